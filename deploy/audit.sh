@@ -59,7 +59,7 @@ audit_image() {
     elif newer=$(grep '^Inst ' <<<"$newer"); then
         found=yes
         say "${newer//Inst /    newer: }"
-        say "    build it again, with what stands on it: images/build.sh --force ${image#paddock/}"
+        say "    rebuild it and the images based on it: images/build.sh --force ${image#paddock/}"
     else
         say "    up to date"
     fi
@@ -69,9 +69,9 @@ audit_python
 host_apt "$release" "$work/host-apt"
 for image in paddock/base:1 paddock/python:1; do audit_image "$image"; done
 
-if [ -n "$found" ]; then die "something is known to be weak: see above."; fi
+if [ -n "$found" ]; then die "known weaknesses were found: see above."; fi
 if [ -n "$blind" ]; then
-    say "What was looked at is well; not everything was looked at: see the warnings."
+    say "No known weaknesses, but some checks were skipped: see the warnings."
     exit 3
 fi
-say "Nothing is known."
+say "No known weaknesses."

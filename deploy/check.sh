@@ -19,6 +19,6 @@ step "mypy" && "$bin/mypy" || rc=1
 if have shellcheck; then
     step "shellcheck" && shellcheck -x deploy/*.sh deploy/lib/*.sh images/*.sh .ci/run || rc=1
 else
-    say "shellcheck is not installed: the shell scripts are not looked at (apt-get install shellcheck)"
+    say "shellcheck is not installed: the shell scripts are not checked (apt-get install shellcheck)"
 fi
 exit "$rc"

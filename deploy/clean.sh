@@ -24,7 +24,7 @@ remove_sandboxes() {
     id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR" || true)
     if [ -z "$id" ]; then
         [ -n "$deleted" ] || [ -z "$(docker ps -aq --filter label=paddock.instance)" ] ||
-            die "the sandboxes could not be removed, and which containers are ours cannot be told from here; the state is kept." \
+            die "the sandboxes could not be removed, and it is unknown which containers are ours; the state is kept." \
                 "Repair the daemon (its log: $PADDOCK_STATE_DIR/daemon.log), then run make clean again."
         return 0
     fi
@@ -57,7 +57,7 @@ remove_state() {
         rm -f "$PADDOCK_SOCKET"
         rmdir "$(dirname "$PADDOCK_SOCKET")" 2>/dev/null || true
     elif [ -e "$PADDOCK_STATE_DIR" ]; then
-        warn "$PADDOCK_STATE_DIR was not made by make up: left alone"
+        warn "$PADDOCK_STATE_DIR was not created by make up: left alone"
     fi
 }
 
@@ -66,7 +66,7 @@ remove_files() {
         step "Removing $PADDOCK_VENV"
         rm -rf "$PADDOCK_VENV"
     elif [ -e "$PADDOCK_VENV" ]; then
-        warn "$PADDOCK_VENV was not made by deploy/venv.sh: left alone"
+        warn "$PADDOCK_VENV was not created by deploy/venv.sh: left alone"
     fi
     cd "$ROOT"
     rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache/prometheus

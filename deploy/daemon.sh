@@ -58,7 +58,7 @@ start() {
     step "Starting the daemon: paddock serve"
     if [ ! -d "$PADDOCK_STATE_DIR" ] || [ -z "$(ls -A "$PADDOCK_STATE_DIR")" ]; then
         if ! { mkdir -p "$PADDOCK_STATE_DIR" && chmod 0750 "$PADDOCK_STATE_DIR" && : >"$mark"; }; then
-            die "the state folder $PADDOCK_STATE_DIR cannot be made." "Run this as root, or name another: PADDOCK_STATE_DIR=/path make up"
+            die "the state folder $PADDOCK_STATE_DIR cannot be created." "Run this as root, or name another: PADDOCK_STATE_DIR=/path make up"
         fi
     fi
     touch "$log_file" || die "$log_file cannot be written." "Run this as root, or name another folder: PADDOCK_STATE_DIR=/path make up"
@@ -75,7 +75,7 @@ stop() {
         step "Stopping the daemon (pid $pid)"
         stop_pid "$pid" 40 || die "the daemon (pid $pid) did not end within 40 s." "Its log: $log_file"
         rm -f "$pid_file"
-        say "    stopped; sandboxes are left as they are"
+        say "    stopped; sandboxes keep running"
     elif [ -S "$PADDOCK_SOCKET" ] && ask >/dev/null 2>&1; then
         say "The daemon at $PADDOCK_SOCKET was not started from here: left alone. Stop it where it was started (systemctl stop paddock?)."
     else
@@ -99,5 +99,5 @@ case ${1:-} in
         stop
         start
         ;;
-    *) die "say what to do: deploy/daemon.sh start | stop | restart | status" ;;
+    *) die "no command given; use: deploy/daemon.sh start | stop | restart | status" ;;
 esac

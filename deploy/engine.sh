@@ -21,7 +21,7 @@ wait_until_it_answers() {
         if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then
             show_log
             rm -f "$pid_file"
-            die "the Docker Engine ended while it started (its last words are above)." "Repair what it names, then run: deploy/engine.sh start"
+            die "the Docker Engine ended while it started (the end of its log is above)." "Fix the error, then run: deploy/engine.sh start"
         fi
         if [ $((SECONDS - began)) -ge "$timeout_seconds" ]; then
             show_log
@@ -183,5 +183,5 @@ status() {
 
 case ${1:-} in
     start | stop | status) "$@" ;;
-    *) die "say what to do: deploy/engine.sh start | stop [--force] | status" ;;
+    *) die "no command given; use: deploy/engine.sh start | stop [--force] | status" ;;
 esac

@@ -14,7 +14,7 @@
 # shellcheck source=lib/installed.sh
 . "$ROOT/deploy/lib/installed.sh"
 
-[ $# -eq 0 ] || die "unknown argument: $1" "Use: deploy/install.sh (its head tells the settings)"
+[ $# -eq 0 ] || die "unknown argument: $1" "Use: deploy/install.sh (its head lists the settings)"
 [ -n "$DESTDIR" ] || is_root || die "installing needs root." "Run: sudo deploy/install.sh"
 umask 022
 
@@ -65,7 +65,7 @@ place_files() {
 
 make_group() {
     if [ -n "$DESTDIR" ] || getent group paddock >/dev/null; then return 0; fi
-    groupadd --system paddock || die "the group paddock could not be made." "Make it (groupadd --system paddock), then run this again."
+    groupadd --system paddock || die "the group paddock could not be created." "Make it (groupadd --system paddock), then run this again."
 }
 
 # save_store VERSION: copies the embedded store before a new version migrates it; sets $saved (empty: there was nothing to copy).
@@ -125,7 +125,7 @@ without_systemd() {
     [ -z "$DESTDIR" ] || return 0
     say "systemd does not run here. Start the daemon, now and at boot, with:"
     say "    setsid nohup $PREFIX/bin/paddock serve >>/var/log/paddock/daemon.log 2>&1 </dev/null &"
-    say "After an upgrade end the one before first (kill -TERM): sandboxes are left as they are, and taken up again."
+    say "After an upgrade end the one before first (kill -TERM): sandboxes keep running, and the new daemon manages them."
 }
 
 name=$(version_name)

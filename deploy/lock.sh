@@ -30,7 +30,7 @@ compile() {
     progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile pyproject.toml "$work/build.in" "${extras[@]}" "${constraint[@]}" "${upgrade[@]}" \
         --universal --python-version 3.11 --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-annotate \
         --custom-compile-command 'make lock' --output-file "$work/$out" ||
-        die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement of pyproject.toml stands in the way."
+        die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement of pyproject.toml conflicts."
 }
 
 upgrade=()

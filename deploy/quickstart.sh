@@ -9,7 +9,7 @@ command=${PADDOCK_VENV#"$PWD/"}/bin/paddock # as a person in this folder would t
 step "Applying ${spec#"$PWD/"}"
 paddock apply -f "$spec"
 paddock wait --for=condition=Ready --timeout=120s sandbox/quickstart ||
-    die "sandbox quickstart is not ready." "What is in its way: $command describe sandbox quickstart    The daemon's log: $PADDOCK_STATE_DIR/daemon.log"
+    die "sandbox quickstart is not ready." "For the reason: $command describe sandbox quickstart    The daemon's log: $PADDOCK_STATE_DIR/daemon.log"
 say
 paddock get sandboxes
 cat <<END

@@ -129,7 +129,7 @@ start_postgres() {
     fi
     cd / # the checkout may be closed to that user
     progress "initdb" "${as_pg[@]}" "$pg_bin/initdb" --pgdata "$scratch/data" --username postgres --auth trust --encoding UTF8 --locale C --no-sync ||
-        die "the throw-away PostgreSQL could not be made."
+        die "the throw-away PostgreSQL could not be created."
     progress "postgres" "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --log "$scratch/log" --wait --timeout 60 \
         --options "-c listen_addresses='' -c unix_socket_directories=$scratch -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200" start || {
         tail -n 20 "$scratch/log" >&2 || true
@@ -201,7 +201,7 @@ fetched_newer() {
     fetching=
     if [ "$rc" -ne 0 ]; then
         tail -n 3 "$logs/fetch" >&2
-        warn "NOTHING is tested on a newer engine: it can't be had here, as said above. What follows is on this host's engine only."
+        warn "NOTHING is tested on a newer engine: it is not available here, see above. The following tests run on this host's engine only."
     fi
     return "$rc"
 }

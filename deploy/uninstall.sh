@@ -27,7 +27,7 @@ for folder in "$lib"/*+*/; do
     if [ -e "$folder/.paddock-made" ]; then rm -rf "$folder"; fi
 done
 rm -f "$lib/current"
-rmdir "$lib" 2>/dev/null || [ ! -d "$lib" ] || say "    $lib holds what was not made by deploy/install.sh: left alone"
+rmdir "$lib" 2>/dev/null || [ ! -d "$lib" ] || say "    $lib has files that were not created by deploy/install.sh: left alone"
 if systemd_runs; then systemctl daemon-reload; fi
 if [ -n "$purge" ]; then
     remove_folders "$DESTDIR/etc/paddock" "$state" "$DESTDIR/var/log/paddock" "$DESTDIR/run/paddock"

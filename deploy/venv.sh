@@ -58,12 +58,12 @@ make_venv() {
     rm -rf "$venv"
     mkdir -p "$venv"
     : >"$made" # first of all, so that a run that was broken off can be taken up
-    progress "python -m venv" "$python" -m venv "$venv" || die "the virtual environment could not be made." "The output above says why."
+    progress "python -m venv" "$python" -m venv "$venv" || die "the virtual environment could not be created." "The output above says why."
 }
 
 if [ -e "$venv" ] && [ ! -e "$made" ]; then
     if [ ! -d "$venv" ] || [ -n "$(ls -A "$venv")" ]; then
-        die "$venv exists and was not made by this script: it is left alone." "Move it away, or name another folder: PADDOCK_VENV=/path make up"
+        die "$venv exists and was not created by this script: it is left alone." "Move it away, or name another folder: PADDOCK_VENV=/path make up"
     fi
 fi
 [ -r "$lock" ] || die "$(basename "$lock") is missing." "Make it with: make lock"

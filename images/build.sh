@@ -83,7 +83,7 @@ build_base() {
         elif [ "$how" = pull ]; then
             die "$slim could not be pulled (and PADDOCK_BASE=pull)." "The engine said: $(tail -n 1 "$work/pull.log")"
         else
-            say "    no registry answers: made from Debian's packages instead"
+            say "    no registry answers: building from Debian's packages instead"
         fi
     fi
     if [ -z "$rootfs" ]; then

@@ -1,1 +1,1 @@
-"""Trees of files as tar streams, both ways, confined to a folder. Imports nothing but the standard library."""
+"""File trees as tar streams, both ways, confined to a folder. Standard library only."""

@@ -1,4 +1,4 @@
-"""Folders held open one below the other, so that no name is ever looked up through a link that somebody slips in."""
+"""Chain of open folders, so that no path lookup goes through a symlink planted meanwhile."""
 
 import os
 
@@ -8,20 +8,20 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O
 
 
 def open_folder(name: bytes, parent: int) -> int:
-    """The folder of that name, not through a link. Raises OSError (ENOTDIR or ELOOP for anything else)."""
+    """Open the folder of that name, not through a symlink. Raises OSError (ENOTDIR or ELOOP for anything else)."""
     return os.open(name, OPEN_FOLDER, dir_fd=parent)
 
 
 class Folders:
-    """The way from a folder down to the one in use. Close it."""
+    """Open folders from the top down to the one in use. Close it."""
 
     def __init__(self, top: int) -> None:
-        """`top` stays the caller's."""
+        """`top` stays owned by the caller."""
         self._top = top
         self._open: list[tuple[bytes, int]] = []
 
     def at(self, parts: Parts) -> int:
-        """The folder of those parts below the top; made (0755) where missing. Raises Unsafe, OSError."""
+        """Return the folder of those parts below the top, created (0755) if missing. Raises Unsafe, OSError."""
         held = tuple(name for name, _ in self._open)
         same = next(
             (i for i, (a, b) in enumerate(zip(held, parts, strict=False)) if a != b), min(len(held), len(parts))
@@ -32,7 +32,7 @@ class Folders:
         return self._here
 
     def close(self) -> None:
-        """Let go of all but the top."""
+        """Close all folders but the top."""
         self._close(0)
 
     @property
@@ -52,12 +52,12 @@ class Folders:
         except OSError as error:
             if is_link(name, self._here):
                 where = shown(b"/".join(way))
-                raise Unsafe(f"{where} is a symlink there: nothing is written through it; remove it first") from error
+                raise Unsafe(f"{where} is a symlink in the target, which is never followed; remove it first") from error
             raise
 
 
 def is_link(name: bytes, parent: int) -> bool:
-    """Whether that name is a symlink now."""
+    """Tell if that name is a symlink now."""
     try:
         os.readlink(name, dir_fd=parent)
     except OSError:

@@ -1,4 +1,4 @@
-"""Bytes from one descriptor to another within the kernel, where one of them is a pipe and the system can do that."""
+"""Copies between descriptors within the kernel (splice), where one is a pipe and the system supports it."""
 
 import errno
 import os
@@ -7,11 +7,11 @@ _PIECE_BYTES = 1 << 18
 
 
 def move(source: int, target: int, count: int) -> int:
-    """Wait for bytes, and move up to so many; 0 at the end. Raises OSError."""
+    """Wait for bytes, and move at most `count`; 0 at the end. Raises OSError."""
     try:
         return os.splice(source, target, count)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # this file system can't
+        if error.errno != errno.EINVAL:  # not supported by this file system
             raise
     data = os.read(source, min(count, _PIECE_BYTES))
     write_all(target, data)
@@ -19,7 +19,7 @@ def move(source: int, target: int, count: int) -> int:
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write it to its end. Raises OSError."""
+    """Write all data. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(target, view) :]

@@ -1,4 +1,4 @@
-"""Names in an archive, which may come from an enemy: only what stays below the folder is let through. Pure."""
+"""Names in untrusted archives: only those that stay below the folder are accepted. Pure."""
 
 PATH_BYTES = 4096
 PART_BYTES = 255
@@ -8,15 +8,15 @@ Parts = tuple[bytes, ...]
 
 
 class Unsafe(Exception):
-    """A name, a link or a kind of entry that is never unpacked; says which and why."""
+    """Entry that is never unpacked; the message names it and the reason."""
 
 
 def parts_of(name: bytes) -> Parts:
-    """The parts of a name relative to the folder; () is the folder itself. Raises Unsafe."""
+    """Split a name relative to the folder; () is the folder itself. Raises Unsafe."""
     if name.startswith(b"/"):
         raise Unsafe(f"{shown(name)}: the name is absolute")
     if b"\0" in name or len(name) > PATH_BYTES:
-        raise Unsafe(f"{shown(name)}: no file can have that name")
+        raise Unsafe(f"{shown(name)}: not a valid file name")
     parts = tuple(each for each in name.split(b"/") if each not in (b"", b"."))
     if b".." in parts:
         raise Unsafe(f"{shown(name)}: the name leads out of the folder (`..`)")
@@ -26,11 +26,11 @@ def parts_of(name: bytes) -> Parts:
 
 
 def leads_out(parts: Parts, target: bytes, depth: int = 0) -> bool:
-    """Whether a symlink of that name may lead out of the folder, whatever other links there are beside it.
+    """Tell if a symlink of that name may lead out of the folder, whatever other links exist.
 
-    With a `depth`: out of the folder below it that the name's first `depth` parts give.
+    With a `depth`: out of the subfolder given by the first `depth` parts of the name.
 
-    `..` is let through at the target's beginning only: after another link it would be relative to where that leads.
+    `..` is accepted at the start of the target only: after another link it would be relative to that link's target.
     """
     steps = [each for each in target.split(b"/") if each not in (b"", b".")]
     up = next((index for index, each in enumerate(steps) if each != b".."), len(steps))
@@ -38,7 +38,7 @@ def leads_out(parts: Parts, target: bytes, depth: int = 0) -> bool:
 
 
 def shown(name: bytes) -> str:
-    """A name for people, without what would steer a terminal."""
+    """Format a name for people, without control characters."""
     text = name.decode("utf-8", "replace")
     text = "".join(each if each.isprintable() else "?" for each in text)
     return text if len(text) <= 200 else f"{text[:200]}..."

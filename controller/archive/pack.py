@@ -1,7 +1,7 @@
-"""Packs a file, a link or a tree as a tar stream, in constant memory, without following a symlink.
+"""Packer of a file, link or tree into a tar stream, in constant memory, without following symlinks.
 
-What is neither file, folder nor symlink is left out, and told in the stream. A file that shrinks meanwhile is filled
-up with zeros, and told. Holes of a sparse file are packed as zeros without being read.
+Special files are skipped and reported in the stream. A file that shrinks meanwhile is padded with zeros and reported.
+Holes of a sparse file are packed as zeros without being read.
 """
 
 import errno
@@ -22,15 +22,16 @@ _GONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
 
 
 class Span(NamedTuple):
-    """So many bytes of an open file from where it stands, or fewer. Before the next piece is asked for, they are to be
-    read from it; where none were, it has no more.
+    """At most `size` bytes of an open file at its offset.
+
+    They must be read before the next piece is requested; if none are, the file has ended.
     """
 
     fd: int
     size: int
 
     def read(self) -> bytes:
-        """The bytes. Raises OSError."""
+        """Read the bytes. Raises OSError."""
         return os.read(self.fd, min(self.size, PIECE_BYTES))
 
 
@@ -38,10 +39,10 @@ Piece = bytes | Span
 
 
 def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] = lambda _fd: "") -> Iterator[Piece]:
-    """The stream of what is called `name` in the folder `parent`, as `top` in the archive.
+    """Pack `name` in the folder `parent` as `top` in the archive.
 
-    `.` as top: the entries of the folder itself. `leave_out` says of an open folder why it is not packed, or nothing.
-    Problems on the way are told as the stream's last entry; before it, OSError.
+    `.` as top: only the content of the folder. `leave_out` returns the reason to skip an open folder, or an empty
+    string. Errors during the stream become its last entry; OSError before the first.
     """
     found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     packer = _Packer(leave_out)
@@ -55,13 +56,13 @@ def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] =
 
 
 def read_out(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """The same as bytes. Raises OSError."""
+    """Read all pieces as bytes. Raises OSError."""
     for piece in pieces:
         yield piece.read() if isinstance(piece, Span) else piece
 
 
 def pack_file(fd: int, name: bytes) -> Iterator[Piece]:
-    """The stream of one open regular file."""
+    """Pack one open regular file."""
     yield from _file(fd, name, os.fstat(fd))
     yield END
 
@@ -86,7 +87,7 @@ class _Packer:
         try:
             fd = os.open(name, _READ, dir_fd=parent)
         except OSError as error:
-            yield from _unread(error, shown)
+            yield from _unreadable(error, shown)
             return
         try:
             yield from _file(fd, shown, os.fstat(fd))
@@ -94,7 +95,7 @@ class _Packer:
             os.close(fd)
 
     def _tree(self, parent: int, name: bytes, shown: bytes) -> Iterator[Piece]:
-        """A folder and all below it, depth first; two descriptors for each step down."""
+        """Pack a folder tree depth first, with two descriptors for each level."""
         walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]] = []
         try:
             yield from self._enter(parent, name, shown, walks)
@@ -109,7 +110,7 @@ class _Packer:
                 try:
                     found = os.stat(child, dir_fd=folder, follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # it went while we were walking
+                    continue  # deleted meanwhile
                 if stat.S_ISDIR(found.st_mode):
                     yield from self._enter(folder, child, way, walks)
                 else:
@@ -124,7 +125,7 @@ class _Packer:
         try:
             fd = open_folder(name, parent)
         except OSError as error:
-            yield from _unread(error, shown)
+            yield from _unreadable(error, shown)
             return
         why = self._leave_out(fd)
         if len(walks) >= DEPTH:
@@ -145,8 +146,8 @@ def _leave(walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]) -> None:
     os.close(fd)
 
 
-def _unread(error: OSError, shown: bytes) -> Iterator[bytes]:
-    """What went meanwhile is nothing; what may not be read is told, and the rest goes on."""
+def _unreadable(error: OSError, shown: bytes) -> Iterator[bytes]:
+    """Handle an unreadable entry: ignore a deleted one, report one without permission."""
     if error.errno == errno.EACCES:
         yield note(SKIPPED, shown + b"\0permission denied")
     elif error.errno not in _GONE:
@@ -155,7 +156,7 @@ def _unread(error: OSError, shown: bytes) -> Iterator[bytes]:
 
 def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
     if not stat.S_ISREG(found.st_mode):
-        yield note(SKIPPED, shown + b"\0it is no file any more")
+        yield note(SKIPPED, shown + b"\0it is no longer a file")
         return
     size = found.st_size
     yield header(Entry(shown, "file", size, stat.S_IMODE(found.st_mode), int(found.st_mtime)))
@@ -168,12 +169,12 @@ def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
 
 
 def contents(fd: int, found: os.stat_result) -> Iterator[Piece]:
-    """The bytes of an open file up to the size it had; fewer if it shrinks. Its offset says how far they reach.
+    """Yield the content of an open file up to its initial size; less if it shrinks. Its offset is the end.
 
-    Holes come as zeros and are not read: on a tmpfs, reading one into a pipe can fill it.
+    Holes are yielded as zeros without being read: on a tmpfs, reading one into a pipe can allocate it.
     """
     size = found.st_size
-    at, end = 0, 0 if found.st_blocks * 512 < size else size  # from `at` to `end` there are data
+    at, end = 0, 0 if found.st_blocks * 512 < size else size  # data reach from `at` to `end`
     while at < size:
         if at == end:
             begin, end = _data(fd, at, size)
@@ -190,7 +191,7 @@ def contents(fd: int, found: os.stat_result) -> Iterator[Piece]:
 
 
 def _data(fd: int, at: int, size: int) -> tuple[int, int]:
-    """The begin and end of the data at or behind `at`. Both `size`: there are none; both `at`: the file has shrunk."""
+    """Return begin and end of the data at or after `at`. Both `size`: none; both `at`: the file has shrunk."""
     try:
         begin = os.lseek(fd, at, os.SEEK_DATA)
         end = os.lseek(fd, begin, os.SEEK_HOLE)

@@ -1,9 +1,9 @@
 """Tar streams in constant memory: written as ustar with pax headers, read as GNU tar, pax and Docker write them.
 
-What is written can come from an enemy's sandbox and be unpacked by root: it has permission bits alone, and no owner.
+Archives of untrusted sandboxes may be unpacked by root: they carry permission bits only, and no owner.
 
-The standard library's reader keeps every member, and reads a header into memory however large it says it is. This one
-bounds all it keeps. What an archive says is believed of sizes and names only; see names.py for what may be unpacked.
+The standard library's reader keeps every member, and reads headers of any size into memory. This one is bounded. Only
+sizes and names of an archive are trusted; see names.py for the names that may be unpacked.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 BLOCK = 512
 PIECE_BYTES = 1 << 18
 END = bytes(2 * BLOCK)
-NOBODY = 65534  # owns every entry that is written: root, who unpacks owners too, gives no file to root
-PERMISSIONS = 0o777  # of modes, all that is written: no set-user-ID, set-group-ID or sticky bit
+NOBODY = 65534  # owner of every written entry: root, who unpacks owners too, gives no file to root
+PERMISSIONS = 0o777  # mode bits that are written: no set-user-ID, set-group-ID or sticky bit
 _HEADER_BYTES = 64 << 10  # of one extended header
 _OCTAL_MAX = 0o77777777777
-# Keywords of ours in a global header: the packer's word to whoever unpacks. Others pass over them.
+# Our keywords in a global header: notes of the packer to the reader. Other readers ignore them.
 SKIPPED, CHANGED, FAILED = b"PADDOCK.skipped", b"PADDOCK.changed", b"PADDOCK.failed"
 _NOTES = (SKIPPED, CHANGED, FAILED)
 
@@ -36,13 +36,13 @@ _FLAGS: dict[Type, bytes] = {"file": b"0", "folder": b"5", "link": b"2", "hardli
 
 
 class TarError(Exception):
-    """These bytes are no tar stream that can be read; says why."""
+    """Unreadable tar stream; the message says why."""
 
 
 class Entry(NamedTuple):
     """One entry. `mode` is permission bits, `mtime` whole Unix seconds, `size` the bytes of data that follow.
 
-    For a link `target` is where it leads. A note has its keyword as `name`, and its words as `target`.
+    `target` is a link's target. A note has its keyword as `name`, and its text as `target`.
     """
 
     name: bytes
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 def header(entry: Entry) -> bytes:
-    """The header blocks of an entry; its data, padded with `padding`, follow."""
+    """Return the header blocks of an entry; its data, padded with `padding`, follow."""
     records = {}
     name = entry.name + b"/" if entry.type == "folder" else entry.name
     if len(name) > 100:
@@ -71,13 +71,13 @@ def header(entry: Entry) -> bytes:
     return extended + _block(name[:100], _FLAGS[entry.type], size, entry.mode, mtime, entry.target[:100])
 
 
-def note(keyword: bytes, words: bytes) -> bytes:
-    """A word to whoever unpacks, as blocks."""
-    return _extended(b"g", {keyword: words[: _HEADER_BYTES // 2]})
+def note(keyword: bytes, text: bytes) -> bytes:
+    """Return a note to the reader, as blocks."""
+    return _extended(b"g", {keyword: text[: _HEADER_BYTES // 2]})
 
 
 def padding(size: int) -> bytes:
-    """What fills the last block after so many bytes of data."""
+    """Return the padding of the last block after `size` bytes of data."""
     return bytes(-size % BLOCK)
 
 
@@ -110,19 +110,19 @@ def _block(name: bytes, flag: bytes, size: int, mode: int, mtime: int, target: b
 
 
 class Reader:
-    """Reads a stream. `read(n)` gives 1 to n bytes, b"" at the end.
+    """Reader of a stream. `read(n)` returns 1 to n bytes, b"" at the end.
 
-    Iterate it; within an iteration `pieces` gives the entry's data. What was not read of them is passed over.
+    Iterate it; within an iteration `pieces` yields the entry's data. Unread data is skipped.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
-        self._left = 0  # data of this entry that were not read
+        self._unread = 0  # unread data of this entry
         self._pad = 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """Entries in their order. Raises TarError, also when the stream ends before the archive does."""
-        told: dict[bytes, bytes] = {}
+        """Yield the entries in order. Raises TarError, also for a truncated stream."""
+        overrides: dict[bytes, bytes] = {}
         while True:
             for _ in self.pieces():
                 pass
@@ -135,19 +135,19 @@ class Reader:
                 if flag == b"g":
                     yield from _notes(data)
                 else:
-                    told |= _told(flag, data)
+                    overrides |= _overrides(flag, data)
                 continue
-            entry, told = _completed(flag, entry, told), {}
-            self._left, self._pad = entry.size, -entry.size % BLOCK
+            entry, overrides = _completed(flag, entry, overrides), {}
+            self._unread, self._pad = entry.size, -entry.size % BLOCK
             yield entry
 
     def pieces(self) -> Iterator[bytes]:
-        """The data of the present entry, as they come."""
-        while self._left:
-            piece = self._read(min(self._left, PIECE_BYTES))
+        """Yield the data of the current entry."""
+        while self._unread:
+            piece = self._read(min(self._unread, PIECE_BYTES))
             if not piece:
                 raise TarError("the archive ends in the middle of a file")
-            self._left -= len(piece)
+            self._unread -= len(piece)
             yield piece
         pad, self._pad = self._pad, 0
         self._exactly(pad)
@@ -157,7 +157,7 @@ class Reader:
         while len(data) < count:
             piece = self._read(count - len(data))
             if not piece:
-                raise TarError("the archive ends before its end mark: it was cut off")
+                raise TarError("the archive is truncated: its end mark is missing")
             data += piece
         return data
 
@@ -170,9 +170,9 @@ class Reader:
 
 
 def _parsed(head: bytes) -> tuple[bytes, Entry]:
-    """The flag of a header block and what it says, as it says it."""
+    """Parse a header block into its type flag and entry."""
     if _number(head[148:156]) != sum(head[:148]) + 256 + sum(head[156:]):
-        raise TarError("this is no tar archive, or it is damaged (a checksum does not match)")
+        raise TarError("this is not a tar archive, or it is damaged (a checksum does not match)")
     name, prefix = _text(head[:100]), _text(head[345:500])
     if prefix and head[257:263] == b"ustar\0":
         name = prefix + b"/" + name
@@ -186,23 +186,23 @@ def _parsed(head: bytes) -> tuple[bytes, Entry]:
     return head[156:157], entry
 
 
-def _completed(flag: bytes, entry: Entry, told: dict[bytes, bytes]) -> Entry:
-    """The entry with what the headers before it said."""
-    if any(key.startswith(b"GNU.sparse") for key in told) or flag not in _TYPES:
+def _completed(flag: bytes, entry: Entry, overrides: dict[bytes, bytes]) -> Entry:
+    """Return the entry with the values of its extended headers."""
+    if any(key.startswith(b"GNU.sparse") for key in overrides) or flag not in _TYPES:
         raise TarError(f"an entry of the type {flag!r} can't be read; write the archive without sparse files")
     type_ = _TYPES[flag]
-    name = told.get(b"path", entry.name)
+    name = overrides.get(b"path", entry.name)
     if type_ == "file" and name.endswith(b"/"):
-        type_ = "folder"  # as the oldest format has them
-    size = _decimal(told[b"size"]) if b"size" in told else entry.size
+        type_ = "folder"  # as in the oldest format
+    size = _decimal(overrides[b"size"]) if b"size" in overrides else entry.size
     if size < 0:
-        raise TarError("an entry of a size below 0")
-    mtime = _decimal(told[b"mtime"]) if b"mtime" in told else entry.mtime
-    target = told.get(b"linkpath", entry.target)
+        raise TarError("an entry has a negative size")
+    mtime = _decimal(overrides[b"mtime"]) if b"mtime" in overrides else entry.mtime
+    target = overrides.get(b"linkpath", entry.target)
     return Entry(name, type_, size if type_ == "file" else 0, entry.mode, mtime, target)
 
 
-def _told(flag: bytes, data: bytes) -> dict[bytes, bytes]:
+def _overrides(flag: bytes, data: bytes) -> dict[bytes, bytes]:
     if flag == b"L":
         return {b"path": _text(data)}
     if flag == b"K":
@@ -232,21 +232,21 @@ def _text(field: bytes) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or base 256 as GNU tar writes what is too large for them."""
+    """Parse octal digits, or base 256 as GNU tar writes larger numbers."""
     if field[0] & 0x80:
         value = int.from_bytes(field, "big")
         bits = 8 * len(field)
         return value - (1 << bits) if field[0] == 0xFF else value - (1 << (bits - 1))
     digits = field.strip(b" \0")
     if digits and not all(each in b"01234567" for each in digits):
-        raise TarError("this is no tar archive, or it is damaged (a number is none)")
+        raise TarError("this is not a tar archive, or it is damaged (invalid number)")
     return int(digits, 8) if digits else 0
 
 
 def _decimal(value: bytes) -> int:
-    """Whole part of a decimal number."""
+    """Parse the whole part of a decimal number."""
     whole = value.partition(b".")[0]
     digits = whole.removeprefix(b"-")
     if not digits.isdigit() or len(digits) > 19:
-        raise TarError("an extended header is damaged (a number is none)")
+        raise TarError("an extended header is damaged (invalid number)")
     return int(whole)

@@ -1,8 +1,7 @@
-"""Unpacks a tar stream below an open folder, and nowhere else, whatever the archive says and whoever writes beside us.
+"""Unpacker of a tar stream below an open folder, and nowhere else, even against concurrent writers.
 
-Every folder is opened from its parent and never through a symlink. A file is written under another name and takes its
-own when it is whole. Permission bits of the owner, group and others are kept, and files' times; owners, setuid and
-setgid are not.
+Every folder is opened from its parent and never through a symlink. A file is written without a name and renamed when
+it is complete. Permission bits and files' times are kept; owners, setuid and setgid are not.
 """
 
 import errno
@@ -16,39 +15,39 @@ from controller.archive.moving import write_all
 from controller.archive.names import Parts, Unsafe, leads_out, parts_of, shown
 from controller.archive.tar import CHANGED, FAILED, Entry, Reader, TarError
 
-_HOLE_BYTES = 4096  # zeros that a file system can leave out
+_HOLE_BYTES = 4096  # zeros that a file system can store as a hole
 _ZEROS = bytes(_HOLE_BYTES)
-_LATER = 10_000  # folders whose final mode forbids writing into them: it is set in the end
+_LATER = 10_000  # folders with a read-only mode, which is set at the end
 _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TooMuch(Exception):
-    """The archive holds more than is allowed."""
+    """The archive exceeds a limit."""
 
 
 class Unpacked:
-    """What came of it; `written` are `bytes` without holes.
+    """Result; `written` are `bytes` without holes.
 
-    `left_out` are entries that were not unpacked, with the reason, as far as room is.
+    `left_out` are messages about skipped entries, the first hundred.
     """
 
     def __init__(self) -> None:
         self.files = self.bytes = self.written = self.left_out_count = 0
         self.left_out: list[str] = []
 
-    def leave_out(self, words: str) -> None:
-        """Count what is not unpacked; the first hundred are told."""
+    def leave_out(self, message: str) -> None:
+        """Count a skipped entry; keep the first hundred messages."""
         self.left_out_count += 1
         if self.left_out_count <= 100:
-            self.left_out.append(words)
+            self.left_out.append(message)
 
 
 class Rules(NamedTuple):
-    """Bounds of what is unpacked. `max_bytes` are of files as they are written: holes count nothing.
+    """Limits of an unpacking. `max_bytes` counts written file data without holes.
 
-    `links_below`: a symlink may not lead out of the folder that so many first parts of its name give; else it is left
-    out. None: symlinks are made as they are.
+    `links_below`: number of leading name parts that a symlink may not lead out of; else it is skipped. None: symlinks
+    are created unchanged.
     """
 
     links_below: int | None = 0
@@ -58,8 +57,10 @@ class Rules(NamedTuple):
 
 
 def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
-    """Unpack all of it below the folder `top`. Raises Unsafe at the first entry that no honest packer writes,
-    TarError, TooMuch, and OSError with the entry's name as `filename`; what came before stays.
+    """Unpack the archive below the folder `top`.
+
+    Raises Unsafe at the first entry that no honest packer writes, TarError, TooMuch, and OSError with the entry's name
+    as `filename`; earlier entries are kept.
     """
     folders, done, later = Folders(top), Unpacked(), list[tuple[Parts, int]]()
     try:
@@ -67,11 +68,11 @@ def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
             if count >= rules.max_entries:
                 raise TooMuch(f"the archive has more than {rules.max_entries} entries")
             if entry.type == "note":
-                _heed(entry, done)
+                _read_note(entry, done)
                 continue
             parts = parts_of(entry.name)
             try:
-                _one(reader, folders, _Step(entry, parts, rules, done, later))
+                _unpack_entry(reader, folders, _Step(entry, parts, rules, done, later))
             except OSError as error:
                 raise OSError(error.errno, error.strerror, shown(b"/".join(parts))) from error
         for parts, mode in reversed(later):
@@ -89,16 +90,16 @@ class _Step(NamedTuple):
     later: list[tuple[Parts, int]]
 
 
-def _heed(note: Entry, done: Unpacked) -> None:
-    """What the packer tells: it failed, or something is not as it was."""
+def _read_note(note: Entry, done: Unpacked) -> None:
+    """Handle a note of the packer: it failed, or an entry changed or was skipped."""
     if note.name == FAILED:
         raise TarError(shown(note.target))
-    verb = "changed while it was read" if note.name == CHANGED else "was left out"
+    verb = "changed during the read" if note.name == CHANGED else "was left out"
     name, _, why = note.target.partition(b"\0")
     done.leave_out(f"{shown(name)} {verb}" + (f": {shown(why)}" if why else ""))
 
 
-def _one(reader: Reader, folders: Folders, step: _Step) -> None:
+def _unpack_entry(reader: Reader, folders: Folders, step: _Step) -> None:
     entry, parts = step.entry, step.parts
     if entry.type in ("hardlink", "special"):
         what = (
@@ -142,10 +143,10 @@ def _link(parent: int, step: _Step) -> None:
     below = step.rules.links_below
     if below is not None and leads_out(step.parts, entry.target, below):
         step.done.leave_out(
-            f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of what is copied"
+            f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of the copied tree"
         )
         return
-    spare = _spare()
+    spare = _temporary_name()
     os.symlink(entry.target, spare, dir_fd=parent)
     try:
         os.rename(spare, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -168,36 +169,36 @@ def _file(reader: Reader, parent: int, step: _Step) -> None:
 
 
 class Replacing:
-    """A file that takes its name in the folder `parent` once `become` is called; until then it has none.
+    """New file that gets its name in the folder `parent` when `become` is called.
 
-    So nothing is left of one that is not finished, whatever ends us (where the file system knows O_TMPFILE). Zeros are
-    left out of it as holes: a sparse file stays one.
+    An unfinished file leaves nothing behind (where the file system supports O_TMPFILE). Zeros are written as holes: a
+    sparse file stays sparse.
     """
 
     def __init__(self, name: bytes, parent: int) -> None:
         self._name, self._parent = name, parent
         self._size = 0
-        self._spare = b""
+        self._temporary = b""
         try:
             self.fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 raise
-            self._spare = _spare()
-            self.fd = os.open(self._spare, _NEW, 0o600, dir_fd=parent)
+            self._temporary = _temporary_name()
+            self.fd = os.open(self._temporary, _NEW, 0o600, dir_fd=parent)
 
     def __enter__(self) -> "Replacing":
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self.fd)
-        if self._spare:
+        if self._temporary:
             with suppress(OSError):
-                os.unlink(self._spare, dir_fd=self._parent)
+                os.unlink(self._temporary, dir_fd=self._parent)
 
     def write(self, data: bytes) -> int:
-        """Add to it; gives how many bytes are no holes. Raises OSError."""
-        begin = at = written = 0  # from `begin` to `at` it is to be written
+        """Append data; return the number of bytes without holes. Raises OSError."""
+        begin = at = written = 0  # to be written: `begin` to `at`
         while at < len(data):
             end = min(len(data), at + _HOLE_BYTES - (self._size + at) % _HOLE_BYTES)
             if data.startswith(_ZEROS[: end - at], at):
@@ -215,23 +216,23 @@ class Replacing:
         return len(data)
 
     def become(self, mode: int, mtime: int | None = None) -> None:
-        """It is whole: give it its mode, time and name. Raises OSError."""
-        os.ftruncate(self.fd, self._size)  # a hole in the end is none until the file reaches behind it
+        """Finish the file: set its mode, time and name. Raises OSError."""
+        os.ftruncate(self.fd, self._size)  # a hole at the end needs the file's final size
         os.fchmod(self.fd, mode)
         if mtime is not None:
-            with suppress(OverflowError, OSError):  # a time that this file system does not know
+            with suppress(OverflowError, OSError):  # time not supported by the file system
                 os.utime(self.fd, (mtime, mtime))
-        if not self._spare:
+        if not self._temporary:
             if self._linked(self._name):
                 return
-            spare = _spare()
+            spare = _temporary_name()
             self._linked(spare)
-            self._spare = spare
-        os.rename(self._spare, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
-        self._spare = b""
+            self._temporary = spare
+        os.rename(self._temporary, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        self._temporary = b""
 
     def _linked(self, name: bytes) -> bool:
-        """Give the nameless file that name; False if it is taken."""
+        """Link the nameless file to that name; False if it exists."""
         try:
             os.link(f"/proc/self/fd/{self.fd}", name, dst_dir_fd=self._parent, follow_symlinks=True)
         except FileExistsError:
@@ -239,5 +240,5 @@ class Replacing:
         return True
 
 
-def _spare() -> bytes:
+def _temporary_name() -> bytes:
     return b".paddock-" + os.urandom(8).hex().encode()

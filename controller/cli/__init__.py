@@ -1,1 +1,1 @@
-"""THE COMMAND-LINE DOOR: a client of the daemon. Nothing heavy is imported before a command needs it."""
+"""Command line: a client of the daemon. Heavy modules are imported by the command that needs them."""

@@ -1,4 +1,4 @@
-"""The connection of one command to the daemon; what is said over it is `controller.client`."""
+"""Connection of one command to the daemon, built on `controller.client`."""
 
 import click
 
@@ -11,7 +11,7 @@ Client = Connection
 
 
 def connect(ctx: click.Context) -> Client:
-    """The connection for this command; closed when the command ends."""
+    """Return the connection for this command; it is closed when the command ends."""
     made = connect_to(ctx.obj)
     ctx.call_on_close(made.close)
     return made

@@ -1,6 +1,6 @@
-"""What fits behind the words of a command line: commands, options, kinds, and the names that the daemon has now.
+"""Completion of a command line: commands, options, kinds, and the names of objects in the daemon.
 
-A daemon that is not there, or slow, is as good as one with nothing: a press of TAB never fails and never waits long.
+An unreachable or slow daemon completes nothing: a press of TAB never fails and never waits long.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +16,18 @@ _SANDBOXES = ("name",)  # commands that take the name of a sandbox, as kubectl's
 _OBJECTS = ("what",)
 _STATES = ("Running", "Suspended", "Paused")
 _READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
-# From a path below the API's version to the JSON there; None when nobody answers.
+# From a path below the API's version to the JSON there; None when the daemon does not answer.
 Ask = Callable[[str], Any]
 
 
 class _Complete(ShellComplete):
-    """click's own, for what it knows; never asked for a script."""
+    """click's own completion, for what it knows; its script is never used."""
 
     name = "words"
 
 
 def candidates(root: click.Command, words: list[str], server: str | None, ask: Ask | None = None) -> list[str]:
-    """What the last word may become. `:files` stands for the names of files, `:nospace` for "the word goes on"."""
+    """Return the completions of the last word. `:files` stands for file names, `:nospace` for "the word goes on"."""
     words = _joined(words)
     given, word = words[:-1], words[-1] if words else ""
     option, equals, value = word.partition("=")
@@ -37,7 +37,7 @@ def candidates(root: click.Command, words: list[str], server: str | None, ask: A
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """bash takes `--output=yaml` for three words."""
+    """Join the three words into which bash splits `--output=yaml`."""
     made: list[str] = []
     for at, word in enumerate(words):
         if word == "=" and at and made:
@@ -67,7 +67,7 @@ def _clicks(root: click.Command, given: list[str], word: str) -> Iterator[str]:
 
 
 def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, list[str]]:
-    """The command that these words lead to, and the words behind its name."""
+    """Return the command that these words select, and the words after its name."""
     command, rest, context = root, list(given), click.Context(root, info_name="paddock")
     while isinstance(command, click.Group):
         at = next((at for at, each in enumerate(rest) if command.get_command(context, each)), None)
@@ -81,7 +81,7 @@ def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, 
 
 
 def _waiting_option(command: click.Command, last: str) -> click.Option | None:
-    """The option that waits for a value, if the last word is one."""
+    """Return the option that takes a value, if the last word is one."""
     for each in command.params:
         if isinstance(each, click.Option) and last in each.opts and not each.is_flag:
             return each
@@ -103,7 +103,7 @@ def _argument(command: click.Command) -> str | None:
 
 
 def _positionals(command: click.Command, rest: Sequence[str]) -> list[str]:
-    """The words that are no options, and no values of any."""
+    """Return the words that are neither options nor their values."""
     found, skip = [], False
     for word in rest:
         if skip or word.startswith("-"):
@@ -130,7 +130,7 @@ def _objects(argument: str, command: click.Command, before: Sequence[str], word:
 
 
 def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
-    """Behind a kind: the names of its objects. Behind KIND/NAME: another one, which goes on after its slash."""
+    """Complete names after a kind. After KIND/NAME, complete another KIND/."""
     if command.name == "run-state":
         yield from _starting(_STATES, word)
     if "/" not in before[0]:
@@ -147,7 +147,7 @@ def _starting(words: Sequence[str], start: str) -> Iterator[str]:
 
 
 def _fields(word: str) -> Iterator[str]:
-    """`sandbox.spec.te` becomes `sandbox.spec.template`; known without a daemon."""
+    """Complete `sandbox.spec.te` to `sandbox.spec.template`; needs no daemon."""
     from controller.documents import json_schema
     from controller.kinds.registry import discover
 
@@ -162,10 +162,10 @@ def _fields(word: str) -> Iterator[str]:
 
 
 def _kinds(ask: Ask, command: click.Command) -> list[str]:
-    """The kinds that the command can do something with."""
+    """Return the kinds that the command accepts."""
     found = (ask("") or {}).get("resources", ())
-    wanted = "delete" if command.name == "delete" else "update"
-    return [str(each["name"]) for each in found if command.name in _READING or wanted in each.get("verbs", (wanted,))]
+    verb = "delete" if command.name == "delete" else "update"
+    return [str(each["name"]) for each in found if command.name in _READING or verb in each.get("verbs", (verb,))]
 
 
 def _plural(ask: Ask, word: str) -> tuple[str, bool]:
@@ -189,7 +189,7 @@ def _namespaces(ask: Ask) -> list[str]:
 
 
 def _asker(given: Sequence[str], server: str | None) -> Ask:
-    """Asks the daemon that the command line names, in the namespace that it names."""
+    """Return a function that asks the daemon and namespace given on the command line."""
     import os
 
     from controller.cli.options import DEFAULT_NAMESPACE
@@ -214,7 +214,7 @@ def _value(given: Sequence[str], *options: str) -> str:
 
 
 def _get(address: str | None, path: str) -> Any:
-    """The JSON of one short question; None for whatever goes wrong."""
+    """Return the JSON of one short request; None on any error."""
     import httpx
 
     from controller.client.connection import PREFIX

@@ -1,4 +1,4 @@
-"""How a command ends when it can't do what was asked: on stderr, in words, with an exit code."""
+"""Errors of the command line: a message on stderr and an exit code."""
 
 from typing import IO, Any
 
@@ -17,12 +17,12 @@ class CliError(click.ClickException):
         click.echo(plain(f"error: {self.message}"), file=file, err=file is None)
 
 
-class Misused(CliError):
-    """The command line itself is wrong."""
+class UsageProblem(CliError):
+    """Wrong use of the command line; exit code 2."""
 
     exit_code = 2
 
 
-def in_words(error: ClientError) -> CliError:
-    """A client's error as the end of a command."""
-    return (Misused if isinstance(error, BadAddress) else CliError)(error.message)
+def as_cli_error(error: ClientError) -> CliError:
+    """Convert a client's error to the error of a command."""
+    return (UsageProblem if isinstance(error, BadAddress) else CliError)(error.message)

@@ -1,4 +1,4 @@
-"""Between this process's own streams, terminal and signals, and those of a command in a box."""
+"""Relay between this process's streams, terminal and signals and those of a command in a sandbox."""
 
 import contextlib
 import io
@@ -7,23 +7,29 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from controller.cli.output import note
-from controller.cli.terminal import raw, size
+import click
+
+from controller.cli.client import connect
+from controller.cli.errors import UsageProblem
+from controller.cli.output import note, say
+from controller.cli.progress import waiting_for
+from controller.cli.terminal import is_terminal, raw, size
 from controller.cli.terminal_filter import Output
 from controller.client.exec import PIECE_BYTES, Running
+from controller.client.sandbox import Sandbox
 
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_PATIENCE = 3  # this often a Ctrl-C is passed on; the next one ends this process, and the command with it
+_FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED_INTERRUPTS = 3  # Ctrl-C is forwarded so often; the next one ends this process and kills the command
 INTERRUPTED = 130
 
 
-def carry(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:
-    """Carry the streams until the command ends; gives its exit code. `raw_output`: no escape sequence is filtered."""
+def relay_streams(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:
+    """Relay the streams until the command ends; return its exit code. `raw_output`: no escape sequence is filtered."""
     with (
-        _Later() as later,
+        _SignalThread() as later,
         _terminal(running, later) if tty else _signals(running, later),
         Output(sys.stdout.buffer, raw=raw_output, screen=tty) as stdout,
         Output(sys.stderr.buffer, raw=raw_output, screen=tty) as stderr,
@@ -35,12 +41,12 @@ def carry(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: 
             streams[each.stream].write(each.data)
     assert running.exit_code is not None  # the iteration has ended
     if running.timed_out:
-        note("error: the command was killed: its time was over; --timeout gives it another limit, or 0: none")
+        note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
     return running.exit_code
 
 
-class _Later:
-    """Does things on a thread of its own: a signal's handler must not wait for what it may have interrupted."""
+class _SignalThread:
+    """Runs calls on its own thread: a signal handler must not wait for the code it interrupted."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
@@ -69,7 +75,7 @@ def _terminal(running: Running, later: Callable[[Callable[[], Any]], None]) -> I
 
 @contextlib.contextmanager
 def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
-    """Pass signals on to the command, which says how it takes them; those that this process has a use for are not."""
+    """Forward signals to the command, except those that this process handles itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -78,11 +84,13 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
     def handle(number: int, _frame: object) -> None:
         nonlocal pressed
         pressed += number == signal.SIGINT
-        if pressed > _PATIENCE:
+        if pressed > _FORWARDED_INTERRUPTS:
             raise KeyboardInterrupt
         later(lambda: running.signal(signal.Signals(number).name.removeprefix("SIG")))
 
-    mine = [each for each in _PASSED_ON if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler)]
+    mine = [
+        each for each in _FORWARDED_SIGNALS if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler)
+    ]
     earlier = {number: signal.signal(number, handle) for number in mine}
     try:
         yield
@@ -92,7 +100,7 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
 
 
 def _stdin() -> Iterator[bytes]:
-    """What comes on stdin. Read from its handle: a buffered reader is locked when the process ends meanwhile."""
+    """Read stdin by its file descriptor: a buffered reader stays locked when the process ends meanwhile."""
     try:
         handle = sys.stdin.fileno()
     except (io.UnsupportedOperation, ValueError):  # not a file: a test's, or a program's that uses this module
@@ -100,3 +108,47 @@ def _stdin() -> Iterator[bytes]:
         return
     while data := os.read(handle, PIECE_BYTES):
         yield data
+
+
+def exec_attached(
+    ctx: click.Context,
+    namespace: str,
+    name: str,
+    command: Sequence[str],
+    *,
+    with_stdin: bool,
+    tty: bool,
+    env: Mapping[str, str],
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+    raw_output: bool = False,
+) -> int:
+    """Run a command in a sandbox with this process's streams; return its exit code."""
+    if tty and not is_terminal():
+        raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
+    box = Sandbox(connect(ctx), namespace, name)
+    options = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
+    with box.start(command, stdin=with_stdin, tty=tty, **options) as running:  # type: ignore[arg-type]
+        try:
+            with waiting_for(f"sandbox/{name}"):
+                running.wait_begun()
+            return relay_streams(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+
+def exec_detached(
+    ctx: click.Context,
+    namespace: str,
+    name: str,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> None:
+    """Start a detached command and print its ID."""
+    box = Sandbox(connect(ctx), namespace, name)
+    with waiting_for(f"sandbox/{name}"):
+        begun = box.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
+    say(begun.id)

@@ -1,4 +1,4 @@
-"""Spec files as they are named with -f: files, folders (their .yaml, .yml and .json files), and `-` for stdin."""
+"""Spec files given with -f: files, folders (their .yaml, .yml and .json files), and `-` for stdin."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read(names: Sequence[str], *, recursive: bool = False) -> list[dict[str, str]]:
-    """The texts, as the API takes them. CliError with everything that can't be read.
+    """Read the files in the form that the API takes. CliError lists everything that can't be read.
 
-    `recursive`: with the folders below a folder.
+    `recursive`: include subfolders.
     """
     found, problems = [], []
     for file, data in _bytes(names, recursive):
@@ -38,7 +38,7 @@ def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]
                 with path.open("rb") as file:
                     yield str(path), file.read(MAX_BYTES + 1)
             except OSError as error:
-                raise CliError(f"can't read {path}: {error.strerror}") from error
+                raise CliError(f"{path}: {error.strerror}; name a file that you can read") from error
 
 
 def _paths(path: Path, recursive: bool) -> list[Path]:
@@ -47,6 +47,6 @@ def _paths(path: Path, recursive: bool) -> list[Path]:
     inside = path.rglob("*") if recursive else path.iterdir()
     found = sorted(each for each in inside if each.suffix in _SUFFIXES and each.is_file())
     if not found:
-        hint = "name a file, or a folder that holds some" + ("" if recursive else " (-R: folders below it, too)")
-        raise CliError(f"there is no {', '.join(_SUFFIXES)} file in {path}; {hint}")
+        hint = "name a file, or a folder that has some" + ("" if recursive else " (-R includes subfolders)")
+        raise CliError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; {hint}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonpath import JSONPath, JSONPathEnvironment, JSONPathError
 
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 
 _PIECE = re.compile(r"\{((?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*)\}")
 # `.metadata.labels.app\.kubernetes\.io/name`: dots of a name are escaped.
@@ -17,7 +17,7 @@ _ENVIRONMENT = JSONPathEnvironment()
 
 
 def compile_path(text: str) -> "JSONPath":
-    """The path `.a.b`, `{.a.b}`, `a.b`, `$.a` or `@.a`. Misused, with an example, for what is none."""
+    """Compile the path `.a.b`, `{.a.b}`, `a.b`, `$.a` or `@.a`. UsageProblem, with an example, if it is invalid."""
     path = text.strip()
     if path.startswith("{") and path.endswith("}"):
         path = path[1:-1].strip()
@@ -28,19 +28,21 @@ def compile_path(text: str) -> "JSONPath":
     try:
         compiled = _ENVIRONMENT.compile("$" if path == "." else f"${path}")
     except JSONPathError as error:
-        raise Misused(f"`{text}` is no JSONPath: {error.args[0]}; write one such as {{.metadata.name}}") from error
+        raise UsageProblem(
+            f"`{text}` is not a valid JSONPath expression: {error.args[0]}; write one such as {{.metadata.name}}"
+        ) from error
     if not isinstance(compiled, JSONPath):
-        raise Misused(f"`{text}`: one path is wanted, not several; write one such as {{.metadata.name}}")
+        raise UsageProblem(f"`{text}`: only one path is allowed here; write one such as {{.metadata.name}}")
     return compiled
 
 
 def values(path: "JSONPath", obj: Any) -> list[Any]:
-    """What the path leads to; empty when there is nothing."""
+    """Return the values at the path; empty if there are none."""
     return path.findall(obj)
 
 
 def text_of(value: Any) -> str:
-    """A value as kubectl prints it: text as it is, everything else as JSON."""
+    """Format a value as kubectl prints it: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -59,21 +61,21 @@ _Node = _Text | _Range | JSONPath
 
 
 class Template:
-    """A template. Reading one raises Misused for what can't be read."""
+    """A parsed template. UsageProblem if it is malformed."""
 
     def __init__(self, text: str) -> None:
         tokens = list(_tokens(text))
         self._nodes, rest = _read(tokens, 0, text)
         if rest != len(tokens):
-            raise Misused(f"`{text}`: {{end}} without {{range}}; remove it")
+            raise UsageProblem(f"`{text}`: {{end}} without {{range}}; remove it")
 
     def render(self, obj: Any) -> str:
-        """The text for one object. What is not there is nothing."""
+        """Render one object. Missing values are empty."""
         return "".join(_render(self._nodes, obj))
 
 
 def _tokens(text: str) -> Iterator[_Text | str]:
-    """Text as it is, and the insides of braces."""
+    """Split a template into text and the insides of braces."""
     at = 0
     for found in _PIECE.finditer(text):
         yield from _plain(text[at : found.start()], text)
@@ -84,13 +86,13 @@ def _tokens(text: str) -> Iterator[_Text | str]:
 
 def _plain(piece: str, whole: str) -> Iterator[_Text]:
     if "{" in piece or "}" in piece:
-        raise Misused(f"`{whole}`: a brace is not closed; write {{.metadata.name}}")
+        raise UsageProblem(f"`{whole}`: a brace is not closed; write {{.metadata.name}}")
     if piece:
         yield _Text(piece)
 
 
 def _read(tokens: Sequence[_Text | str], at: int, whole: str, *, inside: bool = False) -> tuple[tuple[_Node, ...], int]:
-    """The nodes from `at` on, and where they end: after {end} `inside` a range."""
+    """Parse the nodes from `at` on; return them and their end (after {end} `inside` a range)."""
     nodes: list[_Node] = []
     while at < len(tokens):
         piece = tokens[at]
@@ -107,7 +109,7 @@ def _read(tokens: Sequence[_Text | str], at: int, whole: str, *, inside: bool = 
         else:
             nodes.append(compile_path(piece))
     if inside:
-        raise Misused(f"`{whole}`: {{range}} without {{end}}; add it")
+        raise UsageProblem(f"`{whole}`: {{range}} without {{end}}; add it")
     return tuple(nodes), at
 
 
@@ -116,7 +118,7 @@ def _quoted(piece: str, whole: str) -> str:
     try:
         return str(json.loads(text))
     except ValueError as error:
-        raise Misused(f'`{whole}`: can\'t read {piece}; write {{"\\n"}}') from error
+        raise UsageProblem(f'`{whole}`: can\'t read {piece}; write {{"\\n"}}') from error
 
 
 def _render(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:

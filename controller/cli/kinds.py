@@ -1,4 +1,4 @@
-"""Words that users type for objects (`sb/quickstart`, `sandboxes a b`), made into paths by asking the daemon."""
+"""Objects as users name them (`sb/quickstart`, `sandboxes a b`), resolved to API paths by asking the daemon."""
 
 import difflib
 from collections.abc import Sequence
@@ -19,42 +19,44 @@ class Resource:
     singular: str
     kind: str
     namespaced: bool
-    read_only: str = ""  # why it takes no writes, and what to do instead
+    read_only: str = ""  # why it can't be written, and what to do instead
     watched: bool = True
     deletable: bool = True
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """Where the objects, or one object, of this kind are. `namespace` None: everywhere."""
+        """Return the path of the objects, or of one object. `namespace` None: all namespaces."""
         place = f"namespaces/{segment(namespace)}/" if self.namespaced and namespace is not None else ""
         return f"{place}{self.plural}" + (f"/{segment(name)}" if name else "")
 
     def word(self, name: str) -> str:
-        """What kubectl prints before a result: `sandbox.paddock/quickstart`."""
+        """Return the prefix of a result line, as kubectl has it: `sandbox.paddock/quickstart`."""
         return f"{self.singular}.paddock/{name}"
 
     def check_writable(self) -> None:
-        """Raises CliError for a kind that can only be read."""
+        """Raise CliError for a read-only kind."""
         if self.read_only:
             raise CliError(f"{self.kind} is read-only: {self.read_only}")
 
     def check_deletable(self, *, by_name: bool) -> None:
-        """Raises CliError for a kind whose objects can't be deleted, or only one by one."""
+        """Raise CliError for a kind whose objects can't be deleted, or only by name."""
         if not self.deletable:
             self.check_writable()
         if self.read_only and not by_name:
-            raise CliError(f"{self.plural} are deleted by their names: `paddock delete {self.singular} NAME ...`")
+            raise CliError(
+                f"{self.plural} can only be deleted by name; write `paddock delete {self.singular} NAME ...`"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Objects of one kind that a command line names; no names: all of them."""
+    """Objects of one kind given on a command line; no names: all of them."""
 
     resource: Resource
     names: tuple[str, ...]
 
 
 class Kinds:
-    """What the daemon serves, asked once."""
+    """Kinds that the daemon serves, read once."""
 
     def __init__(self, client: Client) -> None:
         self._words: dict[str, Resource] = {}
@@ -77,16 +79,16 @@ class Kinds:
         self._shown.append("/".join((found["name"], *found["shortNames"])))
 
     def resource(self, word: str) -> Resource:
-        """The kind that is called so."""
+        """Return the kind with that name, singular or short name."""
         found = self._words.get(word.lower().removesuffix(".paddock"))
         if found is None:
-            near = difflib.get_close_matches(word.lower(), self._words, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(self._shown)}"
-            raise CliError(f"the server knows no kind `{word}`; {hint}")
+            close = difflib.get_close_matches(word.lower(), self._words, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"known kinds: {', '.join(self._shown)}"
+            raise CliError(f"unknown kind `{word}`; {hint}")
         return found
 
     def targets(self, words: Sequence[str]) -> list[Target]:
-        """`KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl reads them."""
+        """Parse `KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl does."""
         if not words:
             raise click.UsageError("name a kind, such as `sandboxes`, or KIND/NAME")
         if any("/" in each for each in words):

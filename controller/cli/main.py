@@ -1,19 +1,19 @@
-"""The root of the command line. Commands are loaded when they are called, so that `paddock version` is quick."""
+"""Root of the command line. A command is imported when it is called, so that `paddock version` is quick."""
 
 import importlib
 from typing import Any
 
 import click
 
-from controller.cli.errors import in_words
-from controller.cli.flags import plain
+from controller.cli.errors import as_cli_error
+from controller.cli.options import split_flag_values
 from controller.client.errors import ClientError
 
-# Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
+# Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
-    "apply": "Create or change objects as spec files say.",
-    "diff": "Show what applying spec files would change, and do.",
-    "get": "Show objects, as a table or as they are.",
+    "apply": "Create or change objects from spec files.",
+    "diff": "Show what applying spec files would change.",
+    "get": "Show objects, as a table, JSON or YAML.",
     "describe": "Show an object with its conditions and events.",
     "delete": "Delete objects, and wait until they are gone.",
     "edit": "Change an object in your editor.",
@@ -23,34 +23,34 @@ COMMANDS = {
     "label": "Set or remove labels.",
     "annotate": "Set or remove annotations.",
     "wait": "Wait for a condition, or until an object is gone.",
-    "events": "Show what happened, newest last.",
-    "top": "Show what sandboxes use now: CPU, memory, network, disk, processes.",
-    "why": "Show why a sandbox is as it is, and what it waits for.",
-    "inspect": "Show the container of a sandbox as the engine tells of it.",
-    "attest": "Read a sandbox from inside, and compare it with its security level.",
+    "events": "Show events, newest last.",
+    "top": "Show resource use of sandboxes: CPU, memory, network, disk, processes.",
+    "why": "Explain the state of a sandbox and what it waits for.",
+    "inspect": "Show the container of a sandbox as the engine reports it.",
+    "attest": "Verify a running sandbox against its security level.",
     "logs": "Show the log of a sandbox.",
-    "run": "Run a command in a box of its own.",
+    "run": "Run a command in a new sandbox, and remove it afterwards.",
     "exec": "Run a command in a sandbox.",
-    "execs": "Show the commands that were started with `exec --detach`, or kill one.",
+    "execs": "List commands started with `exec --detach`, or kill one.",
     "shell": "Open a shell in a sandbox.",
-    "cp": "Copy files and folders into a sandbox, or out of it.",
-    "port-forward": "Reach ports of a sandbox from this machine.",
-    "explain": "Show what the fields of a kind mean.",
+    "cp": "Copy files and folders into or out of a sandbox.",
+    "port-forward": "Forward local ports to a sandbox.",
+    "explain": "Document the fields of a kind.",
     "api-resources": "Show the kinds that the daemon serves.",
-    "completion": "Print the script that completes words in your shell.",
-    "auth": "Show who you are here, and what you may do.",
-    "audit": "Show who asked for what, and verify that nothing of it was changed.",
-    "backup": "Write a copy of everything that is stored to a file, while the daemon runs.",
-    "restore": "Put a backup in the place of this host's store, while no daemon runs.",
-    "doctor": "Check this host, and say what to do about what is found.",
-    "token": "Make, list and revoke bearer tokens.",
+    "completion": "Print the completion script for your shell.",
+    "auth": "Show your identity and permissions.",
+    "audit": "Show the audit log, and verify its hash chain.",
+    "backup": "Write a backup of the store to a file, while the daemon runs.",
+    "restore": "Replace this host's store with a backup, while no daemon runs.",
+    "doctor": "Check this host and recommend fixes.",
+    "token": "Create, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only to run it, or to show that command's own help."""
+    """Group that imports a command only to run it, or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -67,13 +67,13 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            raise in_words(error) from error
+            raise as_cli_error(error) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command, plain(command, rest) if command else rest
+        return name, command, split_flag_values(command, rest) if command else rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
 )
 @click.pass_context
 def cli(ctx: click.Context, server: str | None) -> None:
-    """Paddock keeps sandboxes on this host as your spec files say.
+    """Paddock keeps the sandboxes on this host in the state that your spec files describe.
 
     Start with `paddock apply -f specs/quickstart.yaml`, then `paddock get sandboxes`.
     """

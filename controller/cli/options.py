@@ -1,14 +1,43 @@
-"""Options that many commands share."""
+"""Options that several commands share, and flags written as kubectl's users write them (`--wait=false`)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+_FLAG_VALUES = {"true": True, "false": False}
+
+
+def split_flag_values(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Rewrite each `--flag=true` or `--flag=false` as click expects it; words after `--` stay as they are."""
+    at = words.index("--") if "--" in words else len(words)
+    flags = _flags(command)
+    return [word for each in words[:at] for word in _written(each, flags)] + list(words[at:])
+
+
+def _flags(command: click.Command) -> dict[str, click.Option]:
+    """Return the boolean flags of a command and its sub-commands, by name."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    found = {name: flag for each in below for name, flag in _flags(each).items()}
+    own = (each for each in command.params if isinstance(each, click.Option) and each.is_bool_flag)
+    return found | {name: each for each in own for name in each.opts if name.startswith("--")}
+
+
+def _written(word: str, flags: dict[str, click.Option]) -> list[str]:
+    name, equals, value = word.partition("=")
+    flag = flags.get(name)
+    if flag is None or not equals or value.lower() not in _FLAG_VALUES:
+        return [word]
+    if _FLAG_VALUES[value.lower()]:
+        return [name]
+    return flag.secondary_opts[:1]  # a flag without an opposite is off unless it is given
+
+
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|s|m|h|d))")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DEFAULT_NAMESPACE = "default"
 
 
 class Duration(click.ParamType[float]):
@@ -23,7 +52,7 @@ class Duration(click.ParamType[float]):
         if re.fullmatch(r"-?\d+(\.\d+)?", text):
             return float(text)
         if not re.fullmatch(rf"({_DURATION.pattern})+", text):
-            self.fail(f"`{value}` is no duration; write 30s, 2m or 1h30m", param, ctx)
+            self.fail(f"`{value}` is not a valid duration; write 30s, 2m or 1h30m", param, ctx)
         return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
 
 
@@ -50,7 +79,7 @@ SIZE = Size()
 
 
 def namespace_option(command: F) -> F:
-    """-n; the default namespace unless said otherwise."""
+    """Add -n; without it the default namespace is used."""
     return click.option(
         "-n",
         "--namespace",
@@ -61,22 +90,26 @@ def namespace_option(command: F) -> F:
 
 
 def raw_option(command: F) -> F:
-    """--raw; a sandbox's output reaches a terminal with all of its escape sequences."""
+    """Add --raw: show a sandbox's output with all of its escape sequences."""
     return click.option(
-        "--raw", is_flag=True, help="On a terminal, let all escape sequences through; for output that you trust."
+        "--raw", is_flag=True, help="Don't filter escape sequences on a terminal; only for output that you trust."
     )(command)
 
 
 def selector_option(command: F) -> F:
-    """-l; which objects, by their labels."""
+    """Add -l: select objects by label."""
     return click.option(
-        "-l", "--selector", default="", metavar="TERMS", help="Labels: app=web, tier!=db, env in (a,b), !legacy."
+        "-l",
+        "--selector",
+        default="",
+        metavar="TERMS",
+        help="By label: app=web, tier!=db, env in (a,b), !legacy.",
     )(command)
 
 
 def files_option(command: F) -> F:
-    """-f, which may be given often, and -R."""
-    command = click.option("-R", "--recursive", is_flag=True, help="Also the folders below a folder named with -f.")(
+    """Add -f (repeatable) and -R."""
+    command = click.option("-R", "--recursive", is_flag=True, help="Include the subfolders of a folder given with -f.")(
         command
     )
     return click.option(
@@ -85,8 +118,32 @@ def files_option(command: F) -> F:
         "files_",
         multiple=True,
         metavar="FILE",
-        help="A spec file, a folder of them, or - for stdin. May be given often.",
+        help="A spec file, a folder of them, or - for stdin. Repeatable.",
     )(command)
 
 
-DEFAULT_NAMESPACE = "default"
+_SET_OPTIONS = (
+    click.option("--applyset", metavar="NAME", help="The apply set that the objects belong to."),
+    click.option("--prune", is_flag=True, help="Delete objects of the set that the files lack. Needs --applyset."),
+    click.option("--take-over", is_flag=True, help="Move objects of other sets into this one."),
+    click.option("--allow-empty", is_flag=True, help="With --prune: allow empty files, which delete the whole set."),
+)
+
+
+def set_options(command: F) -> F:
+    """Add --applyset, --prune, --take-over and --allow-empty."""
+    for option in reversed(_SET_OPTIONS):
+        command = option(command)
+    return command
+
+
+def set_fields(applyset: str | None, prune: bool, take_over: bool, allow_empty: bool) -> dict[str, Any]:
+    """Return the fields of the request; empty without a set. UsageError for conflicting options."""
+    asked = [name for name, on in (("--prune", prune), ("--take-over", take_over)) if on]
+    if asked and not applyset:
+        raise click.UsageError(f"{asked[0]} needs an apply set; add --applyset NAME")
+    if allow_empty and not prune:
+        raise click.UsageError("--allow-empty needs --prune; add --applyset NAME --prune")
+    if not applyset:
+        return {}
+    return {"applySet": applyset, "prune": prune, "takeOver": take_over, "allowEmpty": allow_empty}

@@ -1,20 +1,21 @@
-"""What goes to stdout: tables as kubectl aligns them, YAML and JSON."""
+"""Output on stdout: tables as kubectl aligns them, and -o json, yaml, name, jsonpath=... and custom-columns=..."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from controller.cli.safe_text import UNSAFE, in_a_line, plain
+from controller.cli.errors import UsageProblem
+from controller.cli.safe_text import UNSAFE, one_line, plain
 from controller.version import API_VERSION
 
 _GAP = 3
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows aligned in columns, three spaces apart; the last column is not padded."""
-    rows = [[in_a_line(cell) for cell in row] for row in rows]
+    """Align rows in columns, three spaces apart; the last column is not padded."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
     lines = ["".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
@@ -23,7 +24,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 def table(
     found: dict[str, Any], *, wide: bool = False, header: bool = True, namespaces: bool = False, labels: bool = False
 ) -> str:
-    """A Table of the server as text; `namespaces` and `labels` ask for a column of them."""
+    """Format a Table of the server as text; `namespaces` and `labels` add a column."""
     shown = [at for at, each in enumerate(found["columnDefinitions"]) if wide or not each.get("priority")]
     rows = [[str(row["cells"][at]) for at in shown] for row in found["rows"]]
     titles = [str(found["columnDefinitions"][at]["name"]).upper() for at in shown]
@@ -40,7 +41,7 @@ def table(
 
 
 def json_text(value: Any) -> str:
-    """Indented JSON, as kubectl prints it; what is not safe on a terminal is written as an escape."""
+    """Format as indented JSON, as kubectl does; characters unsafe on a terminal are escaped."""
     import json
 
     text = json.dumps(value, indent=4, ensure_ascii=False)
@@ -48,28 +49,98 @@ def json_text(value: Any) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """YAML that says the same to readers of YAML 1.1 and 1.2."""
+    """Format as YAML that reads the same in YAML 1.1 and 1.2."""
     from controller.cli.yaml_text import dump
 
     return dump(value).rstrip("\n")
 
 
-def many(items: Sequence[Any]) -> dict[str, Any]:
-    """Several objects as one document, which `apply` takes again."""
+def object_list(items: Sequence[Any]) -> dict[str, Any]:
+    """Wrap several objects in one List, which `apply` accepts."""
     return {"apiVersion": API_VERSION, "kind": "List", "items": list(items)}
 
 
 def say(text: str, *, exact: bool = False) -> None:
-    """A result, on stdout. `exact`: as it is, unless a person reads it."""
+    """Print a result on stdout. `exact`: unescaped unless stdout is a terminal."""
     exact = exact and not sys.stdout.isatty()
     click.echo(text if exact else plain(text), color=exact or None)  # color: click takes nothing out either
 
 
 def note(text: str) -> None:
-    """Anything else, on stderr."""
+    """Print a message on stderr."""
     click.echo(plain(text), err=True)
 
 
 def on_terminal() -> bool:
-    """Whether progress may be shown."""
+    """Tell if stderr is a terminal, where progress may be shown."""
     return sys.stderr.isatty()
+
+
+# (objects, True if it is the one object asked for) -> text without a final line break.
+Format = Callable[[Sequence[Any], bool], str]
+_NONE = "<none>"
+FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=TITLE:PATH,..."
+
+
+def is_object_format(output: str | None) -> bool:
+    """Tell if this output format prints whole objects, not a table."""
+    return output not in (None, "wide")
+
+
+def object_format(output: str, *, header: bool = True) -> Format:
+    """Return the output format of that name. UsageProblem if it is unknown or malformed."""
+    word, equals, rest = output.partition("=")
+    if output in ("json", "yaml"):
+        write = json_text if output == "json" else yaml_text
+        return lambda found, single: write(found[0] if single else object_list(found))
+    if output == "name":
+        return lambda found, _single: "\n".join(f"{each['kind'].lower()}.paddock/{_name(each)}" for each in found)
+    if word == "jsonpath" and rest:
+        return _template(rest)
+    if word == "custom-columns" and rest:
+        return _columns(rest, header=header)
+    hint = f"; write {word}=..." if word in ("jsonpath", "custom-columns") and not equals else ""
+    raise UsageProblem(f"`-o {output}` is not an output format{hint}; use one of {FORMS}")
+
+
+def sort_key(path: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a sort key by the value at a JSONPath: missing first, then numbers, then text."""
+    from controller.cli.jsonpath import compile_path, text_of, values
+
+    compiled = compile_path(path)
+
+    def key(obj: Any) -> tuple[Any, ...]:
+        found = values(compiled, obj)[:1]
+        if not found or found[0] is None:
+            return (0,)
+        if isinstance(found[0], int | float) and not isinstance(found[0], bool):
+            return 1, found[0]
+        return 2, text_of(found[0])
+
+    return key
+
+
+def _name(obj: Any) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _template(text: str) -> Format:
+    from controller.cli.jsonpath import Template
+
+    template = Template(text)
+    return lambda found, single: template.render(found[0] if single else object_list(found))
+
+
+def _columns(text: str, *, header: bool) -> Format:
+    from controller.cli.jsonpath import compile_path, text_of, values
+
+    pairs = [each.partition(":") for each in text.split(",")]
+    if any(not title or not path for title, _, path in pairs):
+        raise UsageProblem("custom-columns: write TITLE:PATH,TITLE:PATH, such as NAME:.metadata.name")
+    titles, paths = [title for title, _, _ in pairs], [compile_path(path) for _, _, path in pairs]
+
+    def write(found: Sequence[Any], _single: bool) -> str:
+        rows = [[",".join(map(text_of, values(path, each))) or _NONE for path in paths] for each in found]
+        return columns([titles, *rows] if header else rows)
+
+    return write

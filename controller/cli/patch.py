@@ -1,4 +1,4 @@
-"""What the commands that change objects share: which objects are meant, reading them, and sending a patch."""
+"""Helpers of the commands that change objects: select, read and patch them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ _TYPES = {"merge": "application/merge-patch+json", "json": "application/json-pat
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """One object that a command line names."""
+class ObjectRef:
+    """One object given on a command line."""
 
     resource: Resource
     namespace: str
@@ -26,55 +26,57 @@ class Meant:
         return self.resource.word(self.name)
 
     def read(self, client: Client) -> dict[str, Any]:
-        """The object as it is."""
+        """Read the object."""
         found: dict[str, Any] = client.get(self.resource.path(self.namespace, self.name))
         return found
 
     def patch(self, client: Client, patch: Any, *, type_: str = "merge", dry_run: bool = False) -> dict[str, Any]:
-        """The object as it is with the patch."""
+        """Send a patch; return the patched object."""
         params = {"dryRun": "true"} if dry_run else None
         path = self.resource.path(self.namespace, self.name)
         found: dict[str, Any] = client.request("PATCH", path, json=patch, params=params, content_type=_TYPES[type_])
         return found
 
 
-def meant(
+def find_objects(
     client: Client, words: Sequence[str], namespace: str, *, selector: str = "", everything: bool = False
-) -> list[Meant]:
-    """The objects that these words name. A kind without a name needs a selector, or `--all`."""
+) -> list[ObjectRef]:
+    """Return the objects that these words name. A kind without a name needs a selector or `--all`."""
     found = []
     for target in Kinds(client).targets(words):
         target.resource.check_writable()
         names = target.names
         if not names:
             if not selector and not everything:
-                raise click.UsageError(f"name the {target.resource.plural} to change, or say --all or -l")
+                raise click.UsageError(f"name the {target.resource.plural} to change, or add --all or -l")
             items = client.get(target.resource.path(namespace), labelSelector=selector)["items"]
             names = tuple(each["metadata"]["name"] for each in items)
         elif selector or everything:
             raise click.UsageError("a name can't be combined with --all or -l; leave one of them out")
-        found += [Meant(target.resource, namespace, name) for name in names]
+        found += [ObjectRef(target.resource, namespace, name) for name in names]
     if not found:
-        raise CliError(f"there is nothing to change in namespace {namespace}")
+        raise CliError(f"no objects to change in namespace {namespace}; check the selector")
     return found
 
 
-def the_one(client: Client, words: Sequence[str], namespace: str) -> Meant:
-    """The one object that these words name."""
-    found = meant(client, words, namespace)
+def find_one(client: Client, words: Sequence[str], namespace: str) -> ObjectRef:
+    """Return the one object that these words name."""
+    found = find_objects(client, words, namespace)
     if len(found) != 1:
         raise click.UsageError("name one object")
     return found[0]
 
 
 def with_version(patch: Mapping[str, Any], obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch, for the object as it was read only."""
+    """Bind the patch to the resourceVersion that was read."""
     metadata = {**patch.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}
     return {**patch, "metadata": metadata}
 
 
-def told(each: Meant, what: str, before: Mapping[str, Any], after: Mapping[str, Any], *, dry_run: bool) -> str:
-    """kubectl's line about a change."""
+def change_line(
+    each: ObjectRef, what: str, before: Mapping[str, Any], after: Mapping[str, Any], *, dry_run: bool
+) -> str:
+    """Format a change as kubectl does."""
     parts = ("spec", "metadata")
     hidden = ("resourceVersion", "generation")
     seen = [
@@ -87,10 +89,10 @@ def told(each: Meant, what: str, before: Mapping[str, Any], after: Mapping[str, 
 
 
 def dry_run_option(command: Any) -> Any:
-    """--dry-run; `server` checks and admits the change, and writes nothing."""
+    """Add --dry-run; `server` admits the change without writing it."""
     return click.option(
         "--dry-run",
         type=click.Choice(["none", "server"]),
         default="none",
-        help="server: check and admit the change, but write nothing.",
+        help="server: validate and admit the change without writing it.",
     )(command)

@@ -1,4 +1,4 @@
-"""A plan as text: for each object what changes, how it takes effect, and the engine calls to come."""
+"""Plans as text: changes of each object, how they take effect, and the engine calls."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,12 +8,12 @@ _SHOWN = 72
 
 
 def plan_text(item: Mapping[str, Any]) -> str:
-    """One item of the daemon's answer to `diff` with a plan."""
+    """Format one item of the daemon's `diff` response with a plan."""
     return "\n".join((f"{item['resource']}/{item['metadata']['name']} {item['result']}", *_lines(item)))
 
 
 def quota_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What is held of each quota that the plan touches, before and after, once."""
+    """Yield the use of each affected quota, before and after."""
     for found in {each["quota"]: each for item in items for each in item["quotas"]}.values():
         yield f"{found['quota']}: " + ", ".join(_used(each) for each in found["used"])
 
@@ -35,13 +35,13 @@ def _lines(item: Mapping[str, Any]) -> Iterator[str]:
         yield from _plan(plan, "" if single else f" for {plan['object']}")
 
 
-def _plan(plan: Mapping[str, Any], whose: str) -> Iterator[str]:
+def _plan(plan: Mapping[str, Any], owner: str) -> Iterator[str]:
     calls = plan["calls"]
-    yield f"  engine calls{whose}:" + ("" if calls else " none")
+    yield f"  engine calls{owner}:" + ("" if calls else " none")
     for each in calls:
         yield f"    {each['call']}  # {each['why']}"
     if plan["gone"]:
-        yield "  then it is gone"
+        yield "  then deleted"
     elif plan["reason"]:
         wait = "" if plan["waitSeconds"] is None else f", for {plan['waitSeconds']:.0f} s at most"
         yield f"  then {plan['reason']}: {plan['message']}{wait}"

@@ -1,7 +1,7 @@
-"""Progress on stderr once something takes over a second: why it waits, and a spinner where a person watches."""
+"""Progress on stderr once something takes over a second: the reason of a wait, or the bar of a transfer."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,53 +15,53 @@ _AFTER_SECONDS = 1.0
 
 
 class Waiting:
-    """What is waited for, and why. Methods may be called from any thread."""
+    """Progress of a wait and its reasons. Methods may be called from any thread."""
 
     def __init__(self, spinner: "Progress | None") -> None:
         self._spinner = spinner
         self._lock = threading.Lock()
         self._shown = False
         self._reasons: dict[str, str] = {}
-        self._untold: dict[str, str] = {}
+        self._unreported: dict[str, str] = {}
 
-    def because(self, what: str, reason: str, words: str) -> None:
-        """Tell on stderr why `what` is waited for: one line for each change of its `reason`; empty: none."""
+    def report(self, what: str, reason: str, message: str) -> None:
+        """Print why `what` is waited for: one line for each new `reason`; none if it is empty."""
         with self._lock:
             if self._reasons.get(what, "") == reason:
                 return
             self._reasons[what] = reason
-            self._untold[what] = f"waiting for {what}: {words}"
+            self._unreported[what] = f"waiting for {what}: {message}"
             if not reason:
-                del self._untold[what]
-            self._tell()
+                del self._unreported[what]
+            self._print()
 
     def label(self, text: str) -> None:
-        """Say beside the spinner what is waited for now."""
+        """Set the text beside the spinner."""
         if self._spinner is not None:
             self._spinner.update(self._spinner.task_ids[0], description=plain(text))
 
     def show(self) -> None:
-        """Begin to show all this: it takes longer than a person would not notice."""
+        """Start to show progress, once the wait is long enough to notice."""
         with self._lock:
             self._shown = True
             if self._spinner is not None:
                 self._spinner.start()
-            self._tell()
+            self._print()
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         if not self._shown:
             return
-        for text in self._untold.values():
+        for text in self._unreported.values():
             if self._spinner is None:
                 note(text)
             else:
                 self._spinner.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
-        self._untold.clear()
+        self._unreported.clear()
 
 
 @contextmanager
 def waiting_for(label: str) -> Iterator[Waiting]:
-    """Show on stderr what is waited for, for how long already, and why."""
+    """Show on stderr what is waited for, since when, and why."""
     spinner = _spinner(label) if on_terminal() else None
     waiting = Waiting(spinner)
     later = threading.Timer(_AFTER_SECONDS, waiting.show)
@@ -80,7 +80,30 @@ def _spinner(label: str) -> "Progress":
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    words = TextColumn("waiting for {task.description}", markup=False)
-    made = Progress(SpinnerColumn(), words, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    column = TextColumn("waiting for {task.description}", markup=False)
+    made = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     made.add_task(plain(label), total=None)
     return made
+
+
+@contextmanager
+def transferring(label: str, size: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts bytes; show amount and speed on stderr, of `size` if known."""
+    if not on_terminal():
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    task = progress.add_task(label, total=size)
+    later = threading.Timer(_AFTER_SECONDS, progress.start)
+    later.daemon = True
+    later.start()
+    try:
+        yield lambda count: progress.advance(task, count)
+    finally:
+        later.cancel()
+        later.join()
+        progress.stop()

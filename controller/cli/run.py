@@ -1,7 +1,7 @@
-"""A box for one command: made, waited for, used, and removed whatever happens.
+"""A sandbox for one command: created, waited for, used, and removed in every case.
 
-A client that is killed removes nothing. Its command ends with it, and then the box goes by itself: it is deleted as
-soon as it has been idle for a minute, and after a day in any case.
+A killed client removes nothing. Its command is killed with it; the daemon deletes the sandbox after a minute of
+idleness, and after a day at the latest.
 """
 
 import contextlib
@@ -17,13 +17,12 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import CliError, Misused
-from controller.cli.exec_relay import INTERRUPTED, carry
-from controller.cli.goals import Obstacle, condition_of, obstacle_of
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.exec_relay import INTERRUPTED, relay_streams
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.client.errors import ClientError
 from controller.client.sandbox import Sandbox
 from controller.version import API_VERSION
@@ -31,9 +30,9 @@ from controller.version import API_VERSION
 IMAGE = "paddock/python:1"
 LABEL = "paddock-run"
 _INTERPRETERS = {".py": "python3", ".sh": "sh", ".js": "node", ".pl": "perl", ".rb": "ruby"}
-_LARGEST_BYTES = 8 << 20
+_MAX_SCRIPT_BYTES = 8 << 20
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LIFECYCLE = {
     "idleTimeoutSeconds": 60,
     "onIdle": "Delete",
@@ -45,7 +44,7 @@ _LIFECYCLE = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run; `script` is put into the box as `path` first."""
+    """Command to run; `script` is copied into the sandbox as `path` first."""
 
     command: tuple[str, ...]
     path: str = ""
@@ -53,7 +52,7 @@ class Job:
 
     @classmethod
     def of(cls, arguments: Sequence[str], file: str, code: str) -> "Job":
-        """From the words of the command line. CliError for a file that can't be run."""
+        """Parse the command line. CliError for a file that can't be run."""
         if code:
             return cls(("python3", "-c", code, *arguments))
         if not file:
@@ -62,23 +61,25 @@ class Job:
         interpreter = _INTERPRETERS.get(source.suffix)
         if interpreter is None:
             known = ", ".join(_INTERPRETERS)
-            raise Misused(f"what runs {file} can't be told from its name (it knows {known}); rename it")
-        path = f"/tmp/{source.name}"  # noqa: S108 - in the box, which is nobody else's
+            raise UsageProblem(f"{file}: no interpreter for this suffix; rename it to one of {known}")
+        path = f"/tmp/{source.name}"  # noqa: S108 - in the sandbox, which has no other user
         return cls((interpreter, path, *arguments), path, _read(source))
 
 
 @contextlib.contextmanager
-def box(ctx: click.Context, namespace: str, template: str, level: str, seconds: float) -> Iterator[Sandbox]:
-    """A box that is Ready; removed at the end, also when a signal ends this process."""
+def temporary_sandbox(
+    ctx: click.Context, namespace: str, template: str, level: str, seconds: float
+) -> Iterator[Sandbox]:
+    """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client, name = connect(ctx), f"run-{secrets.token_hex(5)}"
-    spec = {**_what(client, namespace, template, level), "restartPolicy": "Never", "lifecycle": _LIFECYCLE}
+    spec = {**_container_spec(client, namespace, template, level), "restartPolicy": "Never", "lifecycle": _LIFECYCLE}
     document = {
         "apiVersion": API_VERSION,
         "kind": "Sandbox",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": LABEL}},
         "spec": spec,
     }
-    with _endings():
+    with _exit_on_signals():
         try:
             client.request("POST", _SANDBOXES.path(namespace), json=document)
             _wait(client, namespace, name, seconds)
@@ -87,7 +88,7 @@ def box(ctx: click.Context, namespace: str, template: str, level: str, seconds: 
             _remove(client, namespace, name)
 
 
-def carry_out(
+def run_job(
     job: Job,
     sandbox: Sandbox,
     env: Mapping[str, str],
@@ -97,21 +98,21 @@ def carry_out(
     timeout_seconds: float | None,
     raw_output: bool = False,
 ) -> int:
-    """Run it with this process's streams; gives its exit code."""
+    """Run the job with this process's streams; return its exit code."""
     if job.script:
         put = sandbox.exec(["sh", "-c", 'cat > "$0"', job.path], stdin=job.script)
         if put.exit_code:
-            said = put.stderr.decode(errors="replace").strip()
-            raise CliError(f"the script can't be put into the box: {said or f'exit code {put.exit_code}'}")
+            stderr = put.stderr.decode(errors="replace").strip()
+            raise CliError(f"the script can't be copied into the sandbox: {stderr or f'exit code {put.exit_code}'}")
     with sandbox.start(job.command, stdin=with_stdin, tty=tty, env=env, timeout_seconds=timeout_seconds) as running:
         try:
-            return carry(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
+            return relay_streams(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
             return INTERRUPTED
 
 
-def _what(client: Client, namespace: str, template: str, level: str) -> dict[str, Any]:
-    """The template by its name: only so can a pool's box be taken. Another level than its own makes it another one."""
+def _container_spec(client: Client, namespace: str, template: str, level: str) -> dict[str, Any]:
+    """Return the spec of the container. Only a templateRef without another level can claim a pool member."""
     if template and not level:
         return {"templateRef": {"name": template}}
     found: dict[str, Any] = {"image": IMAGE, "command": ["sleep", "infinity"]}
@@ -121,25 +122,25 @@ def _what(client: Client, namespace: str, template: str, level: str) -> dict[str
 
 
 def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
-    last = Obstacle("Pending", "Pending: the daemon has not decided about it yet")
+    last = Obstacle("Pending", "Pending: not reconciled yet")
 
     def ready(_name: str, obj: Object | None) -> bool:
         nonlocal last
         for type_, status in (("Accepted", "False"), ("Finished", "True")):
             found = condition_of(obj or {}, type_)
             if found is not None and found["status"] == status:
-                raise CliError(f"the sandbox can't run: {found['reason']}: {found.get('message', '')}")
+                raise CliError(f"the sandbox failed: {found['reason']}: {found.get('message', '')}")
         found = condition_of(obj or {}, "Ready")
         if found is None or found["status"] == "True":
             return found is not None
         last = obstacle_of(found)
-        waiting.because(f"sandbox {name}", last.reason, last.words)
+        waiting.report(f"sandbox {name}", last.reason, last.message)
         return False
 
     with waiting_for(f"sandbox {name}") as waiting:
         late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
     if late:
-        raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.words}; --wait gives it longer")
+        raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.message}; raise --wait")
 
 
 def _remove(client: Client, namespace: str, name: str) -> None:
@@ -147,22 +148,22 @@ def _remove(client: Client, namespace: str, name: str) -> None:
         client.request("DELETE", _SANDBOXES.path(namespace, name))
     except ClientError as error:
         if getattr(error, "reason", "") != "NotFound":
-            note(f"warning: {name} was not removed: {error.message}; it goes by itself once it is idle")
+            note(f"warning: {name} was not removed: {error.message}; the daemon deletes it once it is idle")
 
 
 @contextlib.contextmanager
-def _endings() -> Iterator[None]:
-    """Signals that end this process do so by way of what is to be cleaned up."""
+def _exit_on_signals() -> Iterator[None]:
+    """Turn fatal signals into SystemExit, so that cleanup runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, _frame: object) -> None:
-        for each in _ENDINGS:  # once is enough
+        for each in _FATAL_SIGNALS:  # once is enough
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    earlier = {number: signal.signal(number, end) for number in _ENDINGS}
+    earlier = {number: signal.signal(number, end) for number in _FATAL_SIGNALS}
     try:
         yield
     finally:
@@ -173,9 +174,11 @@ def _endings() -> Iterator[None]:
 def _read(source: Path) -> bytes:
     try:
         with source.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
+            data = file.read(_MAX_SCRIPT_BYTES + 1)
     except OSError as error:
-        raise CliError(f"can't read {source}: {error.strerror}") from error
-    if len(data) > _LARGEST_BYTES:
-        raise CliError(f"{source} is larger than {_LARGEST_BYTES >> 20} MiB, which no script is")
+        raise CliError(f"{source}: {error.strerror}; name a script that you can read") from error
+    if len(data) > _MAX_SCRIPT_BYTES:
+        raise CliError(
+            f"{source} is larger than {_MAX_SCRIPT_BYTES >> 20} MiB, the limit of a script; use `paddock cp`"
+        )
     return data

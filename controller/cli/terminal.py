@@ -1,4 +1,4 @@
-"""This process's terminal while another one is shown in it: raw, and always put back as it was."""
+"""Raw mode of this process's terminal, always restored."""
 
 import atexit
 import contextlib
@@ -9,31 +9,31 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 
-_DEATHS = (signal.SIGTERM, signal.SIGHUP)  # INT and QUIT are keys, which a raw terminal passes on
+_FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # INT and QUIT are keys in raw mode
 
 
 def is_terminal() -> bool:
-    """Whether a person types into this command."""
+    """Tell if stdin is a terminal."""
     return sys.stdin.isatty()
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns."""
+    """Return rows and columns."""
     columns, rows = os.get_terminal_size(sys.stdin.fileno())
     return rows, columns
 
 
 @contextlib.contextmanager
 def raw(resized: Callable[[], None]) -> Iterator[None]:
-    """Every key goes through as it is. `resized` is called, on the main thread, when the terminal's size changes.
+    """Switch the terminal to raw mode. `resized` is called, on the main thread, when its size changes.
 
-    What ends this process, short of SIGKILL, puts the terminal back first.
+    The terminal is restored first whatever ends this process, except SIGKILL.
     """
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
 
     def restore() -> None:
-        with contextlib.suppress(termios.error):  # the terminal is gone
+        with contextlib.suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
     def die(number: int, _frame: object) -> None:
@@ -41,12 +41,14 @@ def raw(resized: Callable[[], None]) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    free = [each for each in _DEATHS if signal.getsignal(each) == signal.SIG_DFL]  # others end by way of our `finally`
+    free = [
+        each for each in _FATAL_SIGNALS if signal.getsignal(each) == signal.SIG_DFL
+    ]  # others end by way of our `finally`
     earlier = {number: signal.signal(number, die) for number in free}
     earlier[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: resized())
     atexit.register(restore)
     try:
-        tty.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is for the command
+        tty.setraw(handle, termios.TCSADRAIN)  # keys typed ahead go to the command
         yield
     finally:
         restore()

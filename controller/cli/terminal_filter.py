@@ -1,13 +1,13 @@
-"""A sandbox's output on this terminal, without the escape sequences that work against the person who reads it.
+"""Filter for a sandbox's output on this terminal: harmful escape sequences are removed.
 
 An escape sequence can set the window's title, write and read the clipboard, have the terminal type an answer, print, or
-leave it unusable. Two sets pass:
+leave it unusable. Two sets are allowed:
 
-* of text (`logs`, and `exec` without a terminal): colours, and moves within the line, as progress bars make them;
-* of a screen (`exec -t`, `shell`): what full-screen programs are made of. Modes that they left on are switched back at
-  the end. No query passes, and no string (OSC, DCS, APC, PM, SOS, and `ESC k`, the title of GNU screen).
+* for text (`logs`, and `exec` without a terminal): colours, and moves within the line, as progress bars use them;
+* for a screen (`exec -t`, `shell`): those of full-screen programs. Modes that they leave on are reset at the end.
+  Queries and strings (OSC, DCS, APC, PM, SOS, and `ESC k`, the title of GNU screen) are never allowed.
 
-What passes is written whole, and nothing else of an escape sequence is written. So the output is as safe in any pieces.
+An allowed sequence is written whole, any other not at all, so chunking does not matter.
 """
 
 import codecs
@@ -37,21 +37,21 @@ _SHIFT_OUT, _SHIFT_IN = "\x0e", "\x0f"
 
 
 class TerminalFilter:
-    """Filters one stream in pieces of any size. `screen`: for a program that has a terminal of its own."""
+    """Filter of one stream in chunks of any size. `screen`: for a program with its own terminal."""
 
     def __init__(self, *, screen: bool = False) -> None:
         self._screen = screen
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # a sequence whose end has not come
+        self._held = ""  # an incomplete sequence
         self._in_string = False
-        self._undo: dict[str, str] = {}  # what puts the terminal back, by what was changed
+        self._undo: dict[str, str] = {}  # sequences that reset the terminal, by what was changed
 
     def feed(self, data: bytes) -> bytes:
-        """What of it may be shown now."""
+        """Filter one chunk; return what may be shown now."""
         return self._shown(self._decoder.decode(data)).encode()
 
     def end(self) -> bytes:
-        """What is still to be shown once all has come: it puts the terminal back. Begins anew."""
+        """End the stream: return the rest and the sequences that reset the terminal. Resets the filter."""
         rest = self._shown(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
         self._held, self._in_string, self._undo = "", False, {}
         return rest.encode()
@@ -93,14 +93,14 @@ class TerminalFilter:
         return ended.start() if ended[0] in "\x1b\n" else ended.end()
 
     def _control(self, char: str) -> str:
-        """Of other control characters, those that choose a character set; C1 among them, which are sequences, too."""
+        """Filter other control characters: only those that choose a character set pass."""
         if not self._screen or char not in (_SHIFT_OUT, _SHIFT_IN):
             return ""
         self._changed("shift", _SHIFT_IN, on=char == _SHIFT_OUT)
         return char
 
     def _csi(self, found: "re.Match[str]") -> str:
-        """The control sequence, or what of it passes."""
+        """Return the control sequence, or its allowed part."""
         private, numbers, between, final = found.groups()
         if not _NUMBERS.fullmatch(numbers):
             return ""
@@ -125,15 +125,15 @@ class TerminalFilter:
 
     def _modes(self, private: str, numbers: str, *, on: bool) -> str:
         known = _PRIVATE_MODES if private else _MODES
-        wanted = [int(each) for each in numbers.split(";") if each.isdigit() and int(each) in known]
-        for each in wanted:
+        allowed = [int(each) for each in numbers.split(";") if each.isdigit() and int(each) in known]
+        for each in allowed:
             if each not in _NOT_KEPT:
                 first = each in _ON_AT_FIRST
                 self._changed(f"{private}{each}", f"\x1b[{private}{each}{'h' if first else 'l'}", on=on != first)
-        return f"\x1b[{private}{';'.join(map(str, wanted))}{'h' if on else 'l'}" if wanted else ""
+        return f"\x1b[{private}{';'.join(map(str, allowed))}{'h' if on else 'l'}" if allowed else ""
 
     def _escape(self, found: "re.Match[str]") -> str:
-        """An escape sequence of two or three characters, if it passes."""
+        """Return an escape sequence of two or three characters if it is allowed."""
         between, final = found.groups()
         if not self._screen:
             return ""
@@ -151,10 +151,10 @@ class TerminalFilter:
 
 
 class Output:
-    """One of this process's streams for a sandbox's output: filtered where it is a terminal, else as it comes."""
+    """One of this process's streams for a sandbox's output: filtered on a terminal, else raw."""
 
     def __init__(self, stream: BinaryIO, *, raw: bool = False, screen: bool = False) -> None:
-        """`raw`: never filtered."""
+        """`raw`: never filter."""
         self._stream = stream
         self._filter = None if raw or not stream.isatty() else TerminalFilter(screen=screen)
 
@@ -167,7 +167,7 @@ class Output:
                 self._write(self._filter.end())
 
     def write(self, data: bytes) -> None:
-        """Show it at once."""
+        """Write and flush."""
         self._write(data if self._filter is None else self._filter.feed(data))
 
     def _write(self, data: bytes) -> None:

@@ -1,34 +1,195 @@
-"""Watching from the client's side: the lines of a watch as events, on and on; and waiting for objects by it."""
+"""Watches from the client's side, and the goals that `paddock wait` waits for."""
 
 import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import click
 
 from controller.cli.client import Client
 from controller.cli.kinds import Resource
-from controller.client.errors import Refused, TimeIsOver, refusal
+from controller.client.errors import Refused, TimedOut, refusal
+
+Object = Mapping[str, Any]
+# Reasons of a condition that Paddock is already working on.
+_UNDER_WAY = frozenset(("Creating", "Starting", "Claiming", "Unpausing"))
+_HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=value, create or delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Reason that a goal is not reached yet; `message` is for people.
+
+    An empty `reason` is normal progress, which is not printed.
+    """
+
+    reason: str
+    message: str
+
+
+class Goal(Protocol):
+    """Goal of a wait. `reached` takes the current object (None: missing)."""
+
+    reached_text: str  # what is printed once it is reached
+    may_be_missing: bool
+
+    def reached(self, obj: Object | None) -> bool: ...
+    def why_not(self, obj: Object) -> Obstacle:
+        """Return the obstacle that the object reports."""
+        ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition with that status, observed for the newest generation."""
+
+    name: str
+    status: str = "True"
+    reached_text = "condition met"
+    may_be_missing = False
+
+    def reached(self, obj: Object | None) -> bool:
+        found = condition_of(obj, self.name) if obj is not None else None
+        if obj is None or found is None:
+            return False
+        return _is_current(found, obj) and str(found["status"]).lower() == self.status.lower()
+
+    def why_not(self, obj: Object) -> Obstacle:
+        found = condition_of(obj, self.name)
+        if found is None:
+            return Obstacle("", f"has no condition {self.name} yet")
+        if not _is_current(found, obj):
+            return Obstacle("", f"{found['type']} is not yet observed for the newest generation")
+        return obstacle_of(found)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Deletion of the object."""
+
+    reached_text = "deleted"
+    may_be_missing = True
+
+    def reached(self, obj: Object | None) -> bool:
+        return obj is None
+
+    def why_not(self, obj: Object) -> Obstacle:
+        finalizers = ", ".join(obj["metadata"].get("finalizers", [])) or "none"
+        state = "is being deleted" if "deletionTimestamp" in obj["metadata"] else "is not being deleted"
+        message = f"{state}; finalizers: {finalizers}"
+        return Obstacle(message, message)
+
+    def __str__(self) -> str:
+        return "deletion of"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """Existence of the object."""
+
+    reached_text = "created"
+    may_be_missing = True
+
+    def reached(self, obj: Object | None) -> bool:
+        return obj is not None
+
+    def why_not(self, obj: Object) -> Obstacle:  # noqa: ARG002 - a Goal
+        return Obstacle("", "exists now")
+
+    def __str__(self) -> str:
+        return "creation of"
+
+
+@dataclass(frozen=True, slots=True)
+class PathHolds:
+    """A JSONPath with that value (None: with any value)."""
+
+    path: str
+    value: str | None
+    reached_text = "condition met"
+    may_be_missing = False
+
+    def reached(self, obj: Object | None) -> bool:
+        found = [] if obj is None else self._found(obj)
+        return bool(found) if self.value is None else self.value in found
+
+    def why_not(self, obj: Object) -> Obstacle:
+        message = f"{self.path} is {' '.join(self._found(obj)) or 'not set'}"
+        ready = condition_of(obj, "Ready")
+        if ready is None or ready["status"] == "True":
+            return Obstacle("", message)
+        why = obstacle_of(ready)
+        return Obstacle(why.reason, f"{message}; {why.message}")
+
+    def _found(self, obj: Object) -> list[str]:
+        from controller.cli.jsonpath import compile_path, text_of, values
+
+        return [text_of(each) for each in values(compile_path(self.path), obj)]
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def condition_of(obj: Object, name: str) -> Mapping[str, Any] | None:
+    """Return the condition of that name, ignoring case."""
+    conditions = obj.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if str(each["type"]).lower() == name.lower()), None)
+
+
+def obstacle_of(condition: Mapping[str, Any]) -> Obstacle:
+    """Describe a condition that is not met."""
+    message = f": {condition['message']}" if condition.get("message") else ""
+    status = f"{condition['type']}={condition['status']} {condition['reason']}"
+    return Obstacle("" if condition["reason"] in _UNDER_WAY else status, f"{status}{message}")
+
+
+def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:
+    return int(condition.get("observedGeneration", 0)) >= int(obj["metadata"].get("generation", 0))
+
+
+def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal:
+    """Parse --for=TEXT."""
+    if text in ("delete", "create"):
+        return Gone() if text == "delete" else Created()
+    word, _, rest = text.partition("=")
+    if word == "condition" and rest:
+        name, _, status = rest.partition("=")
+        return Condition(name, status or "True")
+    if word == "jsonpath" and rest.startswith("{"):
+        path, brace, value = rest.rpartition("}")
+        if brace and value[:1] in ("", "="):
+            from controller.cli.jsonpath import compile_path
+
+            compile_path(path + brace)
+            return PathHolds(path + brace, value[1:] if value else None)
+    raise click.BadParameter(_HELP)
+
 
 EXPIRED = "Expired"
-_ASK_AGAIN_SECONDS = 0.5  # where there is nothing to watch
+_POLL_SECONDS = 0.5  # for kinds that can't be watched
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
-Object = Mapping[str, Any]
-# What an object of that name is now (None: not there) -> whether that is what is waited for.
+# (name, current object or None) -> True when the wait for it is over.
 Done = Callable[[str, Object | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change: `obj` is the object, or a Table of it where that was asked for."""
+    """One change; `obj` is the object, or its Table if asked for."""
 
     type: str
     obj: Mapping[str, Any]
 
 
 def name_params(names: Collection[str]) -> dict[str, str]:
-    """What narrows a list or a watch down to one name; several have to be picked out by the client."""
+    """Return the field selector for one name; several names are filtered by the client."""
     return {"fieldSelector": f"metadata.name={next(iter(names))}"} if len(names) == 1 else {}
 
 
@@ -41,10 +202,11 @@ def follow(
     table: bool = False,
     deadline: float = math.inf,
 ) -> Iterator[Event]:
-    """Every change after that revision, until `deadline` (time.monotonic). The server ends a watch now and then:
-    then it is taken up where it was, which is always between two commits.
+    """Yield every change after that revision, until `deadline` (time.monotonic).
 
-    Raises Refused (reason Expired: what comes next is not kept any more), and ClientError when the connection breaks.
+    The server ends a watch now and then; it is resumed at the last revision.
+
+    Raises Refused (reason Expired: the revision is too old), and ClientError when the connection breaks.
     """
     while (left := deadline - time.monotonic()) > 0:
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": revision}
@@ -57,7 +219,7 @@ def follow(
                         yield event
                     if time.monotonic() > deadline:
                         return
-        except TimeIsOver:
+        except TimedOut:
             return
 
 
@@ -70,9 +232,9 @@ def _event(found: Mapping[str, Any]) -> Event:
 def until(
     client: Client, resource: Resource, place: str, names: Collection[str], done: Done, deadline: float
 ) -> list[str]:
-    """Wait until `done` was true once for each of these objects; the names for which it was not, when time is over.
+    """Wait until `done` is true for each of these objects; return the names that timed out.
 
-    Each is asked about at least once; what `done` raises comes out of this.
+    Each object is checked at least once; exceptions of `done` are passed on.
     """
     left, params = list(dict.fromkeys(names)), name_params(names)
     while left:
@@ -83,7 +245,7 @@ def until(
         if not left or time.monotonic() >= deadline:
             return left
         if not resource.watched:
-            time.sleep(min(_ASK_AGAIN_SECONDS, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
             continue
         try:
             _follow_until(follow(client, resource.path(place), revision, params, deadline=deadline), left, done)
@@ -94,7 +256,7 @@ def until(
 
 
 def _follow_until(events: Iterator[Event], left: list[str], done: Done) -> None:
-    """Take the names off `left` whose time has come."""
+    """Remove the names from `left` that are done."""
     for event in events:
         name = event.obj["metadata"]["name"]
         if name in left and done(name, None if event.type == "DELETED" else event.obj):

@@ -1,4 +1,4 @@
-"""Writes YAML. Text that either YAML 1.1 or 1.2 would read as something else is put in quotes."""
+"""YAML writer. Text that YAML 1.1 or 1.2 would read as another type is quoted."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc]
-    """PyYAML's own rules (1.1), and ours (1.2) on top."""
+    """Dumper with PyYAML's rules (1.1) and ours (1.2)."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's signature
         return True
@@ -26,7 +26,7 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(value: Any) -> str:
-    """The YAML text of plain JSON data, in the order in which it is. What is not safe on a terminal is escaped."""
+    """Format JSON data as YAML, in its order. Characters unsafe on a terminal are escaped."""
     text = _dumped(value, allow_unicode=True)
     return _dumped(value, allow_unicode=False) if UNSAFE.search(text) else text
 

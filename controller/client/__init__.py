@@ -1,4 +1,4 @@
-"""FOR PROGRAMS. A small typed client of the daemon, used by the command line itself; it knows no other room.
+"""Python client of the daemon, for programs and for the command line. It imports no other package but archive.
 
     from controller.client import Paddock
 
@@ -6,7 +6,7 @@
         done = paddock.sandbox("quickstart").exec(["python3", "-c", "print(6 * 7)"])
         assert (done.exit_code, done.stdout) == (0, b"42\\n")
 
-What is imported here is loaded when it is first asked for: the command line has to start quickly.
+Names are loaded on first use: the command line has to start quickly.
 """
 
 import importlib
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from controller.client.detached import DetachedExec
-    from controller.client.errors import ClientError, Refused, TimeIsOver, Unreachable
+    from controller.client.errors import ClientError, Refused, TimedOut, TimeIsOver, Unreachable
     from controller.client.exec import Completed, Output, Running
     from controller.client.files import FileInfo, Files
     from controller.client.paddock import Paddock
     from controller.client.port_forward import Forwarding, PortConnection
     from controller.client.sandbox import Sandbox
 
-_WHERE = {
+_MODULES = {
     "FileInfo": "files",
     "Files": "files",
     "Forwarding": "port_forward",
@@ -34,8 +34,9 @@ _WHERE = {
     "Refused": "errors",
     "Running": "exec",
     "Sandbox": "sandbox",
-    "Secret": "variables",
+    "Secret": "command",
     "TimeIsOver": "errors",
+    "TimedOut": "errors",
     "Unreachable": "errors",
 }
 __all__ = [
@@ -53,11 +54,12 @@ __all__ = [
     "Sandbox",
     "Secret",
     "TimeIsOver",
+    "TimedOut",
     "Unreachable",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

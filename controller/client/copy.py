@@ -1,7 +1,7 @@
-"""Copying between this machine and a box, with the names that `docker cp` gives: into a folder that is there, or so.
+"""Copies between this machine and a sandbox, with the naming rules of `docker cp`.
 
-What comes from a sandbox is an enemy's: it is unpacked below the one folder, never through a symlink, up to a limit.
-Symlinks that may lead out of what is copied are left out, so the target's other files are in no link's reach.
+Data from a sandbox is untrusted: it is unpacked below one folder, never through a symlink, up to a limit. Symlinks
+that may lead out of the copied tree are skipped, so that no link reaches other files of the target.
 """
 
 import os
@@ -21,7 +21,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def push(files: Files, source: str, path: str, *, follow: bool, progress: Progress | None) -> list[str]:
-    """Files.push."""
+    """Implement Files.push."""
     folder, name, called = _source(source, follow=follow)
     try:
         fd = os.open(folder, _FOLDER)
@@ -44,16 +44,16 @@ def pull(
     max_bytes: int,
     max_entries: int,
 ) -> list[str]:
-    """Files.pull."""
+    """Implement Files.pull."""
     found = files.stat(path, follow=follow)
     contents = path.rstrip("/") == "" or path.endswith("/.")
     name = path.rstrip("/").rpartition("/")[2]
     if name == "..":
-        raise ClientError(f"{path}: name the folder itself, not `..`")
+        raise ClientError(f"{path}: `..` is not a name; name the folder itself")
     with _target(target, "." if contents else name, found, contents) as (folder, top):
         asked = path.removesuffix(".") if contents else path.rstrip("/")
         with files.archive(asked, top=top, follow=follow) as answer:
-            # Of the target folder, only what is copied is the box's: links stay within that.
+            # Only the copied tree below the target folder is the sandbox's: links stay within it.
             below = 0 if top == "." else 1
             rules = Rules(below, max_bytes, max_entries, progress or (lambda _count: None))
             try:
@@ -61,14 +61,14 @@ def pull(
             except (Unsafe, TarError) as error:
                 raise ClientError(f"{path}: {error}") from error
             except TooMuch as error:
-                raise ClientError(f"{path}: {error}; what came before is kept; {_RAISE}") from error
+                raise ClientError(f"{path}: {error}; entries before it are kept; {_RAISE}") from error
             except OSError as error:
                 raise ClientError(f"{error.filename or target}: {error.strerror}") from error
     return _left_out(done.left_out, done.left_out_count)
 
 
 def _source(source: str, *, follow: bool) -> tuple[str, str, str]:
-    """The folder that the source is in, its name there, and what it is called; `.`: all that is in the folder."""
+    """Return the source's folder, its name there and its name in the copy; `.`: the content of the folder."""
     if os.path.basename(source) in (".", "..") or not source.strip("/"):
         return source, ".", "."
     plain = source.rstrip("/")
@@ -84,36 +84,36 @@ def _is_folder(fd: int, name: str, source: str) -> bool:
 
 
 def _place(files: Files, path: str, name: str, *, is_folder: bool) -> tuple[str, str]:
-    """The folder of the box to unpack in, and what the source is called there."""
+    """Return the folder in the sandbox to unpack into, and the source's name there."""
     there = files.find(path)
     if there is not None and there.type == "folder":
         return path, name
     if there is not None and is_folder:
-        raise ClientError(f"{path} is no folder in the box: a folder can't be copied over it")
+        raise ClientError(f"{path}: not a folder in the sandbox; a folder can't replace a file")
     if name == ".":
         files.mkdir(path)
         return path, "."
     if path.endswith("/"):
-        raise ClientError(f"{path}: there is no such folder in the box; make it first, or leave the last `/` out")
+        raise ClientError(f"{path}: no such folder in the sandbox; create it, or leave the last `/` out")
     folder, _, called = path.rpartition("/")
     if called in (".", ".."):
-        raise ClientError(f"{path}: there is no such folder in the box")
+        raise ClientError(f"{path}: no such folder in the sandbox; create it")
     return folder or "/", called
 
 
 @contextmanager
 def _target(target: str, name: str, found: FileInfo, contents: bool) -> Iterator[tuple[int, str]]:
-    """The folder of this machine to unpack in, open, and what the source is called there."""
+    """Open the local folder to unpack into; yield it with the source's name there."""
     if os.path.isdir(target):
         folder, called = target, name
     elif os.path.lexists(target) and found.type == "folder":
-        raise ClientError(f"{target} is no folder: a folder can't be copied over it")
+        raise ClientError(f"{target}: not a folder; a folder can't replace a file")
     elif contents:
         folder, called = _made(target), "."
     else:
         folder, called = os.path.split(target)
         if not called:
-            raise ClientError(f"{target}: there is no such folder; make it first, or leave the last `/` out")
+            raise ClientError(f"{target}: no such folder; create it, or leave the last `/` out")
     try:
         fd = os.open(folder or ".", _FOLDER)
     except OSError as error:

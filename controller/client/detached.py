@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client.command import words_of
+from controller.client.command import as_json, checked_command
 from controller.client.connection import Connection, segment
-from controller.client.variables import as_json
 
 
 @dataclass(frozen=True, slots=True)
 class DetachedExec:
-    """A command as it was when it was asked for. `state` is Running, Exited, TimedOut, Killed or Lost.
+    """State of a detached command: Running, Exited, TimedOut, Killed or Lost.
 
-    Times are RFC 3339. `message` says of a lost one why nobody can tell how it ended.
+    Times are RFC 3339. `message` of a Lost command says why its exit is unknown.
     """
 
     id: str
@@ -35,9 +34,9 @@ def start(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> DetachedExec:
-    """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
+    """Start a command in the sandbox at `path`. Raises Refused, and TypeError if the command is not a list."""
     asked = {
-        "command": words_of(command, "detach"),
+        "command": checked_command(command, "detach"),
         "env": as_json(env),
         "workingDir": working_dir,
         "timeoutSeconds": timeout_seconds,
@@ -46,18 +45,18 @@ def start(
 
 
 def every(connection: Connection, path: str) -> Sequence[DetachedExec]:
-    """Those that the daemon knows of, oldest first."""
+    """List the detached commands, oldest first."""
     return [_read(each) for each in connection.get(f"{path}/execs")["items"]]
 
 
 def log(connection: Connection, path: str, id_: str) -> bytes:
-    """What one has written so far."""
+    """Return the output so far."""
     with connection.stream(f"{path}/execs/{segment(id_)}/log", {}) as pieces:
         return b"".join(pieces)
 
 
 def kill(connection: Connection, path: str, id_: str) -> DetachedExec:
-    """Kill all its processes."""
+    """Kill all processes of a command."""
     return _read(connection.request("POST", f"{path}/execs/{segment(id_)}/kill"))
 
 

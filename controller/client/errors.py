@@ -1,11 +1,11 @@
-"""What a client's call can raise. The words say what to do next."""
+"""Errors of the client. Each message says what to do next."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class ClientError(Exception):
-    """Base of all; `message` is for people."""
+    """Base of all errors; `message` is for people."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -13,21 +13,24 @@ class ClientError(Exception):
 
 
 class BadAddress(ClientError):
-    """What was given is no address of a daemon."""
+    """Malformed address of a daemon."""
 
 
 class Unreachable(ClientError):
-    """No daemon answers."""
+    """The daemon can't be reached."""
 
 
-class TimeIsOver(ClientError):
-    """Nothing came for as long as was to be waited."""
+class TimedOut(ClientError):
+    """Nothing arrived within the time allowed."""
+
+
+TimeIsOver = TimedOut  # the former name
 
 
 class Refused(ClientError):
-    """The daemon answered with a Status; `reason` is Kubernetes' word for it, `code` the HTTP status.
+    """The daemon refused the request. `reason` is Kubernetes' status reason, `code` the HTTP status.
 
-    `causes` are its details for programs: mappings with `reason`, `field` and `message`.
+    `causes` are the details: mappings with `reason`, `field` and `message`.
     """
 
     def __init__(self, message: str, reason: str = "", code: int = 0, causes: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -35,14 +38,14 @@ class Refused(ClientError):
         self.reason, self.code, self.causes = reason, code, tuple(causes)
 
     def has_cause(self, reason: str, field: str) -> bool:
-        """Tell if the daemon named this cause."""
+        """Tell if the daemon gave this cause."""
         return any((each.get("reason"), each.get("field")) == (reason, field) for each in self.causes)
 
 
 def refusal(body: Any, code: int) -> Refused:
-    """The error for a response of that status code, whose body should be a Status."""
+    """Return the error for a response with that status code and body (a Status)."""
     if not isinstance(body, dict) or body.get("kind") != "Status":
-        return Refused(f"the server answered {code}, and not as Paddock does; is --server right?", code=code)
+        return Refused(f"the server answered {code} without a Paddock status; check --server", code=code)
     details = body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     named = [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []

@@ -1,6 +1,6 @@
-"""Commands in a sandbox: as a result, or as streams over a WebSocket.
+"""Commands in a sandbox: run to their end, or streamed over a WebSocket.
 
-Its frames are those of v5.channel.k8s.io: the first byte is the channel.
+Frames follow v5.channel.k8s.io: the first byte is the channel.
 """
 
 import base64
@@ -12,10 +12,9 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.command import words_of
+from controller.client.command import as_json, as_query, checked_command
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
-from controller.client.variables import as_json, as_query
 from controller.client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"
@@ -27,7 +26,7 @@ PIECE_BYTES = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A piece of what a command writes; `stream` is stdout or stderr."""
+    """A chunk of output; `stream` is stdout or stderr."""
 
     stream: str
     data: bytes
@@ -35,10 +34,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A command that has ended.
+    """Result of a command.
 
-    Of long output the head and the tail are kept (then it is `truncated`), with a line between that counts the rest.
-    `timed_out`: it was killed because its time was over, and its exit code is 124.
+    Long output is `truncated` to its head and tail, with a line between that counts the rest.
+    `timed_out`: the command was killed at its timeout; its exit code is 124.
     """
 
     exit_code: int
@@ -50,10 +49,10 @@ class Completed:
 
 
 class Running(Iterator[Output]):
-    """A command that runs: iterate for its output, to its end. Leaving it, or closing it, kills the command.
+    """A running command: iterate over its output until it ends. Disconnecting or closing kills the command.
 
-    `exit_code` is None until the iteration has ended; `timed_out` says then whether it was killed because its time was
-    over. Iterating raises ClientError when the connection breaks. Other methods may be called from any thread.
+    `exit_code` is None until the iteration ends; then `timed_out` tells if the timeout killed it. Iterating raises
+    ClientError when the connection breaks. Other methods may be called from any thread.
     """
 
     def __init__(self, websocket: WebSocket) -> None:
@@ -71,7 +70,7 @@ class Running(Iterator[Output]):
         self.close()
 
     def wait_begun(self) -> None:
-        """Wait until it has begun: a box that sleeps is woken first. Raises as iterating does."""
+        """Wait until it has started; a suspended sandbox is resumed first. Raises as iterating does."""
         if self._first is None:
             self._first = self._receive()
 
@@ -93,18 +92,18 @@ class Running(Iterator[Output]):
         try:
             return self._websocket.recv()
         except ConnectionClosed as error:
-            raise ClientError(f"the connection broke: {error}; whether the command still runs is not known") from error
+            raise ClientError(f"the connection broke: {error}; the command may still run") from error
 
     def write(self, data: bytes) -> bool:
-        """Pass on some of stdin; waits while the command does not read. False: it has ended, nobody takes more."""
+        """Write to stdin; block while the command does not read. False: it has ended."""
         return self._send(bytes((_STDIN,)) + data)
 
     def end_of_input(self) -> bool:
-        """Close its stdin."""
+        """Close stdin."""
         return self._send(_CLOSE_STDIN)
 
     def resize(self, rows: int, columns: int) -> bool:
-        """Tell the command's terminal its size."""
+        """Set the size of the command's terminal."""
         return self._send(bytes((_RESIZE,)) + json.dumps({"Width": columns, "Height": rows}).encode())
 
     def signal(self, name: str) -> bool:
@@ -112,9 +111,9 @@ class Running(Iterator[Output]):
         return self._send(bytes((_SIGNAL,)) + json.dumps({"signal": name}).encode())
 
     def feed(self, pieces: Iterable[bytes]) -> None:
-        """Write all of these, then close stdin; stops early when the command has ended.
+        """Write all chunks, then close stdin; stop early when the command has ended.
 
-        Where the pieces fail, the command is let go of: half of the input must not look like all of it.
+        If the iterable fails, the command is killed: partial input must not look complete.
         """
         try:
             if all(self.write(each) for each in pieces):
@@ -124,7 +123,7 @@ class Running(Iterator[Output]):
             raise
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection, which kills the command."""
         self._websocket.close()
 
     def _send(self, frame: bytes) -> bool:
@@ -146,8 +145,8 @@ def start(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> Running:
-    """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
-    query = [("command", each) for each in words_of(command, "start")]
+    """Start a command in the sandbox at `path`. Raises Refused, and TypeError if the command is not a list."""
+    query = [("command", each) for each in checked_command(command, "start")]
     query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
@@ -166,9 +165,9 @@ def run(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> Completed:
-    """Run a command in the sandbox at `path` to its end. Raises Refused, and TypeError for no list."""
+    """Run a command in the sandbox at `path` to its end. Raises Refused, and TypeError if the command is not a list."""
     asked = {
-        "command": words_of(command, "exec"),
+        "command": checked_command(command, "exec"),
         "env": as_json(env),
         "workingDir": working_dir,
         "stdin": base64.b64encode(stdin).decode(),
@@ -196,6 +195,6 @@ def _exit_code(status: Any) -> int:
 
 
 def _causes(status: Any) -> dict[str, str]:
-    """The messages by their reasons."""
+    """Return the messages by reason."""
     causes = (status or {}).get("details", {}).get("causes", [])
     return {str(each.get("reason")): str(each.get("message")) for each in causes}

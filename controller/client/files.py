@@ -1,4 +1,4 @@
-"""The files of a sandbox from a program's side. Paths in the box are absolute; a relative one is taken from `/`."""
+"""Files of a sandbox. Paths in the sandbox are absolute; a relative one starts at `/`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PULL_MAX_ENTRIES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What is there. `type` is file, folder, symlink or other; `mode` permission bits; `modified` Unix seconds."""
+    """Metadata of a file. `type` is file, folder, symlink or other; `mode` permission bits; `modified` Unix seconds."""
 
     name: str
     type: str
@@ -33,72 +33,72 @@ class FileInfo:
 
 
 class Files:
-    """The files of one sandbox, as its own user may use them. Every method may raise a ClientError."""
+    """Files of one sandbox, with the permissions of its user. Every method may raise a ClientError."""
 
     def __init__(self, server: Server, sandbox_path: str) -> None:
         self._server, self._path = server, f"{sandbox_path}/files"
 
     def read(self, path: str) -> bytes:
-        """All bytes of a regular file."""
+        """Read a regular file."""
         with self.open(path) as answer:
             return b"".join(answer.pieces())
 
     @contextmanager
     def open(self, path: str) -> Iterator[Answer]:
-        """The same, in pieces: `for piece in answer.pieces()`."""
+        """Read a regular file in chunks: `for piece in answer.pieces()`."""
         with exchange(self._server, "GET", self._path, {"path": path}) as answer:
             yield answer
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, mode: int | None = None) -> FileInfo:
-        """Make or replace a regular file, in one step once all of it has come. `mode` None: one there keeps its own."""
+        """Create or replace a regular file atomically. `mode` None: an existing file keeps its mode."""
         pieces = _cut(data) if isinstance(data, bytes) else data
         query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
         return _info(self._ask("PUT", "", query, pieces))
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        """What is there; `follow` a symlink that the path ends in. Refused (code 404) when there is nothing."""
+        """Return metadata; `follow` a symlink at the end of the path. Refused (code 404) if nothing exists there."""
         return _info(self._ask("GET", "/stat", {"path": path, "follow": _flag(follow)}))
 
     def find(self, path: str, *, follow: bool = True) -> FileInfo | None:
-        """The same, or None."""
+        """Return metadata like `stat`, or None if nothing exists there."""
         try:
             return self.stat(path, follow=follow)
         except Refused as error:
-            if error.has_cause("NotFound", "path"):  # and it is not the sandbox that is missing
+            if error.has_cause("NotFound", "path"):  # the path, not the sandbox
                 return None
             raise
 
     def entries(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
-        """The entries of a folder in order of name, at most so many (10,000 at most)."""
+        """List a folder by name, at most `limit` entries (10,000 at most)."""
         return [_info(each) for each in self._ask("GET", "/list", {"path": path, "limit": str(limit)})["items"]]
 
     def mkdir(self, path: str, *, parents: bool = False) -> FileInfo:
-        """Make a folder; with `parents` those above it too, and one that is there is no error."""
+        """Create a folder; `parents`: create missing parents, and accept an existing folder."""
         return _info(self._ask("POST", "/folder", {"path": path, "parents": _flag(parents)}))
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a symlink or a folder; `recursive`: with all that is in it."""
+        """Remove a file, a symlink or a folder; `recursive`: with its content."""
         self._ask("DELETE", "", {"path": path, "recursive": _flag(recursive)})
 
     @contextmanager
     def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Answer]:
-        """A file, symlink or tree as a tar stream; `top` is what it is called there (`.`: only what is in it).
+        """Stream a file, symlink or tree as tar; `top` is its name in the archive (`.`: only the folder's content).
 
-        Its entries have permission bits and the owner 65534 (nobody); its symlinks are as they are in the box.
+        Entries have permission bits and the owner 65534 (nobody); symlinks are unchanged.
         """
         query = {"path": path, "top": top, "follow": _flag(follow)}
         with exchange(self._server, "GET", f"{self._path}/archive", query) as answer:
             yield answer
 
     def unpack(self, path: str, stream: Iterable[Piece]) -> list[str]:
-        """Unpack a tar stream below a folder of the box; gives in words what was left out."""
-        said = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
-        return _left_out(said["leftOut"], said["leftOutCount"])
+        """Unpack a tar stream below a folder of the sandbox; return messages about skipped entries."""
+        skipped = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
+        return _left_out(skipped["leftOut"], skipped["leftOutCount"])
 
     def push(
         self, source: str | Path, path: str, *, follow: bool = False, progress: Progress | None = None
     ) -> list[str]:
-        """Copy a file or folder of this machine into the box, as `docker cp` names it; gives what was left out."""
+        """Copy a local file or folder into the sandbox, named as by `docker cp`; return messages about skips."""
         from controller.client.copy import push
 
         return push(self, os.fspath(source), path, follow=follow, progress=progress)
@@ -113,10 +113,10 @@ class Files:
         max_bytes: int = PULL_MAX_BYTES,
         max_entries: int = PULL_MAX_ENTRIES,
     ) -> list[str]:
-        """Copy a file or folder of the box to `target`, and nothing outside of it; gives what was left out.
+        """Copy a file or folder of the sandbox to `target`, and nothing outside of it; return messages about skips.
 
-        ClientError beyond `max_bytes` of files as written to disk (holes of sparse files do not count), or beyond
-        `max_entries`; what came before is kept.
+        ClientError beyond `max_bytes` written to disk (holes of sparse files do not count) or `max_entries`; entries
+        before it are kept.
         """
         from controller.client.copy import pull
 
@@ -128,7 +128,7 @@ class Files:
             try:
                 return json.loads(b"".join(answer.pieces()))
             except ValueError as error:
-                raise ClientError("the answer is not as Paddock gives it; is --server right?") from error
+                raise ClientError("the server's response is not Paddock's; check --server") from error
 
 
 def _info(found: dict[str, Any]) -> FileInfo:
@@ -136,8 +136,8 @@ def _info(found: dict[str, Any]) -> FileInfo:
     return FileInfo(**{**known, "mode": int(found["mode"], 8)})
 
 
-def _left_out(told: list[str], count: int) -> list[str]:
-    return told if count <= len(told) else [*told, f"and {count - len(told)} more"]
+def _left_out(messages: list[str], count: int) -> list[str]:
+    return messages if count <= len(messages) else [*messages, f"and {count - len(messages)} more"]
 
 
 def _cut(data: bytes) -> Iterator[bytes]:

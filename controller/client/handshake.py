@@ -1,4 +1,4 @@
-"""Makes a connection to the daemon a WebSocket, for those that go on with it in their own way."""
+"""WebSocket handshake on a plain socket, for protocols that do their own framing."""
 
 import base64
 import hashlib
@@ -16,11 +16,11 @@ from controller.client.server import Server, dial, unreachable
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTROL_BYTES = 1 << 10
-_HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
+_HANDSHAKE_SECONDS = 60.0  # a suspended sandbox is resumed first
 
 
-def connected(server: Server) -> socket.socket:
-    """A socket of the daemon's. Raises Unreachable."""
+def open_socket(server: Server) -> socket.socket:
+    """Open a socket to the daemon. Raises Unreachable."""
     if server.socket:
         sock = dial(server)
     else:
@@ -36,12 +36,12 @@ def connected(server: Server) -> socket.socket:
     return sock
 
 
-def shake_hands(
+def upgrade(
     sock: socket.socket, server: Server, target: str, offered: Sequence[str]
 ) -> tuple[socket.SocketIO, http.client.HTTPMessage]:
-    """Make it a WebSocket; gives the side to read from, of which nothing more was read, and the answer's headers.
+    """Upgrade the socket to a WebSocket; return its unread stream and the response headers.
 
-    `protocol` reads of these on which protocol both agree. Raises Refused, Unreachable, ClientError.
+    `protocol` reads the negotiated protocol from these. Raises Refused, Unreachable, ClientError.
     """
     key = base64.b64encode(os.urandom(16))
     host = urlsplit(server.url).netloc
@@ -61,14 +61,14 @@ def shake_hands(
             raise refusal(_json(body), status)
     except (OSError, http.client.HTTPException) as error:
         raise unreachable(server, str(error) or type(error).__name__) from error
-    wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
-    if headers.get("Sec-WebSocket-Accept") != wanted:
-        raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
+    accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
+    if headers.get("Sec-WebSocket-Accept") != accept:
+        raise ClientError(f"{server} is not a Paddock daemon; check --server")
     return file, headers
 
 
 def protocol(headers: http.client.HTTPMessage) -> str:
-    """The one of those offered that the daemon chose, or nothing."""
+    """Return the protocol that the daemon chose, or an empty string."""
     return headers.get("Sec-WebSocket-Protocol", "")
 
 

@@ -1,4 +1,4 @@
-"""The daemon from a program's side: objects as dictionaries, and sandboxes to work in."""
+"""Client of one daemon: objects as dictionaries, and sandboxes."""
 
 from types import TracebackType
 from typing import Any
@@ -8,9 +8,9 @@ from controller.client.sandbox import Sandbox
 
 
 class Paddock:
-    """One daemon: that at `server` (unix:///path or http://host:port), else the one that `paddock` itself would find.
+    """Client of the daemon at `server` (unix:///path or http://host:port); default: as for the command `paddock`.
 
-    `namespace` is where objects are looked for. Use it in a `with`, or close it. Every method may raise a ClientError.
+    Objects are those of `namespace`. Use it in a `with`, or close it. Every method may raise a ClientError.
     """
 
     def __init__(self, server: str | None = None, *, namespace: str = "default") -> None:
@@ -26,31 +26,31 @@ class Paddock:
         self.close()
 
     def close(self) -> None:
-        """Free the connection."""
+        """Close the connection."""
         self.connection.close()
 
     def sandbox(self, name: str) -> Sandbox:
-        """A handle; whether it is there shows when it is used."""
+        """Return a handle of a sandbox; nothing is requested yet."""
         return Sandbox(self.connection, self.namespace, name)
 
     def apply(self, text: str) -> list[dict[str, Any]]:
-        """Apply the documents of a spec file's text, all or none; what became of each."""
+        """Apply the documents of a spec file's text, all or none; return the result of each."""
         body = {"documents": [{"file": "request", "text": text}], "namespace": self.namespace}
         items: list[dict[str, Any]] = self.connection.request("POST", "apply", json=body)["items"]
         return items
 
     def get(self, plural: str, name: str) -> dict[str, Any]:
-        """One object, such as `get("sandboxes", "quickstart")`. Refused (reason NotFound) when there is none."""
+        """Return one object, such as `get("sandboxes", "quickstart")`. Refused (reason NotFound) if missing."""
         found: dict[str, Any] = self.connection.get(f"{self._path(plural)}/{segment(name)}")
         return found
 
     def list(self, plural: str, *, selector: str = "") -> list[dict[str, Any]]:
-        """All objects of a kind in the namespace, or those with these labels (`app=web,tier!=db`)."""
+        """List the objects of a kind in the namespace; `selector` by label (`app=web,tier!=db`)."""
         items: list[dict[str, Any]] = self.connection.get(self._path(plural), labelSelector=selector)["items"]
         return items
 
     def delete(self, plural: str, name: str) -> None:
-        """Ask for its deletion; it is gone once its container is."""
+        """Request the deletion of an object; it is finished once its container is gone."""
         self.connection.request("DELETE", f"{self._path(plural)}/{segment(name)}")
 
     def _path(self, plural: str) -> str:

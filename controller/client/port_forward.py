@@ -1,8 +1,8 @@
-"""Ports of a sandbox: a connection to one as a socket would be, and listening on this machine for others to use.
+"""Port forwarding: connections to ports of a sandbox, and local listeners that relay to them.
 
-A WebSocket carries each connection (api/routes/port_forward.py). Its frames are made here and not by the library that
-exec uses: large data pass through with one copy instead of several. On this host there are no frames but lengths (see
-api/streams/tunnel.py), and what is forwarded is not copied at all.
+Each connection uses a WebSocket (api/routes/port_forward.py). Frames are built here and not by the library that exec
+uses: that saves copies of large data. On the same host there are only lengths instead of frames (see
+api/streams/tunnel.py), and data is spliced without a copy.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from controller.client.connection import full_path
 from controller.client.errors import ClientError
-from controller.client.handshake import connected, protocol, shake_hands
+from controller.client.handshake import open_socket, protocol, upgrade
 from controller.client.server import Server
 from controller.client.splice import Pipe, can_splice
 
@@ -24,35 +24,35 @@ _LENGTH = struct.Struct(">I")
 _END = b"end"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
-_SENDING_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
+_SEND_BUFFER_BYTES = 1 << 20  # socket buffer towards the daemon; the system may grant less
 _CONTROL_BYTES = 1 << 10
-# A program here that reads nothing holds up whoever sends to it; so often it is looked whether that is still wanted.
-_SENDING_TIME = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
+# A local program that reads nothing blocks its sender; it checks this often if the forwarding was closed.
+_SEND_TIMEOUT = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
 
 class PortConnection:
-    """One connection to a port of a sandbox; one thread may send while another receives. Close it, from any thread.
+    """One connection to a port of a sandbox; one thread may send while another receives. Close it from any thread.
 
-    `raw` where there are no frames.
+    `raw`: lengths instead of frames.
     """
 
     def __init__(self, server: Server, path: str, port: int) -> None:
-        """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
-        self._sock = connected(server)
+        """Raises Unreachable, and Refused: no listener, sandbox not running, or too many connections."""
+        self._sock = open_socket(server)
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
             target = f"{full_path(path)}/portforward?port={port}"
-            file, headers = shake_hands(self._sock, server, target, offered)
+            file, headers = upgrade(self._sock, server, target, offered)
         except BaseException:
             self._sock.close()
             raise
         self.raw = protocol(headers) == _RAW
-        self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # of 1: reads nothing ahead
+        self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # 1: no read-ahead
         self._sock.settimeout(None)
         if self.raw:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENDING_BYTES)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._sending = threading.Lock()
-        self._left = 0  # of the data frame that is being read
+        self._unread = 0  # bytes of the current data frame
 
     def __enter__(self) -> "PortConnection":
         return self
@@ -61,60 +61,60 @@ class PortConnection:
         self.close()
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises ClientError."""
+        """Send all data. Raises ClientError."""
         for at in range(0, len(data), _PIECE_BYTES):
             self._frame(_BINARY, data[at : at + _PIECE_BYTES])
 
     def end(self) -> None:
-        """No more will be sent; the other direction goes on."""
+        """Close the sending direction; receiving goes on."""
         self._frame(_TEXT, _END)
 
     def receive(self) -> bytes:
-        """What has come, b"" once the box has no more to send. Raises ClientError when the connection broke."""
+        """Receive data, b"" at the end. Raises ClientError when the connection broke."""
         try:
-            while not self._left:
+            while not self._unread:
                 kind, size = self._head()
                 if kind == _BINARY:
-                    self._left = size
+                    self._unread = size
                     if self.raw and not size:
                         return b""
                     continue
                 if size > _CONTROL_BYTES:
-                    raise ClientError("the daemon sent a frame that is none of this protocol")
-                words = self._exactly(size)
-                if kind == _TEXT and words == _END:
+                    raise ClientError("the daemon sent an unknown frame; check that both versions match")
+                payload = self._exactly(size)
+                if kind == _TEXT and payload == _END:
                     return b""
                 if kind == _CLOSE:
-                    raise ClientError("the box, or the daemon, ended the connection")
+                    raise ClientError("the sandbox or the daemon closed the connection")
                 if kind == _PING:
-                    self._frame(_PONG, words)
-            data = self._file.read1(min(self._left, _PIECE_BYTES))
-        except (OSError, ValueError) as error:  # ValueError: it was closed in another thread
+                    self._frame(_PONG, payload)
+            data = self._file.read1(min(self._unread, _PIECE_BYTES))
+        except (OSError, ValueError) as error:  # ValueError: closed by another thread
             raise ClientError(f"the connection broke: {error}") from error
         if not data:
-            raise ClientError("the connection broke; is the daemon still running?")
-        self._left -= len(data)
+            raise ClientError("the connection broke; check that the daemon is running")
+        self._unread -= len(data)
         return data
 
     def pour_into(self, sock: socket.socket, wait: Callable[[], None]) -> None:
-        """All that comes, to its end, into another socket. Raises ClientError, and OSError of either.
+        """Relay all received data to another socket. Raises ClientError, and OSError of either.
 
-        `wait` is called whenever that socket has taken nothing for its time to send; what it raises ends this.
+        `wait` is called on each send timeout of that socket; an exception of it ends the relay.
         """
         if not self.raw:
             while data := self.receive():
-                _send_slowly(sock, data, wait)
+                _send_waiting(sock, data, wait)
             return
         with Pipe() as pipe:
             while size := self._head()[1]:
                 while size:
                     if not (count := pipe.fill(self._sock, size)):
-                        raise ClientError("the connection broke; is the daemon still running?")
+                        raise ClientError("the connection broke; check that the daemon is running")
                     pipe.drain(sock, count, wait)
                     size -= count
 
     def take_from(self, sock: socket.socket) -> None:
-        """Send all that comes from another socket, and end. Raises ClientError, and OSError of either."""
+        """Relay all data of another socket to the sandbox, and end. Raises ClientError, and OSError of either."""
         if self.raw:
             with Pipe() as pipe:
                 while count := pipe.fill(sock):
@@ -127,12 +127,12 @@ class PortConnection:
         self.end()
 
     def break_off(self) -> None:
-        """End it in both directions, and let go of whoever waits for it. It has still to be closed."""
+        """Shut down both directions, which wakes blocked threads. It must still be closed."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it, at once and in both directions."""
+        """Close it at once, in both directions."""
         self.break_off()
         with contextlib.suppress(OSError):
             self._file.close()
@@ -147,13 +147,13 @@ class PortConnection:
             size = struct.unpack(">H", self._exactly(2))[0]
         elif size == 127:
             size = struct.unpack(">Q", self._exactly(8))[0]
-        # A message in several frames: a continuation has the kind 0, and is data like the first.
+        # A continuation frame has the kind 0, and is data like the first one.
         return (first & 0x0F) or _BINARY, size
 
     def _exactly(self, count: int) -> bytes:
         data = self._file.read(count)
         if len(data) < count:
-            raise ClientError("the connection broke; is the daemon still running?")
+            raise ClientError("the connection broke; check that the daemon is running")
         return data
 
     def _frame(self, kind: int, data: bytes) -> None:
@@ -173,16 +173,16 @@ class PortConnection:
             with self._sending:
                 sent = self._sock.sendmsg([head, data])
                 for rest in (head[sent:], memoryview(data)[max(0, sent - len(head)) :]):
-                    if rest:  # to send nothing fails once the daemon has closed, as it may behind the last `end`
+                    if rest:  # an empty send fails once the daemon has closed, as it may after `end`
                         self._sock.sendall(rest)
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
 
 
 class Forwarding:
-    """Listens on this machine, and carries each connection that comes to a port of the sandbox. Close it.
+    """Local listener that relays each connection to a port of the sandbox. Close it.
 
-    `failed` is told in words of connections that could not be made, from any thread.
+    `failed` is called, from any thread, with a message for each connection that failed.
     """
 
     def __init__(
@@ -193,13 +193,15 @@ class Forwarding:
         address: str,
         failed: Callable[[str], None],
     ) -> None:
-        """Raises ClientError where it can't listen."""
+        """Raises ClientError if it can't listen."""
         self._open, self.remote, self.address, self._failed = open_, remote, address, failed
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             self._listening = socket.create_server((address, local), family=family, backlog=128)
         except OSError as error:
-            raise ClientError(f"can't listen on {address}:{local}: {error.strerror or error}") from error
+            raise ClientError(
+                f"{address}:{local}: can't listen ({error.strerror or error}); choose another port"
+            ) from error
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
         self._closed = False
@@ -215,11 +217,11 @@ class Forwarding:
 
     @property
     def open(self) -> int:
-        """How many connections there are now."""
+        """Number of open connections."""
         return len(self._links)
 
     def close(self) -> None:
-        """Stop listening, and end every connection."""
+        """Stop listening and close every connection."""
         with self._lock:
             self._closed, links = True, list(self._links)
         with contextlib.suppress(OSError):
@@ -235,9 +237,9 @@ class Forwarding:
                 sock, _ = self._listening.accept()
             except OSError:
                 return
-            threading.Thread(target=self._carry, args=(sock,), name="port-forward", daemon=True).start()
+            threading.Thread(target=self._relay, args=(sock,), name="port-forward", daemon=True).start()
 
-    def _carry(self, sock: socket.socket) -> None:
+    def _relay(self, sock: socket.socket) -> None:
         with contextlib.ExitStack() as held:
             held.callback(sock.close)
             _break_at_close(sock, True)
@@ -248,9 +250,9 @@ class Forwarding:
                 return
 
             def end() -> None:
-                link.break_off()  # not closed: the number could be another's while a thread still goes by it
+                link.break_off()  # not closed: the descriptor could be reused while a thread still uses it
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RD)  # not both: that would look like a good end, before the reset
+                    sock.shutdown(socket.SHUT_RD)  # not both: that would look like a regular end before the reset
 
             with self._lock:
                 if self._closed:
@@ -258,11 +260,11 @@ class Forwarding:
                 self._links.add(end)
             held.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SENDING_TIME)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
             out = threading.Thread(target=_send_all, args=(sock, link), name="port-forward", daemon=True)
             out.start()
             try:
-                link.pour_into(sock, self._still_open)
+                link.pour_into(sock, self._check_open)
                 sock.shutdown(socket.SHUT_WR)
                 out.join()
                 _break_at_close(sock, False)
@@ -270,20 +272,20 @@ class Forwarding:
                 end()
                 out.join()
 
-    def _still_open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientError("the forwarding was closed")
 
 
 def _send_all(sock: socket.socket, link: PortConnection) -> None:
-    """What the program on this machine sends, to its end."""
+    """Relay the local program's data to its end."""
     try:
         link.take_from(sock)
     except (ClientError, OSError):
-        link.break_off()  # which whoever receives notices
+        link.break_off()  # the receiving thread notices it
 
 
-def _send_slowly(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> None:
+def _send_waiting(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> None:
     view = memoryview(data)
     while view:
         try:
@@ -293,9 +295,9 @@ def _send_slowly(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> 
 
 
 def _break_at_close(sock: socket.socket, on: bool) -> None:
-    """Whether its closing says that it broke, also when this process is killed.
+    """Set whether closing the socket resets the connection, also when this process is killed.
 
-    Half of an answer must not look like all of it.
+    A partial response must not look complete.
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))

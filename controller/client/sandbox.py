@@ -1,6 +1,6 @@
-"""One sandbox from a program's side.
+"""Client of one sandbox.
 
-What commands need is imported with the first of them: it takes longer than a small copy does.
+Modules for commands are imported on first use: the import takes longer than a small copy.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class Sandbox:
-    """A sandbox by its name; nothing is asked until a method is called. Every method may raise a ClientError."""
+    """Handle of a sandbox by name; each method sends requests and may raise a ClientError."""
 
     def __init__(self, connection: Connection, namespace: str, name: str) -> None:
         self.connection, self.namespace, self.name = connection, namespace, name
 
     @property
     def path(self) -> str:
-        """Where the API has it, below its version."""
+        """Path in the API, relative to its version."""
         return f"namespaces/{segment(self.namespace)}/sandboxes/{segment(self.name)}"
 
     @property
     def files(self) -> Files:
-        """Its files."""
+        """Files of the sandbox."""
         return Files(self.connection.server, self.path)
 
     def connect(self, port: int) -> PortConnection:
-        """A connection to a TCP port on its own 127.0.0.1, with or without a network."""
+        """Connect to a TCP port on the sandbox's 127.0.0.1, with or without a network."""
         return PortConnection(self.connection.server, self.path, port)
 
     def forward(
@@ -43,11 +43,11 @@ class Sandbox:
         *,
         local: int = 0,
         address: str = "127.0.0.1",
-        failed: Callable[[str], None] = lambda _words: None,
+        failed: Callable[[str], None] = lambda _message: None,
     ) -> Forwarding:
-        """Listen here, and carry each connection to that port of it, until closed. 0: a free port, see its `port`.
+        """Listen locally and relay each connection to the remote port until closed. `local` 0: a free port.
 
-        `failed` is told, from any thread, why a connection could not be made.
+        `failed` is called, from any thread, with a message for each connection that failed.
         """
         return Forwarding(self.connect, remote, local, address, failed)
 
@@ -61,12 +61,12 @@ class Sandbox:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> "Running":
-        """Start a command, to read its output as it comes. A box that idleness suspended is woken for it.
+        """Start a command and stream its output. A sandbox suspended for idleness is resumed first.
 
-        `command` is the program and its arguments; a shell's line is `["sh", "-c", LINE]`. TypeError for a string.
+        `command` is the program and its arguments; for a shell write `["sh", "-c", LINE]`. TypeError for a string.
 
-        Past `timeout_seconds` the command is killed, and its exit code is 124; without it the daemon's own limit
-        holds, but for a terminal (`tty`); 0 is none.
+        After `timeout_seconds` the command is killed with exit code 124. Without it the daemon's limit holds, except
+        for a terminal (`tty`); 0 is none.
         """
         from controller.client import exec as exec_
 
@@ -90,7 +90,7 @@ class Sandbox:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> "Completed":
-        """Run a command to its end, and gather what it wrote. `command` and `timeout_seconds` as for `start`.
+        """Run a command to its end and return its output. `command` and `timeout_seconds` as for `start`.
 
         For more than a few MiB of input or output use `start`.
         """
@@ -114,11 +114,11 @@ class Sandbox:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> DetachedExec:
-        """Start a command that goes on without this program; without `timeout_seconds` the daemon's own limit holds.
+        """Start a command in the background; without `timeout_seconds` the daemon's limit holds.
 
         `command` as for `start`.
 
-        It ends with its box. It outlives a daemon that restarts: only what it writes from then on is not kept.
+        It ends with its sandbox. It survives a restart of the daemon, but its later output is not kept.
         """
         return detached.start(
             self.connection,
@@ -130,20 +130,20 @@ class Sandbox:
         )
 
     def inspect(self) -> Mapping[str, Any]:
-        """Its container in the engine's own words, and the record of it, as the API has them."""
+        """Return the container as the engine reports it, and Paddock's record of it."""
         found: Mapping[str, Any] = self.connection.get(f"{self.path}/inspect")
         return found
 
     def execs(self) -> Sequence[DetachedExec]:
-        """The detached commands that are known, oldest first."""
+        """List the detached commands, oldest first."""
         return detached.every(self.connection, self.path)
 
     def exec_log(self, id_: str) -> bytes:
-        """What a detached command has written so far; of much the head and the tail."""
+        """Return the output of a detached command so far; long output is cut to head and tail."""
         return detached.log(self.connection, self.path, id_)
 
     def kill_exec(self, id_: str) -> DetachedExec:
-        """Kill all processes of a detached command. Its log can still be read."""
+        """Kill all processes of a detached command. Its log is kept."""
         return detached.kill(self.connection, self.path, id_)
 
     @contextmanager
@@ -158,12 +158,12 @@ class Sandbox:
         egress: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Iterator[bytes]]:
-        """What its first process has written, in pieces as they come; `tail` is a number of lines.
+        """Stream the log of the main process in chunks; `tail` is a number of lines.
 
-        `previous`: in the run that ended last. `warn` is called where only its last lines were kept. `egress`: instead,
-        what its proxy let through and refused.
+        `previous`: of the previous run. `warn` is called if only the last lines were kept. `egress`: the egress log
+        instead.
         """
-        wanted = {
+        options = {
             "follow": "true" if follow else "",
             "tailLines": "" if tail is None else str(tail),
             "sinceSeconds": "" if since_seconds is None else f"{since_seconds:g}",
@@ -171,6 +171,6 @@ class Sandbox:
             "previous": "true" if previous else "",
             "egress": "true" if egress else "",
         }
-        given = {key: value for key, value in wanted.items() if value}
+        given = {key: value for key, value in options.items() if value}
         with self.connection.stream(f"{self.path}/logs", given, warn=warn) as pieces:
             yield pieces

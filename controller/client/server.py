@@ -1,4 +1,4 @@
-"""Where the daemon is: the address that was given, or the socket that is there."""
+"""Address of the daemon: the given one, or the existing socket."""
 
 import ipaddress
 import os
@@ -14,14 +14,14 @@ _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`socket` is a Unix socket's path, or empty: then `url` is reached over TCP."""
+    """Address. `socket` is a Unix socket's path; if empty, `url` is used over TCP."""
 
     url: str
     socket: str = ""
 
     @property
     def in_clear(self) -> bool:
-        """Whether what is sent leaves this machine without TLS."""
+        """True if data leaves this machine without TLS."""
         parts = urlsplit(self.url)
         return not self.socket and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
@@ -30,7 +30,7 @@ class Server:
 
 
 def locate(given: str | None) -> Server:
-    """The daemon that --server or the environment name, else the first socket that exists."""
+    """Return the daemon given by --server or the environment, else the first existing socket."""
     if given:
         return _parse(given)
     if path := os.environ.get("PADDOCK_SOCKET"):
@@ -41,7 +41,7 @@ def locate(given: str | None) -> Server:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is there, and root's or our own: `su` leaves the folder of somebody else, who may pose as a daemon."""
+    """Tell if the socket is root's or our own: after `su` the folder may belong to another user."""
     try:
         return path.stat().st_uid in (0, os.geteuid())
     except OSError:
@@ -49,14 +49,14 @@ def _is_ours(path: Path) -> bool:
 
 
 def dial(server: Server) -> socket.socket:
-    """A connection to the daemon's Unix socket."""
+    """Connect to the daemon's Unix socket. Raises Unreachable."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.connect(server.socket)
     except PermissionError as error:
         made.close()
-        words = f"no permission to use {server.socket}; run this as root, or as a member of the group that owns it"
-        raise Unreachable(words) from error
+        message = f"no permission to use {server.socket}; run this as root, or as a member of the group that owns it"
+        raise Unreachable(message) from error
     except OSError as error:
         made.close()
         raise unreachable(server, error.strerror or str(error)) from error
@@ -64,7 +64,7 @@ def dial(server: Server) -> socket.socket:
 
 
 def unreachable(server: Server, why: str) -> Unreachable:
-    """Why nobody answers, and what to do."""
+    """Return the error for a daemon that does not answer."""
     return Unreachable(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
 
 
@@ -83,4 +83,4 @@ def _parse(text: str) -> Server:
         return Server("http://paddock", parts.path)
     if parts.scheme in ("http", "https") and parts.netloc:
         return Server(text.rstrip("/"))
-    raise BadAddress(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port")
+    raise BadAddress(f"`{text}` is not a valid server address; write unix:///path/to/socket or http://host:port")

@@ -1,4 +1,4 @@
-"""From one socket into another within the kernel, where it can do that: nothing comes through this process."""
+"""Copies between sockets within the kernel (splice), where it supports that."""
 
 import contextlib
 import fcntl
@@ -8,12 +8,12 @@ import socket
 from collections.abc import Callable
 
 _PIPE_BYTES = 1 << 20
-_URGENT_BYTES = 1 << 12  # what a pipe of a single page takes
+_URGENT_BYTES = 1 << 12  # fits in a pipe of one page
 
 
 @functools.cache
 def can_splice() -> bool:
-    """Whether this system can; it is tried out once."""
+    """Tell if this system supports splice; tried once."""
     if not hasattr(os, "splice"):
         return False
     ours, theirs = socket.socketpair()
@@ -27,7 +27,7 @@ def can_splice() -> bool:
 
 
 class Pipe:
-    """Between two sockets that block. For one thread; nothing is left in it from one `fill` to the next."""
+    """Pipe between two blocking sockets, for one thread; it is empty before each `fill`."""
 
     def __init__(self) -> None:
         """Raises OSError."""
@@ -43,17 +43,17 @@ class Pipe:
         os.close(self._in)
 
     def fill(self, source: socket.socket, most: int = _PIPE_BYTES) -> int:
-        """Wait for bytes, and take up to so many. 0 at the end. Raises OSError."""
+        """Wait for bytes, and take at most `most`. 0 at the end. Raises OSError."""
         if count := os.splice(source.fileno(), self._in, min(most, _PIPE_BYTES)):
             return count
-        # Or it has stopped before TCP's urgent byte, which only recv(2) goes past.
+        # Or it stopped at TCP's urgent byte, which only recv(2) skips.
         data = source.recv(min(most, _URGENT_BYTES))
         return os.write(self._in, data) if data else 0
 
     def drain(self, target: socket.socket, count: int, wait: Callable[[], None] | None = None) -> None:
-        """Give away all that was taken. Raises OSError.
+        """Write the taken bytes to `target`. Raises OSError.
 
-        `wait` is called whenever a socket has taken nothing for its time to send; what it raises ends this.
+        `wait` is called on each send timeout of the socket; an exception of it ends the call.
         """
         while count:
             try:

@@ -1,4 +1,4 @@
-"""Large bodies over HTTP in constant memory: one request on a connection of its own, streamed both ways."""
+"""Large HTTP bodies in constant memory: one request on its own connection, streamed both ways."""
 
 import http.client
 import json
@@ -17,26 +17,26 @@ _CONNECT_SECONDS = 10.0
 
 
 class Answer:
-    """An answer's head, and its body in pieces."""
+    """Response headers, and the body in chunks."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
 
     def header(self, name: str) -> str:
-        """A header, or nothing."""
+        """Return a header, or an empty string."""
         return self._response.getheader(name) or ""
 
     @property
     def size(self) -> int | None:
-        """How many bytes the body has, where that is known."""
+        """Size of the body in bytes, or None if unknown."""
         text = self.header("content-length")
         return int(text) if text.isdigit() else None
 
     def read(self, count: int) -> bytes:
-        """1 to `count` bytes, b"" at the end. Raises ClientError when it broke off before."""
+        """Read 1 to `count` bytes, b"" at the end. Raises ClientError for a truncated body."""
         try:
             data = self._response.read1(count)
-            # At the end of a body of known size, http.client does not say that some of it is missing.
+            # http.client does not report a truncated body of known size.
             if not data and self._response.length:
                 raise ClientError(BROKE)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -44,19 +44,19 @@ class Answer:
         return data
 
     def pieces(self) -> Iterator[bytes]:
-        """The whole body."""
+        """Yield the whole body."""
         while data := self.read(PIECE_BYTES):
             yield data
 
 
-BROKE = "the transfer broke off: the box or the daemon ended it, and not all of it has come; the daemon's log says why"
+BROKE = "the transfer is incomplete: the sandbox or the daemon ended it; see the daemon's log"
 
 
 @contextmanager
 def exchange(
     server: Server, method: str, path: str, query: Mapping[str, str], body: Iterable[bytes] | None = None
 ) -> Iterator[Answer]:
-    """One request; `path` is relative to the API version. Raises Refused, Unreachable, ClientError."""
+    """Send one request; `path` is relative to the API version. Raises Refused, Unreachable, ClientError."""
     link = _connection(server)
     try:
         try:
@@ -99,7 +99,7 @@ def _connection(server: Server) -> http.client.HTTPConnection:
 
 
 def _send(link: http.client.HTTPConnection, body: Iterable[bytes]) -> None:
-    """Chunks. A daemon that refuses the rest has answered: that answer tells why."""
+    """Send the body in chunks. If the daemon stops reading, its response has the reason."""
     with suppress(BrokenPipeError, ConnectionResetError):
         for piece in body:
             if piece:

@@ -1,4 +1,4 @@
-"""WebSockets to the daemon: what an exec and a forwarded port speak over."""
+"""WebSocket client for exec streams."""
 
 import asyncio
 import json
@@ -18,17 +18,17 @@ from controller.client.errors import refusal
 from controller.client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
-# What is read ahead of a slow reader. Little at a time: the daemon cuts off who seems to read nothing any more.
+# Read-ahead for a slow reader. It is small: the daemon disconnects stalled clients.
 _READ_BYTES = 1 << 16
-_AHEAD = (2, 1)  # frames: more are not read; fewer, and reading goes on
+_AHEAD = (2, 1)  # frames: high and low watermark of the receive queue
 _T = TypeVar("_T")
 
 
 class WebSocket:
-    """A connection whose one side may be sent on while the other is received from, each by a thread of its own.
+    """Connection on which one thread may send while another receives.
 
-    The library's own threaded client is not used: what it sends, it sends under the lock that receiving needs, and
-    where both sides have filled their buffers (`cat` of a large file) nothing would move any more.
+    The library's threaded client is not used: it sends under the lock that receiving needs, which deadlocks once both
+    sides have filled their buffers (`cat` of a large file).
     """
 
     def __init__(self, opening: Coroutine[Any, Any, ClientConnection]) -> None:
@@ -36,7 +36,7 @@ class WebSocket:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="websocket", daemon=True)
         self._thread.start()
-        self._closing, self._asking = threading.Lock(), threading.Lock()
+        self._closing, self._calling = threading.Lock(), threading.Lock()
         self._closed = False
         try:
             self._connection = self._do(opening)
@@ -45,22 +45,22 @@ class WebSocket:
             raise
 
     def send(self, data: bytes) -> None:
-        """Send one frame; waits while the other side does not read. Raises ConnectionClosed."""
+        """Send one frame; block while the other side does not read. Raises ConnectionClosed."""
         self._do(self._connection.send(data))
 
     def recv(self) -> bytes | str:
-        """The next frame. Raises ConnectionClosed."""
+        """Receive the next frame. Raises ConnectionClosed."""
         return self._do(self._connection.recv())
 
     def close(self) -> None:
-        """End it, from any thread; those that send or receive are let go."""
+        """Close it from any thread; blocked senders and receivers wake up."""
         with self._closing:
             if not self._closed:
                 self._do(self._connection.close())
                 self._end()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        with self._asking:
+        with self._calling:
             if self._closed:
                 work.close()
                 raise ConnectionClosedError(None, None)
@@ -74,17 +74,17 @@ class WebSocket:
             raise
 
     def _end(self) -> None:
-        with self._asking:
+        with self._calling:
             self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(_let_go(), self._loop)
+            ended = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _let_go() -> None:
-    """Whoever still waits on this loop is told that it is over."""
+async def _cancel_all() -> None:
+    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for each in others:
         each.cancel()
@@ -94,7 +94,7 @@ async def _let_go() -> None:
 def open_websocket(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
 ) -> WebSocket:
-    """A WebSocket at `path` (relative to the API version). Raises Unreachable, and Refused where the daemon says no."""
+    """Open a WebSocket at `path` (relative to the API version). Raises Unreachable and Refused."""
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
@@ -102,7 +102,7 @@ def open_websocket(
     options["max_queue"] = _AHEAD
     if url.startswith("wss"):
         options["ssl"] = trusted()
-    # No pings: a side that waits for its slow reader answers none, and is not dead.
+    # No pings: a side blocked by its slow reader does not answer them.
     options |= {"ping_interval": None, "close_timeout": _CLOSE_SECONDS}
     try:
         return WebSocket(_opened(url, sock=sock, proxy=None, **options))
@@ -119,7 +119,7 @@ async def _opened(url: str, **options: Any) -> ClientConnection:
 
 
 def json_or_none(body: bytes | bytearray | None) -> Any:
-    """The JSON in a body or frame that should be some."""
+    """Parse a body or frame as JSON; None if it is malformed."""
     try:
         return json.loads(body or b"null")
     except ValueError:

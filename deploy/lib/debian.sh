@@ -87,7 +87,7 @@ debian_rootfs() {
     # /usr is merged from the start: the package that would merge it later brings all of Perl along.
     progress "Debian $release from its packages" mmdebstrap --quiet --variant=minbase --mode=auto --dpkgopt="$dpkg_options" "${options[@]}" \
         --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr --include=usr-is-merged --customize-hook="$tidy" "$release" "$tar" "${from[@]}" ||
-        die "the base image could not be made from Debian's packages." \
+        die "the base image could not be created from Debian's packages." \
             "mmdebstrap's last lines are above. With a registry in reach, PADDOCK_BASE=pull takes Debian's own image instead."
 }
 

@@ -1,4 +1,4 @@
-"""Which names and links are let through."""
+"""Accepted names and links."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ def test_names_below_the_folder(name: bytes, parts: tuple[bytes, ...]) -> None:
 @pytest.mark.parametrize(
     "name", [b"/etc/passwd", b"..", b"a/../../b", b"a/..", b"a\0b", b"x" * 5000, b"x" * 256, b"a/" * 200]
 )
-def test_names_that_are_refused(name: bytes) -> None:
+def test_refused_names(name: bytes) -> None:
     with pytest.raises(Unsafe):
         parts_of(name)
 
@@ -54,7 +54,7 @@ def test_links_that_lead_out_of_the_folder(name: bytes, target: bytes, out: bool
         (b"copied", b"b", True),  # the copied thing itself is a link, to a neighbour
     ],
 )
-def test_links_that_lead_out_of_what_is_copied(name: bytes, target: bytes, out: bool) -> None:
+def test_links_that_lead_out_of_the_copied_tree(name: bytes, target: bytes, out: bool) -> None:
     assert leads_out(parts_of(name), target, 1) is out
 
 
@@ -68,10 +68,10 @@ LINKS = st.lists(
 
 
 @given(links=LINKS)
-def test_no_set_of_links_that_are_let_through_leads_out(
+def test_no_set_of_allowed_links_leads_out(
     links: list[tuple[list[bytes], list[bytes]]],
 ) -> None:
-    """Made in a folder in a folder, wherever they can be: each of them resolves below it, or to nothing."""
+    """Each accepted link, created in a nested folder, resolves below it or to nothing."""
     with tempfile.TemporaryDirectory() as outer:
         top = Path(outer) / "x" / "y" / "top"
         top.mkdir(parents=True)
@@ -91,6 +91,6 @@ def test_no_set_of_links_that_are_let_through_leads_out(
             assert Path(os.path.realpath(each)).is_relative_to(top), (each, os.readlink(each))
 
 
-def test_what_is_shown_steers_no_terminal() -> None:
+def test_shown_names_have_no_control_characters() -> None:
     assert shown(b"a\x1b[31m\n\xff") == "a?[31m?\ufffd"
     assert len(shown(b"x" * 1000)) < 210

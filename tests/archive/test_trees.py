@@ -1,4 +1,4 @@
-"""Trees packed and unpacked: byte for byte the same, and never anything outside of the folder."""
+"""Packing and unpacking of trees: byte for byte the same, and nothing outside of the folder."""
 
 import hashlib
 import io
@@ -88,7 +88,7 @@ def test_modes_times_and_links_are_kept_and_setuid_is_not(tmp_path: Path) -> Non
     assert os.readlink(out / "to") == "run"
 
 
-def test_what_is_no_file_is_left_out_and_told_without_being_opened(tmp_path: Path) -> None:
+def test_special_files_are_skipped_unopened(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     os.mkfifo(source / "fifo")
@@ -98,7 +98,7 @@ def test_what_is_no_file_is_left_out_and_told_without_being_opened(tmp_path: Pat
     assert done.left_out == ["out/fifo was left out: it is a socket, a FIFO or a device"]
 
 
-def test_a_file_that_shrinks_while_it_is_packed_is_told(tmp_path: Path) -> None:
+def test_a_shrinking_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"x" * (1 << 20))
     parent = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     stream = read_out(pack(parent, b"in", b"out"))
@@ -108,7 +108,7 @@ def test_a_file_that_shrinks_while_it_is_packed_is_told(tmp_path: Path) -> None:
     os.close(parent)
     done = unpacked(data, tmp_path)
     assert (tmp_path / "out").stat().st_size == 1 << 20
-    assert done.left_out == ["out changed while it was read"]
+    assert done.left_out == ["out changed during the read"]
 
 
 def archive(*members: tuple[str, bytes, str | bytes]) -> bytes:
@@ -155,7 +155,7 @@ def test_a_hostile_archive_writes_nothing_outside(tmp_path: Path, data: bytes, w
 
 
 @pytest.mark.parametrize("target", ["/etc", "..", "../into/../../x", "a/../../.."])
-def test_links_that_lead_out_are_left_out_on_our_side_and_never_followed(tmp_path: Path, target: str) -> None:
+def test_links_that_lead_out_are_skipped(tmp_path: Path, target: str) -> None:
     into = tmp_path / "into"
     into.mkdir()
     done = unpacked(archive(("l", LINK, target), ("l/x", FILE, b"x"), ("after", FILE, b"y")), into)
@@ -166,7 +166,7 @@ def test_links_that_lead_out_are_left_out_on_our_side_and_never_followed(tmp_pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["into"]
 
 
-def test_a_link_that_was_there_before_is_replaced_as_a_file_and_not_entered_as_a_folder(tmp_path: Path) -> None:
+def test_an_existing_link_is_replaced_and_never_entered(tmp_path: Path) -> None:
     into, outside = tmp_path / "into", tmp_path / "outside"
     into.mkdir()
     outside.mkdir()
@@ -182,8 +182,8 @@ def test_a_link_that_was_there_before_is_replaced_as_a_file_and_not_entered_as_a
     assert (outside / "victim").read_text() == "safe"
 
 
-def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(tmp_path: Path) -> None:
-    """Somebody in the box does so as fast as they can, while we unpack."""
+def test_a_folder_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A process in the sandbox swaps the folder all the time during the unpacking."""
     into, outside = tmp_path / "into", tmp_path / "outside"
     (into / "d").mkdir(parents=True)
     outside.mkdir()
@@ -259,7 +259,7 @@ def test_any_sparse_file_comes_out_as_it_was(
     assert (folder / "out").read_bytes() == (folder / "in").read_bytes()
 
 
-def test_a_sparse_file_that_shrinks_is_told(tmp_path: Path) -> None:
+def test_a_shrinking_sparse_file_is_reported(tmp_path: Path) -> None:
     with (tmp_path / "in").open("wb") as file:
         file.write(b"x" * 4096)
         file.truncate(8 << 20)
@@ -269,11 +269,11 @@ def test_a_sparse_file_that_shrinks_is_told(tmp_path: Path) -> None:
     os.truncate(tmp_path / "in", 10)
     data += b"".join(stream)
     os.close(parent)
-    assert unpacked(data, tmp_path).left_out == ["out changed while it was read"]
+    assert unpacked(data, tmp_path).left_out == ["out changed during the read"]
     assert (tmp_path / "out").stat().st_size == 8 << 20
 
 
-def test_a_tree_that_is_too_deep_is_left_out(tmp_path: Path) -> None:
+def test_a_tree_too_deep_is_skipped(tmp_path: Path) -> None:
     here = tmp_path / "in"
     for _ in range(140):
         here = here / "d"
@@ -283,9 +283,7 @@ def test_a_tree_that_is_too_deep_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nameless", [True, False])
-def test_a_file_that_is_not_finished_leaves_nothing(
-    tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_file_leaves_nothing(tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not nameless:  # as on a file system without O_TMPFILE
         monkeypatch.setattr(unpacking, "_NAMELESS", os.O_WRONLY | os.O_DIRECTORY)
     (tmp_path / "name").write_text("before")

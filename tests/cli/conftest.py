@@ -1,4 +1,4 @@
-"""The fixtures of this folder: a daemon's API on a socket, and the command line that talks to it."""
+"""Fixtures of this folder: a daemon's API on a socket, and the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def paddock(served: World) -> Run:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Callable[..., str]:
-    """Write a spec file; gives its path."""
+    """Write a spec file; return its path."""
 
     def write(text: str = QUICKSTART, name: str = "app.yaml") -> str:
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""`paddock apply`: what it prints, what it refuses, and that a refusal changes nothing."""
+"""`paddock apply`: output, refusals, and that a refusal changes nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_folders_stdin_and_several_files(paddock: Run, spec: Spec, tmp_path: Pat
     assert both.stdout == "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
 
 
-def test_problems_are_told_with_their_place_on_stderr(paddock: Run, spec: Spec, served: World) -> None:
+def test_problems_go_to_stderr_with_their_position(paddock: Run, spec: Spec, served: World) -> None:
     path = spec(f"{OTHER}---\n{QUICKSTART.replace('512Mi', '512m')}")
     done = paddock("apply", "-f", path)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -69,13 +69,13 @@ def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run,
     assert paddock("apply", "-f", spec(text)).exit_code == 0
 
 
-def test_files_that_can_not_be_read_are_named(paddock: Run, tmp_path: Path) -> None:
+def test_unreadable_files_are_named(paddock: Run, tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"kind: \x00\x01")
     (tmp_path / "empty").mkdir()
     for name, words in (
-        ("missing.yaml", "can't read"),
+        ("missing.yaml", "No such file"),
         ("binary.yaml", "the file is binary"),
-        ("empty", "there is no .yaml, .yml, .json file in"),
+        ("empty", "no .yaml, .yml, .json file in this folder"),
     ):
         done = paddock("apply", "-f", str(tmp_path / name))
         assert done.exit_code == 1
@@ -89,7 +89,7 @@ def test_without_a_file_it_is_a_usage_error(paddock: Run) -> None:
     assert "-f FILE" in done.stderr
 
 
-def test_what_get_prints_as_yaml_applies_again(paddock: Run, spec: Spec) -> None:
+def test_yaml_from_get_applies_again(paddock: Run, spec: Spec) -> None:
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"))
     one = paddock("get", "sb/quickstart", "-o", "yaml").stdout
     assert paddock("apply", "-f", "-", stdin=one).stdout == "sandbox.paddock/quickstart unchanged\n"

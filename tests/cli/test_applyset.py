@@ -1,4 +1,4 @@
-"""`apply --applyset`, `diff --applyset` and `delete --cascade`: what they print, ask and refuse."""
+"""`apply --applyset`, `diff --applyset` and `delete --cascade`: output, requests and refusals."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Spec = Callable[..., str]
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
-def test_prune_prints_what_goes(paddock: Run, spec: Spec, served: World) -> None:
+def test_prune_prints_pruned_objects(paddock: Run, spec: Spec, served: World) -> None:
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"), "--applyset", "web")
     pruning = ("-f", spec(OTHER), "--applyset", "web", "--prune")
     lines = "sandbox.paddock/other {}\nsandbox.paddock/quickstart pruned{}\n"
@@ -30,19 +30,19 @@ def test_prune_prints_what_goes(paddock: Run, spec: Spec, served: World) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--prune"], "--prune needs a set of objects: say which with --applyset NAME"),
-        (["--take-over"], "--take-over needs a set"),
-        (["--applyset", "web", "--allow-empty"], "--allow-empty is for pruning"),
+        (["--prune"], "--prune needs an apply set; add --applyset NAME"),
+        (["--take-over"], "--take-over needs an apply set"),
+        (["--applyset", "web", "--allow-empty"], "--allow-empty needs --prune"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(
+def test_conflicting_options_are_a_usage_error(
     paddock: Run, spec: Spec, command: str, words: list[str], said: str
 ) -> None:
     done = paddock(command, "-f", spec(), *words)
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
-def test_an_empty_file_prunes_only_if_that_is_said(paddock: Run, spec: Spec, served: World) -> None:
+def test_an_empty_file_prunes_only_with_allow_empty(paddock: Run, spec: Spec, served: World) -> None:
     paddock("apply", "-f", spec(), "--applyset", "web")
     prune = ("apply", "-f", "-", "--applyset", "web", "--prune")
     refused = paddock(*prune, stdin="# nothing\n")
@@ -51,7 +51,7 @@ def test_an_empty_file_prunes_only_if_that_is_said(paddock: Run, spec: Spec, ser
     assert paddock(*prune, "--allow-empty", stdin="# nothing\n").stdout == "sandbox.paddock/quickstart pruned\n"
 
 
-def test_delete_cascades_as_it_is_told(paddock: Run, spec: Spec, served: World) -> None:
+def test_delete_passes_cascade_on(paddock: Run, spec: Spec, served: World) -> None:
     owned = OTHER.replace("name: other", "name: other\n  ownerReferences: [{kind: Sandbox, name: quickstart}]")
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{owned}"))
     assert paddock("delete", "sb/quickstart", "--no-wait", "--cascade=orphan").exit_code == 0

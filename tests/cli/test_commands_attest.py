@@ -1,4 +1,4 @@
-"""`paddock attest`, as a person reads it and as a program does."""
+"""`paddock attest`: text and JSON."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Box = Callable[..., None]
 
 
 class Looking(View):
-    """A view that can be looked at again, and shows what it did."""
+    """A view that can be refreshed and records its calls."""
 
     def look_at(self, container_id: str) -> str:
         return "" if any(each.id == container_id for held in self.seen.containers.values() for each in held) else "gone"
@@ -28,7 +28,7 @@ class Looking(View):
 
 @pytest.fixture
 def box(world: World) -> Box:
-    """Makes a running box that is inside as it was rendered, but for what is said. To be asked for before `paddock`."""
+    """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
     view, known = Looking(), dict[str, Sandbox]()
     attest = Attest(
         objects=world.services.objects,
@@ -52,7 +52,7 @@ def box(world: World) -> Box:
     return make
 
 
-def test_one_that_is_as_it_should_be(box: Box, paddock: Run) -> None:
+def test_a_secured_sandbox(box: Box, paddock: Run) -> None:
     box()
     done = paddock("attest", "quickstart")
     assert done.exit_code == 0, done.output
@@ -61,7 +61,7 @@ def test_one_that_is_as_it_should_be(box: Box, paddock: Run) -> None:
     assert "!!" not in done.output
 
 
-def test_all_that_confines_it(box: Box, paddock: Run) -> None:
+def test_report_lists_confinement(box: Box, paddock: Run) -> None:
     box()
     done = paddock("attest", "quickstart", "--report")
     assert done.exit_code == 0, done.output
@@ -75,7 +75,7 @@ def test_all_that_confines_it(box: Box, paddock: Run) -> None:
     assert found["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
 
 
-def test_one_that_is_not(box: Box, paddock: Run) -> None:
+def test_an_unsecured_sandbox(box: Box, paddock: Run) -> None:
     box(uid=0)
     done = paddock("attest", "sandbox/quickstart")
     assert done.exit_code == 1
@@ -83,14 +83,14 @@ def test_one_that_is_not(box: Box, paddock: Run) -> None:
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("!!")] == [["!!", "user"]]
 
 
-def test_one_that_can_not_be_read(box: Box, paddock: Run) -> None:
+def test_an_unreadable_sandbox(box: Box, paddock: Run) -> None:
     box(unread="run the daemon as root")
     done = paddock("attest", "quickstart")
     assert done.exit_code == 1
     assert done.stdout == "sandbox/quickstart can't be attested\n  NotAttested: run the daemon as root\n"
 
 
-def test_as_a_program_reads_it(box: Box, paddock: Run) -> None:
+def test_json_output(box: Box, paddock: Run) -> None:
     box(seccomp=0)
     done = paddock("attest", "quickstart", "-o", "json")
     found = json.loads(done.stdout)
@@ -104,7 +104,7 @@ def test_as_a_program_reads_it(box: Box, paddock: Run) -> None:
     assert wrong == [{"name": "seccomp", "found": "none", "wanted": "filter", "holds": False}]
 
 
-def test_before_anybody_has_looked(world: World, paddock: Run) -> None:
+def test_before_the_first_attestation(world: World, paddock: Run) -> None:
     world.apply()
     done = paddock("attest", "quickstart")
     assert done.exit_code != 0

@@ -1,4 +1,4 @@
-"""`paddock audit`: what it shows, and what it says of a log that was tampered with."""
+"""`paddock audit`: entries, and the report of a log that was tampered with."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.helpers_api import World
 Run = Callable[..., Result]
 
 
-def test_who_asked_for_what(paddock: Run, served: World) -> None:
+def test_audit_lists_requests(paddock: Run, served: World) -> None:
     assert paddock("audit").stderr == "No entries found.\n"
     served.apply()
     refused = AuditEntry(served.clock.now(), "eve", "tcp 192.0.2.7", "exec", outcome="refused", detail={"a": [1, 2]})
@@ -26,13 +26,13 @@ def test_who_asked_for_what(paddock: Run, served: World) -> None:
     assert paddock("audit", "--since", "1h").stderr == "No entries found.\n"  # the clock of tests is an old one
 
 
-def test_verify_and_what_it_printed_before(paddock: Run, served: World) -> None:
+def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> None:
     served.apply()
     first, mark = paddock("audit", "verify").output.splitlines()
-    assert first == "1 entries are as they were written"
+    assert first == "1 entries are unchanged"
     served.store.audit.append([AuditEntry(1.0, "eve", "", "exec")])
     assert paddock("audit", "verify", "--expect", mark).exit_code == 0
-    assert "not the one that was expected" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
+    assert "differs from the expected one" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
     assert paddock("audit", "verify", "--expect", "x").exit_code == 2
     with served.store._changing("test") as connection:
         connection.execute(text("UPDATE audit SET actor = 'nobody' WHERE id = 1"))

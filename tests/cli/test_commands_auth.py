@@ -1,4 +1,4 @@
-"""`paddock auth` and `paddock token`, and what the client shows at the door."""
+"""`paddock auth` and `paddock token`, and the credentials that the client sends."""
 
 import stat
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def paddock(doors: World) -> Run:
     return run
 
 
-def test_who_am_i(paddock: Run, doors: World) -> None:
+def test_whoami(paddock: Run, doors: World) -> None:
     mine = paddock("auth", "whoami").output.splitlines()
     assert mine[1].split() == ["ROLE", "NAMESPACES", "BOUNDS"]
     assert mine[2].split() == ["admin", "*", "none"]
@@ -57,7 +57,7 @@ def test_can_i(paddock: Run, doors: World) -> None:
     assert "`eat` is not a verb" in paddock("auth", "can-i", "eat", "sandboxes").output
 
 
-def test_a_token_from_its_making_to_its_end(paddock: Run, tmp_path: Path) -> None:
+def test_a_token_is_created_listed_and_revoked(paddock: Run, tmp_path: Path) -> None:
     file = tmp_path / "ci.token"
     made = paddock("token", "create", "ci", "--role", "viewer", "-n", "default", "--expires", "1h", "--out", str(file))
     assert (made.exit_code, made.stdout) == (0, "")
@@ -77,7 +77,7 @@ def test_a_token_from_its_making_to_its_end(paddock: Run, tmp_path: Path) -> Non
     assert paddock("token", "revoke", "ci").exit_code == 1
 
 
-def test_without_a_file_it_is_the_only_thing_on_stdout(paddock: Run) -> None:
+def test_token_without_out_is_alone_on_stdout(paddock: Run) -> None:
     made = paddock(
         "token", "create", "ci", "--role", "user", "-n", "team-*", "--max-memory", "1Gi", "--expires", "never"
     )
@@ -88,13 +88,13 @@ def test_without_a_file_it_is_the_only_thing_on_stdout(paddock: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [("-n", "team*"), ("-n", "a", "--max-memory", "512m"), ("-n", "a", "--image", "a*")])
-def test_a_grant_that_cannot_be_read_is_refused_by_the_daemon(paddock: Run, words: tuple[str, ...]) -> None:
+def test_an_invalid_grant_is_refused_by_the_daemon(paddock: Run, words: tuple[str, ...]) -> None:
     made = paddock("token", "create", "ci", "--role", "user", *words)
     assert made.exit_code == 1
     assert paddock("token", "list").stdout == ""
 
 
-def test_a_token_that_cannot_be_read_or_sent_is_said_so(paddock: Run, tmp_path: Path) -> None:
-    assert "no token can be read from it" in paddock("get", "sb", PADDOCK_TOKEN_FILE=str(tmp_path / "none")).output
-    assert "spaces or odd characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
+def test_an_unusable_token_is_reported(paddock: Run, tmp_path: Path) -> None:
+    assert "can't read the token" in paddock("get", "sb", PADDOCK_TOKEN_FILE=str(tmp_path / "none")).output
+    assert "spaces or unexpected characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
     assert "this listener needs a token" in paddock("get", "sb", tcp=True).output

@@ -1,4 +1,4 @@
-"""`paddock backup`: whole or not at all, for one user alone."""
+"""`paddock backup`: atomic, and readable by one user."""
 
 import stat
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.helpers_api import World
 Run = Callable[..., Result]
 
 
-def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -> None:
     served.apply()
     file = tmp_path / "copy.db"
     done = paddock("backup", str(file))
@@ -25,10 +25,10 @@ def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Pa
     assert [each.name for each in copy.list("Sandbox")[0]] == ["quickstart"]
     assert copy.audit.entries()[-1].verb == "backup"
     copy.close()
-    assert "is there already" in paddock("backup", str(file)).output
+    assert "file exists" in paddock("backup", str(file)).output
 
 
-def test_what_lies_in_wait_in_a_shared_folder_gets_nothing(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("mine")
     (tmp_path / ".a.db.part").symlink_to(other)
@@ -40,7 +40,7 @@ def test_what_lies_in_wait_in_a_shared_folder_gets_nothing(paddock: Run, served:
     assert other.read_text() == "mine"
 
 
-def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
     served.store.close()
     assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1
     assert paddock("backup", str(tmp_path / "none" / "copy.db")).exit_code == 1
@@ -48,7 +48,7 @@ def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) 
     assert not [each for each in tmp_path.iterdir() if "copy" in each.name]
 
 
-def test_it_is_for_admins_of_everything(world: World, tmp_path: Path) -> None:
+def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from controller.cli.main import cli

@@ -1,4 +1,4 @@
-"""patch, label, annotate, set and edit: what they print, what they change, and what they refuse."""
+"""patch, label, annotate, set and edit: output, changes and refusals."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_label_and_annotate(paddock: Run, two: World) -> None:
     refused = paddock("label", "sb", "--all", "tier=db", "app=demo")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; say --overwrite to make it `demo`\n"
+        "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; add --overwrite to make it `demo`\n"
     )
     assert paddock("label", "sb", "-l", "app=web", "app=demo", "--overwrite").stdout.count("labeled") == 1
     assert paddock("label", "sb/other", "tier-").stdout == "sandbox.paddock/other unlabeled\n"
@@ -79,7 +79,7 @@ def test_set(paddock: Run, two: World) -> None:
     assert two.sandbox().spec["template"]["image"] == "other:2"
 
 
-def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
+def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
     two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))
     box = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
@@ -92,7 +92,7 @@ def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
 
 
 WRONG_WORDS: list[tuple[list[str], int, str]] = [
-    (["patch", "sb/quickstart"], 2, "one of -p and --patch-file"),
+    (["patch", "sb/quickstart"], 2, "either -p or --patch-file"),
     (["patch", "sb/quickstart", "-p", "{a: [}"], 1, "--patch:1:6: not YAML"),
     (["patch", "sb/quickstart", "-p", ""], 1, "must hold one patch"),
     (["patch", "sb", "quickstart", "other", "-p", "{}"], 2, "name one object"),
@@ -103,7 +103,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
     (["label", "sb/quickstart", "a=1", "a-"], 2, "given twice"),
     (["label", "sb/quickstart", "=1"], 2, "a key is missing"),
     (["label", "sb", "quickstart", "--all", "a=1"], 2, "can't be combined"),
-    (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
+    (["label", "sb", "-l", "app=none", "a=1"], 1, "no objects to change"),
     (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
     (["set", "resources", "sb/quickstart"], 2, "--limits="),
     (["set", "resources", "sb/quickstart", "--limits=colour=1"], 2, "a name of cpu, memory, pids"),
@@ -115,7 +115,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_wrong_words_are_told(paddock: Run, two: World) -> None:
+def test_wrong_arguments_are_reported(paddock: Run, two: World) -> None:
     for words, code, said in WRONG_WORDS:
         done = paddock(*words)
         assert (done.exit_code, said in done.stderr) == (code, True), (words, done.stderr)
@@ -123,7 +123,7 @@ def test_wrong_words_are_told(paddock: Run, two: World) -> None:
 
 @pytest.fixture
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """An editor that carries out one shell line each time it is opened, and keeps what it was shown."""
+    """Editor that runs one shell line on each call, and records its input."""
 
     def make(*lines: str) -> Path:
         script, shown = tmp_path / "editor", tmp_path / "shown"
@@ -164,7 +164,7 @@ def test_edit_is_cancelled(
     assert (two.sandbox().generation, left_behind(tmp_path)) == (1, [])
 
 
-def test_edit_opens_again_with_what_was_wrong(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_reopens_with_the_error(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
     shown = editor(
         "sed -i 's/memory: 512Mi/memroy: 512Mi/' \"$1\"",
         "sed -i 's/memroy: 512Mi/memory: 1Mi/' \"$1\"",
@@ -178,23 +178,23 @@ def test_edit_opens_again_with_what_was_wrong(paddock: Run, two: World, editor: 
     assert two.sandbox().spec["resources"]["limits"]["memory"] == "1Gi"
 
 
-def test_edit_given_up_after_an_error_keeps_a_copy(
+def test_cancelled_edit_after_an_error_keeps_a_copy(
     paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path
 ) -> None:
     editor("sed -i 's/name: quickstart/name: other/' \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert done.exit_code == 1
     assert "a name or namespace can't be changed" in done.stderr
-    assert f"a copy of your changes is in {tmp_path}/paddock-edit-" in done.stderr
+    assert f"your changes are saved in {tmp_path}/paddock-edit-" in done.stderr
     assert len(left_behind(tmp_path)) == 1
 
 
-def test_edit_and_somebody_else_meanwhile(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
     command = f"{sys.executable} -m controller --server unix://{two.socket} label sb/quickstart by=them"
     shown = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n"), done.stderr
-    assert "Others changed it while you edited" in (shown / "1").read_text()
+    assert "The object was changed by others meanwhile" in (shown / "1").read_text()
     stored = two.sandbox()
     assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "demo", "by": "them"})
 
@@ -202,9 +202,9 @@ def test_edit_and_somebody_else_meanwhile(paddock: Run, two: World, editor: Call
 def test_edit_without_an_editor(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/ed")
     done = paddock("edit", "sb/quickstart")
-    assert (done.exit_code, "set EDITOR to one that is here" in done.stderr) == (1, True)
+    assert (done.exit_code, "set EDITOR to an installed one" in done.stderr) == (1, True)
     monkeypatch.setenv("VISUAL", "false")
-    assert "ended with exit code 1" in paddock("edit", "sb/quickstart").stderr
+    assert "failed with exit code 1" in paddock("edit", "sb/quickstart").stderr
 
 
 POOL = """\
@@ -221,9 +221,9 @@ def test_scale(paddock: Run, served: World) -> None:
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled (no change)\n"
     assert served.services.objects.list(_pool_kind(), "default").objects[0].spec["warmReplicas"] == 5
     refused = paddock("scale", "sbp/python", "--replicas", "1", "--current-replicas", "2")
-    assert (refused.exit_code, "is at 5 replicas, not at 2" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "has 5 replicas, not 2" in refused.stderr) == (1, True)
     refused = paddock("scale", "sb/quickstart", "--replicas", "1")
-    assert (refused.exit_code, "has no replicas to set; sandboxpools have" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "has no replicas; name one of sandboxpools" in refused.stderr) == (1, True)
     served.apply(POOL.replace(", warmReplicas: 2", ""))
     kept = served.services.objects.list(_pool_kind(), "default").objects[0].spec
     assert kept.get("warmReplicas", 1) == 1, "the file gave the field up"

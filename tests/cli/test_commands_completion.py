@@ -1,4 +1,4 @@
-"""Completion, by real shells: each sources the script and completes, with a daemon and without one."""
+"""Completion in real shells, with a daemon and without one."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ PATIENT = "import controller.cli.complete as c; c._TIMEOUT_SECONDS = 60; from co
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the shell runs, with a `paddock` of its own."""
+    """Working folder of the shell, with a `paddock` of its own."""
     command = tmp_path / "bin" / "paddock"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -c "{PATIENT}" "$@"\n')
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def complete(folder: Path, served: World) -> Complete:
-    """What bash offers for the last of these words."""
+    """Return bash's completions of the last word."""
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: quarry')}")
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
 
@@ -68,7 +68,7 @@ def test_commands_and_options(complete: Complete) -> None:
     assert complete("apply", "--dry-run", "=", "cl") == ["client"]
 
 
-def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
+def test_kinds_and_object_names(complete: Complete) -> None:
     assert complete("describe", "sandboxe") == ["sandboxes"]
     assert complete("describe", "sb", "q") == ["quarry", "quickstart"]
     assert complete("describe", "sandbox/qui") == ["sandbox/quickstart"]
@@ -117,6 +117,6 @@ def shell(name: str, words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused() -> None:
+def test_an_unknown_shell_is_refused() -> None:
     done = CliRunner().invoke(cli, ["completion", "tcsh"])
     assert (done.exit_code, "bash, zsh, fish" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""`paddock diff` and `apply --dry-run=server --plan`: the print, the exit codes, and what is asked of the engine."""
+"""`paddock diff` and `apply --dry-run=server --plan`: output, exit codes and engine calls."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def house(tmp_path: Path, quiet: None) -> Iterator[House]:
 
 @pytest.fixture
 def live(house: House, tmp_path: Path) -> Iterator[Run]:
-    """The command line of a daemon whose loop is turned by hand."""
+    """Command line of a daemon whose reconcile passes are started by the test."""
     diff = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
     services = dataclasses.replace(house.services, diff=diff)
     server = ApiServer(create_app(services, ready=list, meter=NullMeter()), tmp_path / "p.sock", grace_seconds=1)
@@ -45,7 +45,7 @@ def live(house: House, tmp_path: Path) -> Iterator[Run]:
     server.stop()
 
 
-def test_the_same_is_exit_code_0_and_no_word(paddock: Run, spec: Callable[..., str], served: World) -> None:
+def test_no_difference_is_exit_code_0_without_output(paddock: Run, spec: Callable[..., str], served: World) -> None:
     served.apply()
     done = paddock("diff", "-f", spec())
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
@@ -69,7 +69,7 @@ def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Call
     assert (gone.exit_code, "-  name: quickstart\n" in gone.stdout) == (1, True)
 
 
-def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
+def test_errors_have_exit_codes_above_1(paddock: Run, spec: Callable[..., str]) -> None:
     bad = paddock("diff", "-f", spec(QUICKSTART.replace("512Mi", "512m")))
     assert (bad.exit_code, bad.stdout) == (2, "")
     assert ":11:33: spec.resources.limits.memory: `512m` is 0.512 bytes" in bad.stderr
@@ -80,7 +80,7 @@ def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
     assert (early.exit_code, "has not observed the engine yet" in early.stderr) == (2, True)
 
 
-def test_a_plan_is_printed_and_not_carried_out(live: Run, house: House) -> None:
+def test_a_plan_is_printed_not_executed(live: Run, house: House) -> None:
     house.one_turn()
     done = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert done.exit_code == 1
@@ -124,7 +124,7 @@ hostquota host: cpu 500m/64, memory 512Mi/16Gi -> 128Mi/16Gi
     assert (same.exit_code, same.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
     gone = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
     assert gone.stdout.endswith(
-        f"    remove {name}  # deleted\n  then it is gone\n"
+        f"    remove {name}  # deleted\n  then deleted\n"
         "hostquota host: cpu 500m/64 -> 0/64, memory 512Mi/16Gi -> 0/16Gi\n"
     )
 

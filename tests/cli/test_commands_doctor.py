@@ -1,4 +1,4 @@
-"""`paddock doctor` as people and programs call it: without a daemon, and without an engine."""
+"""`paddock doctor` without a daemon and without an engine."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def doctor(folder: Path, engine: str, *words: str) -> subprocess.CompletedProces
     )
 
 
-def test_without_an_engine_it_ends_with_1_and_says_what_to_do(tmp_path: Path) -> None:
+def test_without_an_engine_exit_code_is_1(tmp_path: Path) -> None:
     done = doctor(tmp_path, f"unix://{tmp_path}/none.sock")
     assert done.returncode == 1, done.stderr
     assert "engine (problem): no Docker Engine answers" in done.stdout
@@ -37,7 +37,7 @@ def test_without_an_engine_it_ends_with_1_and_says_what_to_do(tmp_path: Path) ->
     assert set(found["store"]) == {"check", "grade", "found", "meaning", "action"}
 
 
-def test_settings_that_are_wrong_are_a_misuse(tmp_path: Path) -> None:
+def test_invalid_settings_are_a_usage_error(tmp_path: Path) -> None:
     done = doctor(tmp_path, "x", "--config", str(tmp_path / "none.toml"))
     assert done.returncode == 2
     assert "none.toml" in done.stderr

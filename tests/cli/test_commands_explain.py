@@ -24,7 +24,7 @@ def test_a_field() -> None:
     assert "    a change takes effect: recreate\n" in shown
 
 
-def test_limits_are_told_with_their_bounds_and_as_live() -> None:
+def test_limits_show_bounds_and_effect() -> None:
     shown = explain("sb.spec.resources.limits").stdout
     assert "  memory\t<Quantity>\n    Memory, with what is written to tmpfs. (bytes, with Ki Mi" in shown
     assert "from 6Mi to 64Ti" in " ".join(shown.split())
@@ -54,13 +54,13 @@ def test_json_and_the_whole_schema() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], 2, "name a kind"),
-        (["pod"], 1, "there is no kind `pod`; there are "),
+        ([], 2, "no kind given"),
+        (["pod"], 1, "unknown kind `pod`; known kinds: "),
         (["sandbox.spec.tempalte"], 1, "`sandbox.spec` has no field `tempalte`; did you mean `template`?"),
         (["sandbox.spec.runState.x"], 1, "has no field `x`; it has none"),
-        (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; there are apiVersion, kind"),
+        (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; known fields: apiVersion, kind"),
     ],
 )
-def test_wrong_words(words: list[str], code: int, said: str) -> None:
+def test_wrong_arguments(words: list[str], code: int, said: str) -> None:
     done = explain(*words)
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr

@@ -1,4 +1,4 @@
-"""`paddock top`, as a person reads it and as a program does."""
+"""`paddock top`: text and JSON."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_all_that_run_as_a_table(paddock: Run) -> None:
+def test_running_sandboxes_as_a_table(paddock: Run) -> None:
     done = paddock("top")
     assert done.exit_code == 0, done.output
     lines = [each.split() for each in done.stdout.splitlines()]
@@ -50,13 +50,13 @@ def test_all_that_run_as_a_table(paddock: Run) -> None:
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(("by", "first"), [("cpu", "second"), ("memory", "quickstart"), ("name", "quickstart")])
-def test_the_largest_first(paddock: Run, by: str, first: str) -> None:
+def test_sort_by_puts_the_largest_first(paddock: Run, by: str, first: str) -> None:
     done = paddock("top", "-A", "--sort-by", by, "--no-headers")
     assert done.stdout.split()[:2] == ["default", first]
 
 
 @pytest.mark.usefixtures("measured")
-def test_one_as_json_has_the_nine_figures(paddock: Run) -> None:
+def test_json_has_the_nine_figures(paddock: Run) -> None:
     found = json.loads(paddock("top", "quickstart", "-o", "json").stdout)
     assert (found["kind"], found["metadata"]["name"], found["windowSeconds"]) == ("SandboxMetrics", "quickstart", 15)
     assert found["usage"] == {
@@ -73,21 +73,21 @@ def test_one_as_json_has_the_nine_figures(paddock: Run) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_what_has_no_figures_says_why(paddock: Run) -> None:
+def test_missing_figures_give_a_reason(paddock: Run) -> None:
     asleep = paddock("top", "asleep")
     assert asleep.exit_code != 0
     assert "sandbox `asleep` has no figures: it does not run" in asleep.stderr
     assert "not found" in paddock("top", "nobody").stderr
-    assert "No sandbox runs in other namespace." in paddock("top", "-n", "other").stderr
+    assert "No running sandboxes in other namespace." in paddock("top", "-n", "other").stderr
 
 
-def test_what_does_not_go_together(paddock: Run) -> None:
-    assert "leave -o out" in paddock("top", "-w", "-o", "json").stderr
-    assert "leave -A or the name out" in paddock("top", "-A", "box").stderr
+def test_conflicting_options(paddock: Run) -> None:
+    assert "can't be combined with -o" in paddock("top", "-w", "-o", "json").stderr
+    assert "a name can't be combined with -A" in paddock("top", "-A", "box").stderr
 
 
 @pytest.mark.usefixtures("measured")
-def test_it_is_shown_anew_until_somebody_has_seen_enough(served: World) -> None:
+def test_watch_refreshes_until_interrupted(served: World) -> None:
     words = ["--server", f"unix://{served.socket}", "top", "-w", "--interval", "100ms", "--no-headers"]
     with subprocess.Popen([sys.executable, "-m", "controller", *words], stdout=subprocess.PIPE, text=True) as shown:
         assert shown.stdout is not None

@@ -1,4 +1,4 @@
-"""`paddock why`, as a person reads it and as a program does."""
+"""`paddock why`: text and JSON."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.helpers_api import World
 
 @pytest.fixture
 def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop has looked once, and has seen the sandbox without a container."""
+    """One reconcile pass has observed the sandbox without a container."""
     world.apply()
 
     def snapshot() -> Snapshot:
@@ -32,9 +32,9 @@ def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reasons_as_text(words: list[str], paddock: Run) -> None:
     done = paddock("why", *words)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("sandbox/quickstart is being acted on\n  Creating: no container yet\n")
-    assert "Wanted (generation 1):\n  runState" in done.output
-    assert "Seen:\n  container   none\n" in done.output
+    assert done.output.startswith("sandbox/quickstart is being reconciled\n  Creating: no container yet\n")
+    assert "Desired (generation 1):\n  runState" in done.output
+    assert "Observed:\n  container   none\n" in done.output
     assert "from paddock/python:1  # no container yet\n" in done.output
 
 
@@ -46,13 +46,13 @@ def test_the_reasons_as_json(paddock: Run) -> None:
     assert paddock("why", "quickstart", "-o", "yaml").stdout.startswith("apiVersion: paddock/v1alpha1\nkind: Why\n")
 
 
-def test_what_nobody_decides_on(paddock: Run) -> None:
+def test_other_kinds_have_no_decision(paddock: Run) -> None:
     done = paddock("why", "sandboxtemplate/python")
     assert done.exit_code != 0
     assert "name a sandbox" in done.stderr
 
 
-def test_before_the_first_look(world: World, paddock: Run) -> None:
+def test_before_the_first_reconcile_pass(world: World, paddock: Run) -> None:
     world.apply()
     done = paddock("why", "quickstart")
     assert done.exit_code != 0

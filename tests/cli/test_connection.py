@@ -1,4 +1,4 @@
-"""Finding the daemon, and what is said when it is not there."""
+"""Address of the daemon, and the errors if it does not answer."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_socket_that_is_there_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_existing_socket_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
@@ -33,7 +33,7 @@ def test_the_socket_that_is_there_is_taken(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
-def test_nobody_else_can_pose_as_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_socket_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # as `su` leaves it
     (tmp_path / "paddock.sock").touch()
     os.chown(tmp_path / "paddock.sock", 4711, 4711)
@@ -46,21 +46,21 @@ def test_the_environment_names_the_server(served: World, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("words", [["get", "sb"], ["exec", "a", "--", "true"], ["logs", "a"], ["version", "--daemon"]])
-def test_no_daemon_is_said_with_what_to_do(tmp_path: Path, words: list[str]) -> None:
+def test_a_missing_daemon_is_reported_with_a_remedy(tmp_path: Path, words: list[str]) -> None:
     done = CliRunner().invoke(cli, ["--server", f"unix://{tmp_path}/none.sock", *words])
     assert done.exit_code == 1
     assert f"error: no Paddock daemon answers at unix://{tmp_path}/none.sock (" in done.stderr
     assert "start it with `make up` or `paddock serve`" in done.stderr
 
 
-def test_an_address_that_is_none_is_a_usage_error() -> None:
+def test_an_invalid_address_is_a_usage_error() -> None:
     done = CliRunner().invoke(cli, ["--server", "ftp://x", "get", "sb"])
     assert done.exit_code == 2
     assert "write unix:///path/to/socket or http://host:port" in done.stderr
 
 
-def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
-    """The first connection is the command's own look whether anybody is there."""
+def test_a_foreign_server_is_reported(tmp_path: Path) -> None:
+    """The first connection is the command's check that the daemon is there."""
     path = tmp_path / "other.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(path))
@@ -78,11 +78,11 @@ def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["--server", f"unix://{path}", "get", "sb"])
         thread.join()
     assert done.exit_code == 1
-    assert "is --server right?" in done.stderr
+    assert "check --server" in done.stderr
 
 
 def test_tcp_works_too(world: World) -> None:
-    """The client's side; the daemon itself serves the Unix socket only, so a relay stands between."""
+    """TCP relay to the daemon, which serves the Unix socket only."""
     server = world.server()
     server.start()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -97,7 +97,7 @@ def test_tcp_works_too(world: World) -> None:
 
 
 def _relay(listening: socket.socket, path: Path) -> None:
-    """Carry one connection, both ways, until both ends are done."""
+    """Relay one connection both ways until both ends close."""
     client, _ = listening.accept()
     with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
         daemon.connect(str(path))
@@ -114,7 +114,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def test_no_permission_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")  # root, who runs the tests in CI, is never refused
 

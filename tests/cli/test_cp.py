@@ -1,4 +1,4 @@
-"""`paddock cp` and `paddock port-forward` as people call them."""
+"""`paddock cp` and `paddock port-forward`."""
 
 import io
 import subprocess
@@ -39,7 +39,7 @@ def cp(served: World) -> Cp:
     return run
 
 
-def test_files_and_folders_both_ways_and_no_bar_in_a_pipe(cp: Cp, root: Path, tmp_path: Path) -> None:
+def test_copy_both_ways_without_a_bar_in_pipes(cp: Cp, root: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("hello")
     done = cp(tmp_path / "a", "quickstart:/workspace/b")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -61,15 +61,15 @@ def test_archives_on_stdin_and_stdout(cp: Cp, root: Path) -> None:
         assert sorted(read.getnames()) == ["d", "d/f"]
 
 
-def test_what_was_left_out_is_told_and_fails(cp: Cp, root: Path, tmp_path: Path) -> None:
+def test_skipped_entries_are_reported_and_fail(cp: Cp, root: Path, tmp_path: Path) -> None:
     (root / "workspace/abs").symlink_to("/etc/passwd")
     done = cp("quickstart:/workspace", tmp_path / "out")
     assert done.returncode == 1
-    assert b"warning: out/abs was left out" in done.stderr or b"leads out of what is copied" in done.stderr
+    assert b"warning: out/abs was left out" in done.stderr or b"leads out of the copied tree" in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_copy_out_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
+def test_a_pull_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
     (root / "workspace/much").write_bytes(b"x" * 5000)
     done = cp("quickstart:/workspace", tmp_path, "--max-size", "4k")
     assert (done.returncode, b"more than 4000 bytes" in done.stderr, b"--max-size" in done.stderr) == (1, True, True)
@@ -78,7 +78,7 @@ def test_a_copy_out_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
     assert cp("quickstart:/workspace", tmp_path, "--max-size", "8Ki", "--max-entries", "2").returncode == 0
 
 
-def test_an_archive_is_not_written_to_a_terminal(served: World, root: Path) -> None:
+def test_no_archive_on_a_terminal(served: World, root: Path) -> None:
     words = ["-m", "controller", "--server", f"unix://{served.socket}", "cp", "quickstart:/workspace", "-"]
     terminal = pexpect.spawn(sys.executable, words, cwd=str(ROOT), timeout=60)
     terminal.expect("stdout is a terminal")
@@ -87,7 +87,7 @@ def test_an_archive_is_not_written_to_a_terminal(served: World, root: Path) -> N
     assert terminal.exitstatus == 2
 
 
-def test_mistakes_are_told(cp: Cp, root: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported(cp: Cp, root: Path, tmp_path: Path) -> None:
     for words, said in (
         (("a", "b"), b"NAME:PATH"),
         (("quickstart:/a", "quickstart:/b"), b"NAME:PATH"),

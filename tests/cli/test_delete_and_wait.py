@@ -1,4 +1,4 @@
-"""`paddock delete` and `paddock wait`: asked for, waited for, and what stands in the way when time is over."""
+"""`paddock delete` and `paddock wait`: requests, waiting, and the obstacle at a timeout."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
 def once_watched(world: World, action: Callable[[], object]) -> threading.Thread:
-    """Do this as soon as the command watches; join what it gives."""
+    """Run this once the command watches; join the returned thread."""
 
     def run() -> None:
         wait_for("it watches", lambda: world.services.watches.count)
@@ -50,14 +50,14 @@ def test_delete_waits_until_it_is_gone(paddock: Run, one: World) -> None:
     assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
 
 
-def test_delete_without_waiting_and_one_that_takes_too_long(paddock: Run, one: World) -> None:
+def test_delete_without_wait_and_with_timeout(paddock: Run, one: World) -> None:
     assert paddock("delete", "sb/quickstart", "--no-wait").exit_code == 0
     late = paddock("delete", "sb/quickstart", "--timeout", "0")
     assert late.exit_code == 1
-    assert "timed out after 0 s; still there: sandbox.paddock/quickstart" in late.stderr
+    assert "timed out after 0 s; not deleted yet: sandbox.paddock/quickstart" in late.stderr
 
 
-def test_delete_is_done_when_another_of_the_name_is_there(paddock: Run, one: World) -> None:
+def test_delete_ends_when_another_object_took_the_name(paddock: Run, one: World) -> None:
     def replace() -> None:
         one.finish_deletion()
         one.apply()
@@ -67,7 +67,7 @@ def test_delete_is_done_when_another_of_the_name_is_there(paddock: Run, one: Wor
     waiting.join()
 
 
-def test_what_is_not_there(paddock: Run, one: World) -> None:
+def test_missing_objects(paddock: Run, one: World) -> None:
     done = paddock("delete", "sb", "nope", "quickstart", "--no-wait")
     assert (done.exit_code, done.stdout) == (1, 'sandbox.paddock "quickstart" deleted\n')
     assert "sandboxes `nope` not found" in done.stderr
@@ -83,17 +83,17 @@ def test_by_file_by_label_and_all(paddock: Run, one: World, spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_pool_goes_before_the_template_it_uses(paddock: Run, one: World, spec: Spec, by_name: bool) -> None:
+def test_pool_is_deleted_before_its_template(paddock: Run, one: World, spec: Spec, by_name: bool) -> None:
     one.apply(POOL)
     done = paddock("delete", *(("sbt/tiny", "sbp/warm") if by_name else ("-f", spec(POOL))), "--no-wait")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == 'sandboxpool.paddock "warm" deleted\nsandboxtemplate.paddock "tiny" deleted\n'
     late = paddock("delete", "sbt", "tiny", "--timeout", "0")
-    told = "still there: sandboxtemplate.paddock/tiny (is being deleted; held by paddock/in-use);"
+    told = "not deleted yet: sandboxtemplate.paddock/tiny (is being deleted; finalizers: paddock/in-use);"
     assert (late.exit_code, told in late.stderr) == (1, True)
 
 
-def test_refused_object_does_not_keep_the_others(paddock: Run, one: World, spec: Spec) -> None:
+def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec: Spec) -> None:
     one.apply(POOL + "---\n" + OTHER.split("spec:")[0] + "spec: {templateRef: {name: tiny}}\n")
     done = paddock("delete", "-f", spec(POOL), "--no-wait")
     assert (done.exit_code, done.stdout) == (1, 'sandboxpool.paddock "warm" deleted\n')
@@ -103,10 +103,10 @@ def test_refused_object_does_not_keep_the_others(paddock: Run, one: World, spec:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name what to delete"),
-        (["sb"], "say --all or -l"),
+        ([], "no objects given"),
+        (["sb"], "add --all or -l"),
         (["sb", "a", "--all"], "can't be combined"),
-        (["sb", "a", "--timeout", "soon"], "is no duration"),
+        (["sb", "a", "--timeout", "soon"], "is not a valid duration"),
     ],
 )
 def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[str], said: str) -> None:
@@ -116,7 +116,7 @@ def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[st
     assert one.sandbox().deleted_at is None
 
 
-def test_wait_for_a_condition_that_holds_or_comes(paddock: Run, one: World) -> None:
+def test_wait_for_a_condition(paddock: Run, one: World) -> None:
     waiting = once_watched(one, one.set_ready)
     done = paddock("wait", "--for=condition=Ready", "sandbox/quickstart", "--timeout=20s")
     waiting.join()
@@ -130,7 +130,7 @@ def test_a_condition_of_an_older_generation_does_not_count(paddock: Run, one: Wo
     assert paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0").exit_code == 1
 
 
-def test_when_time_is_over_the_condition_says_why(paddock: Run, one: World) -> None:
+def test_timeout_reports_the_condition(paddock: Run, one: World) -> None:
     late = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0")
     assert (late.exit_code, late.stderr) == (
         1,
@@ -141,16 +141,16 @@ def test_when_time_is_over_the_condition_says_why(paddock: Run, one: World) -> N
     assert late.stderr.endswith("sandbox.paddock/quickstart: Ready=False ImagePullFailed: no such image; build it\n")
 
 
-def test_each_change_of_the_reason_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_new_reason_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = Waiting(None)
-    waiting.because("a", "Pulling", "pulls x:1")
-    waiting.because("a", "QuotaExceeded", "0 of 1 cores are left")
-    waiting.because("b", "QuotaExceeded", "0 of 1 cores are left")
+    waiting.report("a", "Pulling", "pulls x:1")
+    waiting.report("a", "QuotaExceeded", "0 of 1 cores are left")
+    waiting.report("b", "QuotaExceeded", "0 of 1 cores are left")
     assert capsys.readouterr().err == "", "nothing is told of what takes less than a second"
     waiting.show()
-    waiting.because("a", "QuotaExceeded", "0.5 of 1 cores are left")
-    waiting.because("a", "", "starts")
-    waiting.because("a", "ImagePullFailed", "no such image")
+    waiting.report("a", "QuotaExceeded", "0.5 of 1 cores are left")
+    waiting.report("a", "", "starts")
+    waiting.report("a", "ImagePullFailed", "no such image")
     assert capsys.readouterr().err.splitlines() == [
         "waiting for a: 0 of 1 cores are left",
         "waiting for b: 0 of 1 cores are left",
@@ -158,7 +158,7 @@ def test_each_change_of_the_reason_is_told_once(capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_wait_tells_why_off_a_terminal(paddock: Run, one: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
     one.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one")
     done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=1s")
@@ -170,21 +170,21 @@ def test_wait_tells_why_off_a_terminal(paddock: Run, one: World, monkeypatch: py
     ]
 
 
-def test_wait_for_a_value_tells_why_it_is_not_ready(paddock: Run, one: World) -> None:
+def test_wait_for_a_value_reports_readiness(paddock: Run, one: World) -> None:
     one.set_ready("False", "QuotaExceeded", "0 of 1 cores are left")
     late = paddock("wait", "--for=jsonpath={.status.launchType}=Warm", "sb/quickstart", "--timeout=0")
-    told = "{.status.launchType} is not there; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
+    told = "{.status.launchType} is not set; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
     assert late.stderr.endswith(told)
 
 
 def test_wait_for_deletion(paddock: Run, one: World) -> None:
     late = paddock("wait", "--for=delete", "sb/quickstart", "--timeout=0")
-    assert "was not asked to be deleted; held by paddock/container" in late.stderr
+    assert "is not being deleted; finalizers: paddock/container" in late.stderr
     one.finish_deletion()
     assert paddock("wait", "--for=delete", "sb/quickstart").stdout == "sandbox.paddock/quickstart deleted\n"
 
 
-def test_wait_for_what_is_not_there_is_an_error_at_once(paddock: Run, served: World) -> None:
+def test_wait_for_a_missing_object_fails_at_once(paddock: Run, served: World) -> None:
     done = paddock("wait", "--for=condition=Ready", "sb/nope")
     assert (done.exit_code, "`nope` not found" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=Ready", "sb", "--all").exit_code == 1
@@ -197,7 +197,7 @@ def test_wait_for_creation(paddock: Run, served: World) -> None:
     waiting.join()
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart created\n")
     late = paddock("wait", "--for=create", "sb/nope", "--timeout=0")
-    assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: is not there\n")
+    assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: does not exist\n")
 
 
 def test_wait_for_a_value(paddock: Run, one: World) -> None:
@@ -212,7 +212,7 @@ def test_wait_for_a_value(paddock: Run, one: World) -> None:
     assert paddock("wait", "--for=jsonpath={.a[}=1", "sb/quickstart").exit_code == 2
 
 
-def test_wait_for_several_that_come_one_after_the_other(paddock: Run, one: World) -> None:
+def test_wait_for_several_objects(paddock: Run, one: World) -> None:
     one.apply(OTHER)
     ready = {"type": "Ready", "status": "True", "reason": "Running", "observedGeneration": 1}
 
@@ -226,7 +226,7 @@ def test_wait_for_several_that_come_one_after_the_other(paddock: Run, one: World
     assert sorted(done.stdout.split()[::3]) == ["sandbox.paddock/other", "sandbox.paddock/quickstart"]
 
 
-def test_an_object_that_goes_while_its_condition_is_waited_for(paddock: Run, one: World) -> None:
+def test_wait_fails_when_the_object_is_deleted(paddock: Run, one: World) -> None:
     waiting = once_watched(one, one.finish_deletion)
     done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=20s")
     waiting.join()

@@ -1,4 +1,4 @@
-"""`paddock get`, `describe` and `events`: what a person who knows kubectl expects to see."""
+"""`paddock get`, `describe` and `events`: output as kubectl's users expect it."""
 
 import json
 import signal
@@ -31,7 +31,7 @@ def test_a_table_is_aligned_as_kubectl_does(paddock: Run, two: World) -> None:
 
 
 @pytest.mark.parametrize("word", ["sandboxes", "sandbox", "sb", "Sandbox", "sandbox.paddock"])
-def test_every_word_for_a_kind_works(paddock: Run, two: World, word: str) -> None:
+def test_every_name_of_a_kind_works(paddock: Run, two: World, word: str) -> None:
     assert paddock("get", word, "quickstart", "--no-headers").stdout.startswith("quickstart   True")
 
 
@@ -43,7 +43,7 @@ def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
     assert paddock("get", "sb/second", "sandbox/quickstart", "--no-headers").stdout.count("\n") == 2
 
 
-def test_wide_shows_more_and_everywhere_shows_where(paddock: Run, two: World) -> None:
+def test_wide_and_all_namespaces(paddock: Run, two: World) -> None:
     lines = paddock("get", "sb", "-A", "-o", "wide").stdout.splitlines()
     assert (
         " ".join(lines[0].split()) == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE LAUNCH CONTAINER"
@@ -60,14 +60,14 @@ def test_json_and_yaml_are_the_object_or_a_list(paddock: Run, two: World) -> Non
     assert (many["kind"], many["items"][0]) == ("List", one)
 
 
-def test_nothing_is_said_on_stderr_with_exit_code_0(paddock: Run) -> None:
+def test_no_objects_is_exit_code_0_with_a_note(paddock: Run) -> None:
     done = paddock("get", "sb")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No resources found in default namespace.\n")
     assert paddock("get", "sb", "-n", "team").stderr == "No resources found in team namespace.\n"
     assert paddock("get", "sb", "-A").stderr == "No resources found.\n"
 
 
-def test_what_is_missing_is_an_error_and_the_rest_is_shown(paddock: Run, two: World) -> None:
+def test_missing_objects_fail_and_the_rest_is_shown(paddock: Run, two: World) -> None:
     done = paddock("get", "sb", "nope", "quickstart", "-o", "name")
     assert (done.exit_code, done.stdout) == (1, "sandbox.paddock/quickstart\n")
     assert done.stderr == "error: sandboxes `nope` not found in namespace `default`\n"
@@ -76,15 +76,15 @@ def test_what_is_missing_is_an_error_and_the_rest_is_shown(paddock: Run, two: Wo
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["sandboxs"], 1, "the server knows no kind `sandboxs`; did you mean `sandboxes`?"),
-        (["pods"], 1, "there are events/ev, hosts,"),
+        (["sandboxs"], 1, "unknown kind `sandboxs`; did you mean `sandboxes`?"),
+        (["pods"], 1, "known kinds: events/ev, hosts,"),
         ([], 2, "name a kind"),
         (["sb/a", "b"], 2, "all must be"),
         (["sb", "a", "-A"], 2, "can't be combined"),
         (["sb", "-l", "a b"], 1, "can't read `a b`"),
     ],
 )
-def test_wrong_words_are_refused_in_words(paddock: Run, words: list[str], code: int, said: str) -> None:
+def test_wrong_arguments_are_explained(paddock: Run, words: list[str], code: int, said: str) -> None:
     done = paddock("get", *words)
     assert done.exit_code == code
     assert said in done.stderr
@@ -117,7 +117,7 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
     assert paddock("events", "sb/second", "--no-headers").stdout.split()[1:3] == ["Warning", "Failed"]
     assert json.loads(paddock("events", "-A", "-o", "json").stdout)["items"][0]["reason"] == "Created"
     assert paddock("events", "-n", "team").stderr == "No events found in team namespace.\n"
-    assert "leave -o out" in paddock("events", "-w", "-o", "json").stderr
+    assert "can't be combined with -o" in paddock("events", "-w", "-o", "json").stderr
 
 
 def test_events_are_shown_as_they_happen(served: World) -> None:

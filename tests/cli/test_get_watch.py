@@ -1,4 +1,4 @@
-"""`paddock get -w`: what is there, then every change, aligned, until it is interrupted."""
+"""`paddock get -w`: existing objects, then every change, aligned, until interrupted."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("demo", "w
 
 @pytest.fixture
 def watch(paddock: Run, served: World) -> Callable[..., Result]:
-    """Run `get ... -w`, change things once it watches, and end it as a daemon that stops would."""
+    """Run `get ... -w`, change objects once it watches, and end it as a stopping daemon does."""
 
     def run(*words: str, change: Callable[[], object], lines: int) -> Result:
         hub, done = served.services.watches, []
@@ -75,10 +75,10 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
     others = [each.plural for each in served.services.registry if each.name != "Sandbox"]
     if others:
         done = paddock("get", f"sb,{others[0]}", "-w")
-        assert (done.exit_code, "only one kind" in done.stderr) == (2, True)
+        assert (done.exit_code, "several kinds can't be watched" in done.stderr) == (2, True)
 
 
-def test_a_watch_is_taken_up_where_the_server_ended_it(paddock: Run, served: World) -> None:
+def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
     from controller.cli import watch as watching
     from controller.cli.client import Client
     from controller.client.server import Server

@@ -1,4 +1,4 @@
-"""Security profiles on the command line: written, shown beside the built-in ones, explained, changed, deleted."""
+"""Security profiles on the command line: apply, get, explain, change, delete."""
 
 import json
 
@@ -23,7 +23,7 @@ spec: {template: {image: "tiny:1", securityLevel: ci}}
 """
 
 
-def test_a_profile_from_apply_to_delete(paddock: Run, served: World) -> None:
+def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> None:
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci created\n"
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci unchanged\n"
     names = paddock("get", "sp", "-o", "name").stdout.split()
@@ -45,9 +45,7 @@ def test_a_profile_from_apply_to_delete(paddock: Run, served: World) -> None:
     assert paddock("delete", "sp", "ci", "--wait=false").stdout == 'securityprofile.paddock "ci" deleted\n'
 
 
-def test_a_built_in_profile_is_shown_in_words_that_can_be_applied_and_nobodys_to_change(
-    paddock: Run, served: World
-) -> None:
+def test_a_built_in_profile_can_be_copied_not_changed(paddock: Run, served: World) -> None:
     found = json.loads(paddock("get", "sp", "development", "-o", "json").stdout)
     assert found["status"]["effective"]["capabilities"] == ["CHOWN", "SETGID", "SETUID"]
     same = paddock("apply", "-f", "-", stdin=json.dumps(found))

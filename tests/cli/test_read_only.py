@@ -1,4 +1,4 @@
-"""The command line and kinds that can only be read."""
+"""Command line and read-only kinds."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_tables(paddock: Run, box: World) -> None:
     assert shown[:6] == ["full-isolation", "full-isolation", "True", "none", "none", "minimal"]
 
 
-def test_every_form(paddock: Run, box: World) -> None:
+def test_every_output_format(paddock: Run, box: World) -> None:
     name = "pdk-quickstart-00000000"
     assert paddock("get", "inst", "-l", "paddock.role=sandbox", "-o", "name").stdout == f"instance.paddock/{name}\n"
     assert paddock("get", "inst", name, "-o", "jsonpath={.status.state}").stdout == "Running\n"
@@ -88,7 +88,7 @@ def test_describe(paddock: Run, box: World) -> None:
     ],
     ids=" ".join,
 )
-def test_every_command_that_changes_refuses_in_words(
+def test_every_changing_command_explains_its_refusal(
     paddock: Run, box: World, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDITOR", "false")  # never opened
@@ -98,21 +98,21 @@ def test_every_command_that_changes_refuses_in_words(
     assert paddock("get", "inst", "-o", "name").stdout
 
 
-def test_nothing_is_deleted_beside_what_cannot_be(paddock: Run, box: World) -> None:
+def test_one_undeletable_object_stops_the_whole_delete(paddock: Run, box: World) -> None:
     assert paddock("delete", "sb,inst", "--all", "--no-wait").exit_code == 1
     assert box.sandbox().deleted_at is None
 
 
-def test_what_get_prints_is_refused_with_one_reason(paddock: Run, box: World) -> None:
+def test_applying_read_only_output_gives_one_reason(paddock: Run, box: World) -> None:
     for kind, count in (("ev", 2), ("host", 1), ("inst", 1)):
         done = paddock("apply", "-f", "-", stdin=paddock("get", kind, "-o", "yaml").stdout)
         assert (done.exit_code, done.stderr.count(" is read-only: ")) == (1, count)
         assert f"{count} problem" in done.stderr
 
 
-def test_a_watch_is_refused_and_wait_asks_again(paddock: Run, box: World) -> None:
+def test_watch_is_refused_and_wait_polls(paddock: Run, box: World) -> None:
     done = paddock("get", "host", "-w")
-    assert (done.exit_code, "hosts are worked out at each reading" in done.stderr) == (1, True)
+    assert (done.exit_code, "hosts are computed on each read" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=EngineReachable", "host/host").stdout == "host.paddock/host condition met\n"
     late = paddock("wait", "--for=condition=StoreWritable=False", "host/host", "--timeout=10ms")
     assert (late.exit_code, "StoreWritable=True Answered" in late.stderr) == (1, True)

@@ -1,4 +1,4 @@
-"""`paddock run` as far as it goes without an engine: what it asks for, what it refuses, and that it cleans up."""
+"""`paddock run` without an engine: requests, refusals and cleanup."""
 
 import threading
 from pathlib import Path
@@ -19,24 +19,24 @@ def run(served: World, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to run"),
-        (["-c", "1", "-f", "a.py"], "say what to run"),
+        ([], "nothing to run"),
+        (["-c", "1", "-f", "a.py"], "nothing to run"),
         (["-e", "A", "--", "true"], "NAME=VALUE"),
-        (["-t", "--", "true"], "stdin is no terminal"),
-        (["-f", "a.exe"], "can't be told from its name"),
+        (["-t", "--", "true"], "stdin is not a terminal"),
+        (["-f", "a.exe"], "no interpreter for this suffix"),
     ],
 )
-def test_wrong_words(served: World, words: list[str], said: str) -> None:
+def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
     done = run(served, *words)
     assert done.exit_code == 2
     assert said in done.stderr
     assert not served.store.list("Sandbox")[0]
 
 
-def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
+def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> None:
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
-    assert "the sandbox was not Ready within 0.1 s: Pending: the daemon has not" in done.stderr
+    assert "the sandbox was not Ready within 0.1 s: Pending: not reconciled yet" in done.stderr
     (left,) = served.store.list("Sandbox")[0]
     assert left.deleted_at is not None
     assert left.labels == {"app": "paddock-run"}
@@ -47,7 +47,7 @@ def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
     assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
 
 
-def test_why_it_waits_is_told_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
 
     def refuse() -> None:
@@ -63,7 +63,7 @@ def test_why_it_waits_is_told_and_in_the_error(served: World, monkeypatch: pytes
     why = "Ready=False QuotaExceeded: quota `q` has 0 of 1 cores left"
     assert done.stderr.splitlines() == [
         f"waiting for sandbox {made.name}: {why}",
-        f"error: the sandbox was not Ready within 2 s: {why}; --wait gives it longer",
+        f"error: the sandbox was not Ready within 2 s: {why}; raise --wait",
     ]
 
 
@@ -80,7 +80,7 @@ def test_another_level_makes_it_another_template(served: World) -> None:
     assert left.spec["template"]["securityLevel"] == "full-isolation"
 
 
-def test_what_is_run(tmp_path: Path) -> None:
+def test_the_command_to_run(tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_bytes(b"echo hello\n")
     assert Job.of(["a"], "", "print(1)").command == ("python3", "-c", "print(1)", "a")

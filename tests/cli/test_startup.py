@@ -1,4 +1,4 @@
-"""What a command imports before it runs: `paddock version` is a process of a few hundredths of a second."""
+"""Imports of a command before it runs: `paddock version` takes a few hundredths of a second."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_version_imports_nothing_heavy() -> None:
     assert not [each for each in HEAVY if each in loaded]
 
 
-def test_no_command_imports_the_daemons_rooms() -> None:
+def test_no_command_imports_the_daemons_packages() -> None:
     loaded = python(
         "import sys, importlib; from controller.cli.main import COMMANDS;"
         "[importlib.import_module(f'controller.cli.commands.{each.replace(chr(45), chr(95))}') for each in COMMANDS];"

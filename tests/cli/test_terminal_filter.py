@@ -1,4 +1,4 @@
-"""Escape sequences of a sandbox's output: which reach a terminal, in whatever pieces they come."""
+"""Escape sequences in a sandbox's output: those that reach a terminal, for any chunking."""
 
 import io
 import itertools
@@ -94,13 +94,13 @@ MAY_BE_SCREEN = re.compile(
 
 
 def filtered(data: bytes, *, screen: bool = False) -> bytes:
-    """What passes, without what the end adds."""
+    """Return the filtered text without the resets at its end."""
     return TerminalFilter(screen=screen).feed(data)
 
 
 @pytest.mark.parametrize("screen", [False, True], ids=["text", "screen"])
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_works_against_its_reader_is_left_out(what: str, screen: bool) -> None:
+def test_hostile_sequences_are_removed(what: str, screen: bool) -> None:
     shown = filtered(b"before " + HOSTILE[what] + b"\nafter", screen=screen)
     assert shown.startswith(b"before ")
     assert shown.endswith(b"\nafter")
@@ -110,7 +110,7 @@ def test_what_works_against_its_reader_is_left_out(what: str, screen: bool) -> N
         assert b"AAAA" not in shown
 
 
-def test_text_keeps_colours_and_moves_in_the_line() -> None:
+def test_text_keeps_colours_and_line_moves() -> None:
     for each in TEXT:
         assert filtered(each) == each
         assert filtered(each, screen=True) == each
@@ -118,7 +118,7 @@ def test_text_keeps_colours_and_moves_in_the_line() -> None:
         assert filtered(b"a" + each + b"b") == b"ab"
 
 
-def test_a_screen_keeps_what_programs_need() -> None:
+def test_a_screen_keeps_full_screen_sequences() -> None:
     for each in SCREEN:
         assert filtered(each, screen=True) == each
     assert filtered(b"\x1b[?3;25;1049h", screen=True) == b"\x1b[?25;1049h", "what is fine of it"
@@ -134,8 +134,8 @@ NOT_NEEDED = re.compile(rb"\x1b\[2[23];0;0t|\x1b\[\?[0-9]c")
 
 
 @pytest.mark.parametrize("terminal", ["xterm", "xterm-256color", "screen", "linux", "vt100", "ansi"])
-def test_a_screen_keeps_what_terminfo_knows(terminal: str) -> None:
-    """In a process of its own: curses holds one terminal for each."""
+def test_a_screen_keeps_terminfo_sequences(terminal: str) -> None:
+    """Run in a separate process: curses keeps one terminal per process."""
     code = f"""
 import curses
 curses.setupterm({terminal!r}, 1)
@@ -152,7 +152,7 @@ for name in {CAPABILITIES!r}.split():
 
 
 @given(data=STREAMS, sizes=st.lists(st.integers(1, 5), min_size=1), screen=st.booleans())
-def test_pieces_change_nothing(data: bytes, sizes: list[int], screen: bool) -> None:
+def test_chunking_changes_nothing(data: bytes, sizes: list[int], screen: bool) -> None:
     whole, parts, shown, at = TerminalFilter(screen=screen), TerminalFilter(screen=screen), b"", 0
     for size in itertools.cycle(sizes):
         if at >= len(data):
@@ -163,7 +163,7 @@ def test_pieces_change_nothing(data: bytes, sizes: list[int], screen: bool) -> N
 
 
 @given(data=STREAMS, screen=st.booleans())
-def test_only_what_may_pass_does(data: bytes, screen: bool) -> None:
+def test_only_allowed_sequences_pass(data: bytes, screen: bool) -> None:
     found = TerminalFilter(screen=screen)
     shown = found.feed(data)
     assert (MAY_BE_SCREEN if screen else MAY_BE_TEXT).fullmatch(shown.decode())
@@ -171,7 +171,7 @@ def test_only_what_may_pass_does(data: bytes, screen: bool) -> None:
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs", "Cc"])), screen=st.booleans())
-def test_plain_text_is_as_it_was(text: str, screen: bool) -> None:
+def test_plain_text_is_unchanged(text: str, screen: bool) -> None:
     data = f"{text}\r\n\t{text}\b\a".encode()
     assert filtered(data, screen=screen) == data
 
@@ -209,7 +209,7 @@ def test_the_end_puts_the_terminal_back(left: bytes, undone: bytes) -> None:
     assert found.end() == b""
 
 
-def test_a_stream_that_is_no_terminal_gets_every_byte() -> None:
+def test_a_pipe_gets_every_byte_unfiltered() -> None:
     stream, data = io.BytesIO(), b"".join(HOSTILE.values()) + bytes(range(256))
     with Output(stream) as out:  # type: ignore[arg-type]
         out.write(data)

@@ -1,4 +1,4 @@
-"""The command line and volumes: shown, completed and deleted, though they are never written."""
+"""Command line and volumes: shown, completed and deleted."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     made.store.close()
 
 
-def test_they_are_shown_with_who_uses_them(paddock: Run) -> None:
+def test_volumes_show_their_users(paddock: Run) -> None:
     lines = [line.split() for line in paddock("get", "vol").stdout.splitlines()]
     assert lines[0] == ["NAME", "STATUS", "SIZE", "USED", "POLICY", "USED", "BY", "AGE"]
     assert lines[1][:6] == ["kept", "Released", "8Mi", "-", "Retain", "-"]
@@ -39,12 +39,12 @@ def test_they_are_shown_with_who_uses_them(paddock: Run) -> None:
     assert "kind: Volume" in paddock("get", "volume", "kept", "-o", "yaml").stdout
 
 
-def test_they_are_deleted_by_name_and_not_while_used(paddock: Run) -> None:
+def test_volumes_are_deleted_by_name_unless_used(paddock: Run) -> None:
     done = paddock("delete", "volume", "kept", "old")
     assert done.stdout == 'volume.paddock "kept" deleted\nvolume.paddock "old" deleted\n'
     assert paddock("get", "vol", "-o", "name").stdout == "volume.paddock/used\n"
     refused = paddock("delete", "vol/used")
     assert refused.exit_code == 1
     assert "is used by sandbox app; delete or change those first" in refused.stderr
-    assert "deleted by their names" in paddock("delete", "volumes", "--all").stderr
+    assert "deleted by name" in paddock("delete", "volumes", "--all").stderr
     assert "is read-only" in paddock("label", "volume", "used", "a=b").stderr

@@ -1,4 +1,4 @@
-"""The Python client against a served API: what a program gets, and how it fails."""
+"""Python client against a served API: results and errors."""
 
 import os
 import re
@@ -52,10 +52,10 @@ def test_a_refusal_has_its_reason(paddock: Paddock) -> None:
         paddock.sandbox("nope").exec(["true"])
 
 
-def test_nobody_there_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_an_unreachable_daemon_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="paddock serve"):
         Paddock(f"unix://{tmp_path}/none.sock")
-    with pytest.raises(ClientError, match="no address"):
+    with pytest.raises(ClientError, match="not a valid server address"):
         Paddock("ftp://x")
 
 
@@ -79,18 +79,16 @@ def test_a_command_runs_to_its_end(paddock: Paddock, box: World) -> None:
     [
         ("echo hi", '{method}(["sh", "-c", "echo hi"])'),
         (b"echo hi", "not bytes; decode it"),
-        (["sleep", 5], "item 1 is int: write str(...)"),
+        (["sleep", 5], "item 1 is int; convert with str(...)"),
     ],
 )
-def test_command_that_is_no_list_is_not_sent(
-    paddock: Paddock, box: World, method: str, command: Any, told: str
-) -> None:
+def test_a_string_command_is_not_sent(paddock: Paddock, box: World, method: str, command: Any, told: str) -> None:
     with pytest.raises(TypeError, match=re.escape(told.format(method=method))):
         getattr(paddock.sandbox("quickstart"), method)(command)
     assert box.streams.asked == []
 
 
-def test_output_is_read_as_it_comes_and_leaving_ends_the_command(paddock: Paddock, box: World) -> None:
+def test_output_streams_and_leaving_kills_the_command(paddock: Paddock, box: World) -> None:
     box.streams.run = box.streams.endless
     with paddock.sandbox("quickstart").start(["a"]) as running:
         assert next(running) == Output("stdout", b"first\n")
@@ -98,7 +96,7 @@ def test_output_is_read_as_it_comes_and_leaving_ends_the_command(paddock: Paddoc
     assert box.streams.closed.wait(30)
 
 
-def test_more_than_any_buffer_holds_goes_both_ways_at_once(paddock: Paddock, box: World) -> None:
+def test_large_data_flows_both_ways(paddock: Paddock, box: World) -> None:
     def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
         for data in stdin:
             yield Chunk("stdout", data)
@@ -115,7 +113,7 @@ def test_more_than_any_buffer_holds_goes_both_ways_at_once(paddock: Paddock, box
     assert (received == data, running.exit_code) == (True, 0)
 
 
-def test_closing_lets_go_of_whoever_waits(paddock: Paddock, box: World) -> None:
+def test_close_wakes_a_waiting_reader(paddock: Paddock, box: World) -> None:
     box.streams.run = box.streams.endless
     running = paddock.sandbox("quickstart").start(["a"])
     assert next(running).data == b"first\n"
@@ -149,12 +147,19 @@ def test_importing_it_loads_nothing_until_it_is_used() -> None:
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_what_it_does_not_have_is_an_attribute_error() -> None:
+def test_every_public_name_can_be_loaded() -> None:
+    import controller.client as client
+
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == {"TimeIsOver": "TimedOut"}.get(name, name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
     import controller.client
 
     with pytest.raises(AttributeError, match="Nothing"):
         _ = controller.client.Nothing
 
 
-def test_a_connection_is_given_up_before_the_daemon_ends_it() -> None:
+def test_idle_connections_close_before_the_daemon_closes_them() -> None:
     assert configured(lambda: None, grace_seconds=1).timeout_keep_alive >= 2 * IDLE_SECONDS

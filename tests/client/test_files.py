@@ -1,4 +1,4 @@
-"""Files and ports by the Python client, and `paddock cp`'s way of naming; the box on the other side may be hostile."""
+"""Files and ports by the Python client, and the naming rules of `paddock cp`; the sandbox may be hostile."""
 
 import io
 import os
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Box:
-    """A served sandbox: by the client, and its root as the fake has it."""
+    """A served sandbox: its client, and its root in the fake engine."""
 
     def __init__(self, world: World, sandbox: Sandbox, root: Path) -> None:
         self.world, self.sandbox, self.files, self.root = world, sandbox, sandbox.files, root
@@ -56,29 +56,29 @@ def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
     assert (refused.value.code, refused.value.has_cause("NotFound", "path")) == (404, False)
 
 
-def test_a_refusal_in_the_middle_of_an_upload_is_told(box: Box) -> None:
+def test_a_refusal_during_an_upload_is_reported(box: Box) -> None:
     with pytest.raises(Refused, match="no such file or folder"):
         box.files.write("/none/x", (b"x" * MIB for _ in range(50)))
 
 
-def test_a_daemon_that_goes_is_told(box: Box) -> None:
+def test_a_stopped_daemon_is_reported(box: Box) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.open("/tmp/big") as answer:
         answer.read(10)
         for each in list(box.world.files.open):
             each.close()
-        with pytest.raises(ClientError, match="broke off"):
+        with pytest.raises(ClientError, match="is incomplete"):
             for _ in answer.pieces():
                 pass
 
 
-def test_an_archive_that_breaks_off_is_told(box: Box, tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(box: Box, tmp_path: Path) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.archive("/tmp") as answer:
         assert answer.read(10)
         for each in list(box.world.files.open):
             each.close()
-        with pytest.raises(ClientError, match="broke off"):
+        with pytest.raises(ClientError, match="is incomplete"):
             list(answer.pieces())
 
 
@@ -137,13 +137,13 @@ def test_a_file_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path) ->
         box.files.push(source / "run", "/workspace/none/")
     with pytest.raises(ClientError, match="No such file"):
         box.files.push(source / "none", "/workspace")
-    with pytest.raises(ClientError, match="is no folder"):
+    with pytest.raises(ClientError, match="not a folder in the sandbox"):
         box.files.push(source, "/workspace/run")
     with pytest.raises(Refused, match="no such file or folder"):
         box.files.pull("/none", tmp_path)
 
 
-def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_path: Path) -> None:
+def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path: Path) -> None:
     evil = box.root / "workspace" / "evil"
     (evil / "d").mkdir(parents=True)
     (evil / "abs").symlink_to("/etc/passwd")
@@ -160,7 +160,7 @@ def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_
     for name in ("bashrc", "d/bashrc"):
         (evil / name).symlink_to("../" * (name.count("/") + 1) + ".bashrc")
     left_out = box.files.pull("/workspace/evil", tmp_path / "target")
-    assert "evil/bashrc was left out: a symlink to ../.bashrc leads out of what is copied" in left_out
+    assert "evil/bashrc was left out: a symlink to ../.bashrc leads out of the copied tree" in left_out
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
     (box.root / "workspace" / "alone").symlink_to(".bashrc")
     assert len(box.files.pull("/workspace/alone", tmp_path / "target")) == 1
@@ -175,7 +175,7 @@ def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_copy_out_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
+def test_a_pull_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
     with (box.root / "workspace/sparse").open("wb") as file:
         file.truncate(64 * MIB)
         file.write(b"x")
@@ -220,7 +220,7 @@ def test_no_special_bit_leaves_a_sandbox(box: Box, tmp_path: Path, mode: int) ->
 
 @pytest.fixture
 def echoing(box: Box) -> Iterator[None]:
-    """Port 80 of the box sends back what it hears, and its end."""
+    """Port 80 of the sandbox echoes data and the end of the stream."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     box.world.ports.listen(80, listener.getsockname()[1])
     threads: list[threading.Thread] = []

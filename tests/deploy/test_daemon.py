@@ -88,7 +88,7 @@ def test_starts_once_survives_its_shell_and_stops(desk: World) -> None:
     assert second.stdout == f"The daemon runs already (pid {started}) and is ready.\n"
     assert desk.run("deploy/daemon.sh", "status").returncode == 0
     stopped = desk.run("deploy/daemon.sh", "stop")
-    assert "sandboxes are left as they are" in stopped.stdout
+    assert "sandboxes keep running" in stopped.stdout
     assert not alive(started)
     assert desk.run("deploy/daemon.sh", "stop").stdout == "No daemon runs.\n"
 

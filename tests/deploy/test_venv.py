@@ -96,7 +96,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(venv: World) -> None:
     theirs.touch()
     result = venv.run("deploy/venv.sh")
     assert result.returncode == 1
-    assert "was not made by this script: it is left alone" in result.stderr
+    assert "was not created by this script: it is left alone" in result.stderr
     assert theirs.exists()
 
 

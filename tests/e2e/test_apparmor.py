@@ -1,4 +1,4 @@
-"""Where an engine confines by AppArmor (that of `make test-v2` does), its profile is in force, and attested."""
+"""AppArmor on an engine that supports it (that of `make test-v2`): the profile is in force and attested."""
 
 import json
 from collections.abc import Iterator

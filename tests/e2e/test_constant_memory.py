@@ -1,4 +1,4 @@
-"""Much into a sandbox and out of it, and no side keeps more of it than of a MiB: by the command line, and over HTTP.
+"""Large transfers both ways by the command line and HTTP: no side uses more memory than for a MiB.
 
 PADDOCK_TEST_MIB says how much: by default ten times what may be kept, and 1024 at most.
 """
@@ -57,7 +57,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 def made(path: Path, size: int) -> Path:
-    """A file with something here and there, and holes between."""
+    """Create a sparse file."""
     with path.open("wb") as file:
         for at in range(0, size, size // 16):
             file.seek(at + 12_345)
@@ -67,7 +67,7 @@ def made(path: Path, size: int) -> Path:
 
 
 def most_bytes(daemon: RunningDaemon, *words: str) -> list[int]:
-    """Run it; gives what it and the daemon had in memory at most."""
+    """Run a command; return its and the daemon's peak memory."""
     Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # forget the highest so far
     process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=daemon.environment)
     _, status, used = os.wait4(process.pid, 0)
@@ -79,7 +79,7 @@ def most_bytes(daemon: RunningDaemon, *words: str) -> list[int]:
 
 
 @pytest.mark.parametrize("way", ["cp", "http"])
-def test_much_takes_no_more_memory_than_a_mebibyte(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
+def test_large_transfers_use_constant_memory(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
     begin = ["-m", "controller", "cp"] if way == "cp" else ["-c", OVER_HTTP, f"unix://{daemon.socket}"]
     there, back = "/workspace/file", tmp_path / "back"
     name = f"large:{there}" if way == "cp" else there

@@ -1,4 +1,4 @@
-"""A command that outlives its client, in a real box: it goes on, and ends when it is told to, whatever the daemon does.
+"""Detached commands in a real sandbox: they survive client and daemon, and end when killed.
 
 The script writes on, so that one which minds that nobody reads it any more is found out.
 """
@@ -43,7 +43,7 @@ def processes(container: str) -> str:
 
 
 def ready(daemon: RunningDaemon, idle_seconds: int = 1800) -> str:
-    """The box's container."""
+    """Return the sandbox's container."""
     daemon.apply(BOX % idle_seconds)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
     return docker("ps", "-aq", "--filter", f"label=paddock.instance={daemon.instance_id()}").strip()

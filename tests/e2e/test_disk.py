@@ -1,4 +1,4 @@
-"""limits.disk end to end on a real engine: held by it, insisted on, or measured and stopped; the Host says which."""
+"""limits.disk end to end on a real engine: enforced, required, or measured and stopped."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEf
     return done.stderr if done.returncode else ""
 
 
-def test_a_box_does_not_keep_more_than_its_limit(daemon: RunningDaemon) -> None:
+def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
     wait_for("the engine was tried", lambda: enforceable(daemon) != "Unknown")
     enforced = enforceable(daemon)
     assert apply(daemon, "small", 8) == ""

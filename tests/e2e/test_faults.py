@@ -1,4 +1,4 @@
-"""What goes wrong around the daemon: no engine, no store. It says so, does nothing by halves, and recovers."""
+"""Failures around the daemon: no engine, no store. They are reported, and the daemon recovers."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def ready_page(door: Path) -> str:
     return done.stdout
 
 
-def test_without_an_engine_it_serves_and_says_so(tmp_path: Path) -> None:
+def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
     try:
         daemon.apply(BOX)
@@ -51,8 +51,8 @@ def test_without_an_engine_it_serves_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_it_recovers_when_the_engine_comes_and_when_it_goes(tmp_path: Path) -> None:
-    """The engine appears, disappears and comes back under the daemon's feet; its boxes never notice."""
+def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
+    """The engine appears, disappears and comes back; sandboxes keep running."""
     (tmp_path / "engine").mkdir()
     engine = Proxy(tmp_path / "engine")
     with running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, PADDOCK_RESYNC_SECONDS="1") as daemon:
@@ -76,7 +76,7 @@ def test_it_recovers_when_the_engine_comes_and_when_it_goes(tmp_path: Path) -> N
 
 
 @pytest.mark.docker
-def test_connections_that_say_nothing_hold_up_nobody(tmp_path: Path) -> None:
+def test_silent_connections_block_nobody(tmp_path: Path) -> None:
     """Of anybody who comes to the TCP door, in the middle of its TLS handshake, to a daemon with few files."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
@@ -95,7 +95,7 @@ def test_connections_that_say_nothing_hold_up_nobody(tmp_path: Path) -> None:
         assert "Too many open files" not in "".join(daemon.log)
 
 
-def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     url = "postgresql+psycopg://nobody@127.0.0.1:9/paddock"
     daemon = start_daemon(tmp_path, ready=False, PADDOCK_DATABASE_URL=url)
     assert daemon.process.wait(60) == 1
@@ -103,7 +103,7 @@ def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> 
     assert not daemon.socket.exists()
 
 
-def test_a_state_folder_that_can_not_be_used_is_told(tmp_path: Path) -> None:
+def test_an_unusable_state_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     daemon = start_daemon(tmp_path / "file" / "state", ready=False, PADDOCK_SOCKET=str(tmp_path / "s.sock"))
     assert daemon.process.wait(30) == 1
@@ -111,7 +111,7 @@ def test_a_state_folder_that_can_not_be_used_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("PADDOCK_WORKERS", "none"), ("PADDOCK_METRICS_PORT", "99999")])
-def test_bad_settings_are_told_by_name(tmp_path: Path, name: str, value: str) -> None:
+def test_bad_settings_are_reported_by_name(tmp_path: Path, name: str, value: str) -> None:
     daemon = start_daemon(tmp_path, ready=False, **{name: value})
     assert daemon.process.wait(30) == 2
     wait_for("it names the setting", lambda: name.removeprefix("PADDOCK_").lower() in "".join(daemon.log))

@@ -1,4 +1,4 @@
-"""Idleness and deadlines on a real engine and real cgroups, seen from outside."""
+"""Idleness and deadlines on a real engine and real cgroups."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 def state(daemon: RunningDaemon, name: str) -> str:
-    """What the engine says of the sandbox's container."""
+    """Inspect the sandbox's container by the engine."""
     own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
     return docker("ps", "-a", *own, "--format", "{{.State}}")
 
@@ -46,7 +46,7 @@ def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaem
     assert daemon.get("dozing")["status"]["restartCount"] == 0
 
 
-def test_a_box_that_computes_stays(daemon: RunningDaemon) -> None:
+def test_a_busy_sandbox_is_not_suspended(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("lazy", SLEEPS, "idleTimeoutSeconds: 2"))
     daemon.apply(BOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")

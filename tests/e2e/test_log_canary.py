@@ -1,4 +1,4 @@
-"""No secret reaches the daemon's log, however much it tells."""
+"""No secret reaches the daemon's log at any level."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a running daemon exports is the catalogue: no family missing, none too many, closed labels at 0 at once."""
+"""Metrics of a running daemon equal the catalogue; closed labels start at 0."""
 
 import urllib.request
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from controller.metrics.catalogue import CATALOGUE
 from tests.daemon import RunningDaemon, running, wait_for
-from tests.e2e.around import AROUND
+from tests.e2e.helpers_specs import OTHER_KINDS
 
 pytestmark = pytest.mark.docker
 BOX = (
-    AROUND
+    OTHER_KINDS
     + """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
@@ -72,7 +72,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Met
         yield wait_for("the figures of the background jobs", all_there)
 
 
-def test_every_family_is_in_the_catalogue_and_every_one_of_the_catalogue_is_there(families: dict[str, Metric]) -> None:
+def test_exported_families_equal_the_catalogue(families: dict[str, Metric]) -> None:
     ours = {name for name in families if not name.startswith(FOREIGN)}
     assert ours - CATALOGUE.keys() == set()
     shown = {name for name in ours if families[name].samples}
@@ -99,8 +99,8 @@ def test_closed_enums_are_there_from_the_start(families: dict[str, Metric]) -> N
         assert there >= set(product(*(said.values[label] for label in said.labels))), name
 
 
-def test_open_families_have_come_up_too(families: dict[str, Metric]) -> None:
-    """What every daemon does (calls, store operations, sandboxes, pools) shows; the rest needs an occasion."""
+def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
+    """Families of regular work (calls, store operations, sandboxes, pools) are exported; others need an occasion."""
     rare = {
         "paddock_docker_request_errors_total",
         "paddock_store_operation_errors_total",

@@ -1,4 +1,4 @@
-"""On a real engine: a container whose object is gone goes too, and what `docker commit` made of it stays."""
+"""Orphans on a real engine: a container without object is removed, a copy by `docker commit` stays."""
 
 import sqlite3
 from pathlib import Path
@@ -18,7 +18,7 @@ spec:
 
 
 def forget(database: Path, name: str) -> None:
-    """Take an object's rows away, as no command of ours does."""
+    """Delete an object's rows in the database."""
     connection = sqlite3.connect(database)
     with connection:
         connection.execute("PRAGMA foreign_keys=ON")

@@ -1,4 +1,4 @@
-"""A warm pool on the real engine: filled, claimed as it runs, refilled, given up."""
+"""A warm pool on the real engine: filled, claimed, refilled, deleted."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
         assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
 
 
-def test_twenty_are_drained_at_once_and_refilled(tmp_path: Path) -> None:
+def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
     """By one file of twenty claims; the metrics tell both."""
     with running(tmp_path) as daemon:
         small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
@@ -84,7 +84,7 @@ def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
     return {each[1] or "": float(each[2]) for each in found if each}
 
 
-def test_pools_that_keep_nothing_warm_have_their_image_fetched_once(tmp_path: Path) -> None:
+def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
     """When they are applied, not when the first box is asked for; again only where it is gone."""
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     with registry("paddock/preload:1") as source, closing(client):
@@ -114,7 +114,7 @@ def here(client: docker_py.DockerClient, image: str) -> bool:
 
 
 def scraped(daemon: RunningDaemon) -> str:
-    """The daemon's count of images that it has looked at, once it has."""
+    """Return the daemon's image count once it has observed images."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return "".join(each for each in lines if "images.inspect" in each and not each.endswith(" 0.0"))

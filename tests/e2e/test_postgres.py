@@ -1,4 +1,4 @@
-"""The daemon with its store on PostgreSQL: the same life, and a server that goes away under it."""
+"""The daemon with its store on PostgreSQL, and a lost connection."""
 
 import os
 import uuid
@@ -29,7 +29,7 @@ def admin() -> psycopg.Connection:
 
 @pytest.fixture
 def database() -> Iterator[str]:
-    """A database of this test's own; its URL."""
+    """Create a database for this test; yield its URL."""
     name = f"paddock_{uuid.uuid4().hex}"
     with admin() as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -39,7 +39,7 @@ def database() -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_a_life_on_postgresql_and_a_lost_connection(tmp_path: Path, database: str) -> None:
+def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DATABASE_URL=database)
     instance = ""
     try:

@@ -1,4 +1,4 @@
-"""Probes end to end on a real engine: boxes without a network are asked, and say when they are ready and when not."""
+"""Probes end to end on a real engine, also for sandboxes without a network."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_no
             second.stop()
 
 
-def test_a_sick_box_is_restarted_and_well_again(daemon: RunningDaemon) -> None:
+def test_a_failing_liveness_probe_restarts_the_sandbox(daemon: RunningDaemon) -> None:
     liveness = (
         "liveness: {exec: {command: [sh, -c, 'echo sick; test ! -e sick']}, periodSeconds: 1, failureThreshold: 2}"
     )
@@ -97,7 +97,7 @@ def test_a_sick_box_is_restarted_and_well_again(daemon: RunningDaemon) -> None:
     assert "the liveness probe failed 2 times in a row: exit code 1: sick" in told
 
 
-def test_what_does_not_start_in_time_is_stopped_and_backs_off(daemon: RunningDaemon) -> None:
+def test_a_missed_startup_deadline_stops_and_backs_off(daemon: RunningDaemon) -> None:
     daemon.apply(box("late", "readiness: {tcpSocket: {port: 1}, periodSeconds: 1}", deadline=1))
     wait_for("it backs off", lambda: daemon.condition("late", "Degraded").get("reason") == "CrashLoopBackOff")
     assert status(daemon, "late")["lastTermination"]["reason"] == "StartFailed"

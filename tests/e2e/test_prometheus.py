@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real daemon with busy sandboxes: every panel of the dashboards has something to show."""
+"""A real Prometheus scrapes a daemon with busy sandboxes: every panel has data."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ import yaml
 
 from tests.daemon import RunningDaemon, wait_for
 from tests.deploy.test_grafana import DEPLOY, EVERY, without_variables
-from tests.e2e.around import AROUND
+from tests.e2e.helpers_specs import OTHER_KINDS
 from tests.engine.test_engine_witness import disk_of
 from tests.lab.engine import Namespaces
 from tests.lab.internet import Lab, impossible, lab
@@ -75,13 +75,13 @@ class Prometheus:
             return False
 
     def shows(self, expr: str) -> bool:
-        """Whether there is a number to draw."""
+        """Tell if the query returns a number."""
         found = self.get("/api/v1/query", query=expr)["result"]
         return any(not math.isnan(float(each["value"][1])) for each in found)
 
 
 def fetched(host: Namespaces, url: str) -> bytes:
-    """What is served there, in that network."""
+    """Return the response of a URL in that network."""
 
     def ask() -> bytes:
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -120,7 +120,7 @@ def prometheus(folder: Path, host: Namespaces, target: str, every: str = "1s") -
 
 @contextlib.contextmanager
 def scene(folder: Path, **settings: str) -> Iterator[tuple[Lab, RunningDaemon]]:
-    """A daemon in the lab: there its boxes may have networks, and Internet to talk with."""
+    """A daemon in the lab, where sandboxes have networks and an Internet."""
     with lab("paddock/egress:1", "paddock/test-tiny:1") as place:
         # With cgroup v1, kernels from 6.10 on count a disk's bytes once a limit of it was set somewhere: one never met.
         disk = disk_of(place.docker("info", "-f", "{{.DockerRootDir}}"))
@@ -140,19 +140,19 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Runnin
 
 @pytest.fixture(scope="module")
 def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus that has seen the sandboxes come and change: rates need a before and an after."""
+    """Prometheus that has scraped changes of the sandboxes, which rates need."""
     place, daemon = both
     target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
     with prometheus(tmp_path_factory.mktemp("prometheus") / "p", place.host, target) as made:
         boxes = "---".join(BOX % each for each in BUSY.items())
-        daemon.apply(AROUND + boxes + TALKS)
+        daemon.apply(OTHER_KINDS + boxes + TALKS)
         names = [f"sandbox/{name}" for name in (*BUSY, "talks")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
         daemon.apply(boxes.replace("100m", "120m"))
         yield made
 
 
-def test_promtool_finds_nothing_wrong_with_a_scrape(both: tuple[Lab, RunningDaemon], asked: Prometheus) -> None:
+def test_promtool_accepts_a_scrape(both: tuple[Lab, RunningDaemon], asked: Prometheus) -> None:
     promtool = shutil.which("promtool")
     assert promtool is not None
     place, daemon = both
@@ -171,7 +171,7 @@ def test_promtool_finds_nothing_wrong_with_a_scrape(both: tuple[Lab, RunningDaem
     assert b'sandbox="spins"' in text
 
 
-def test_every_panel_has_something_to_show(asked: Prometheus) -> None:
+def test_every_panel_has_data(asked: Prometheus) -> None:
     def silent() -> list[tuple[str, str]]:
         shown = {(board, panel) for board, panel, expr in EVERY if asked.shows(without_variables(expr))}
         return sorted({(board, panel) for board, panel, _ in EVERY} - shown)

@@ -1,4 +1,4 @@
-"""A quota for one of two sandboxes, on a real engine: the second waits, and starts by itself once the first is gone."""
+"""A quota for one of two sandboxes on a real engine: the second starts once the first is deleted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What read-only kinds show of a real engine is what the engine itself says."""
+"""Read-only kinds on a real engine agree with the engine."""
 
 import json
 from pathlib import Path

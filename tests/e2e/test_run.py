@@ -1,4 +1,4 @@
-"""`paddock run`: a box for one command, and none afterwards, however it ends."""
+"""`paddock run`: a sandbox for one command, removed however it ends."""
 
 import re
 import signal
@@ -71,7 +71,7 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
     none_left(daemon)
 
 
-def test_full_quota_is_told_while_it_waits(daemon: RunningDaemon) -> None:
+def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
     daemon.apply(FULL)
     daemon.paddock("wait", "-n", "full", "--for=condition=Ready", "--timeout=60s", "sandbox/holder")
     command = [sys.executable, "-m", "controller", "run", "-n", "full", "-c", "print(6 * 7)"]
@@ -84,7 +84,7 @@ def test_full_quota_is_told_while_it_waits(daemon: RunningDaemon) -> None:
         assert process.communicate(timeout=120) == ("42\n", "")
 
 
-def test_a_ready_box_of_a_pool_is_taken(daemon: RunningDaemon) -> None:
+def test_a_ready_pool_member_is_claimed(daemon: RunningDaemon) -> None:
     daemon.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/tiny")
     process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
@@ -97,7 +97,7 @@ def test_a_ready_box_of_a_pool_is_taken(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_interrupted_it_cleans_up(daemon: RunningDaemon, number: signal.Signals, code: int) -> None:
+def test_an_interrupt_cleans_up(daemon: RunningDaemon, number: signal.Signals, code: int) -> None:
     process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
@@ -107,7 +107,7 @@ def test_interrupted_it_cleans_up(daemon: RunningDaemon, number: signal.Signals,
     none_left(daemon)
 
 
-def test_what_can_not_run_is_said_and_removed(daemon: RunningDaemon) -> None:
+def test_a_failed_start_is_reported_and_removed(daemon: RunningDaemon) -> None:
     done = daemon.paddock("run", "--template", "nope", "--", "true", check=False)
     assert done.returncode == 1
     assert "nope" in done.stderr
@@ -117,7 +117,7 @@ def test_what_can_not_run_is_said_and_removed(daemon: RunningDaemon) -> None:
     none_left(daemon)
 
 
-def test_the_box_of_a_client_that_was_killed_goes_once_it_is_idle(daemon: RunningDaemon) -> None:
+def test_a_killed_clients_sandbox_is_removed_when_idle(daemon: RunningDaemon) -> None:
     process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -1,4 +1,4 @@
-"""The main job, end to end on a real engine: apply, keep, change, recreate, delete; seen from outside only."""
+"""The main job end to end on a real engine: apply, repair, change, recreate, delete."""
 
 import json
 import signal
@@ -46,7 +46,7 @@ def ready(daemon: RunningDaemon, name: str) -> None:
 
 
 def container(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    """What the engine itself says of the sandbox's container; empty when there is none."""
+    """Inspect the sandbox's container by the engine; empty if there is none."""
     found = daemon.get(name).get("status", {}).get("instanceRef", {}).get("name", "")
     done = subprocess.run(["docker", "inspect", found], capture_output=True, text=True, check=False)
     inspected: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
@@ -70,7 +70,7 @@ def cgroup_memory_limit(pid: int) -> int:
     raise AssertionError(f"process {pid} is in no memory cgroup")
 
 
-def test_apply_makes_a_box_that_is_ready_and_isolated(daemon: RunningDaemon) -> None:
+def test_apply_makes_a_ready_isolated_sandbox(daemon: RunningDaemon) -> None:
     assert daemon.apply(box("made")).strip() == "sandbox.paddock/made created"
     ready(daemon, "made")
     held = container(daemon, "made")
@@ -88,7 +88,7 @@ def test_apply_makes_a_box_that_is_ready_and_isolated(daemon: RunningDaemon) -> 
     assert ["made", "True", "Running"] in [each.split()[:3] for each in table]
 
 
-def test_a_killed_and_a_removed_container_are_back(daemon: RunningDaemon) -> None:
+def test_killed_and_removed_containers_are_recreated(daemon: RunningDaemon) -> None:
     daemon.apply(box("kept"))
     ready(daemon, "kept")
     first = container(daemon, "kept")
@@ -146,7 +146,7 @@ def test_delete_takes_the_container_with_it(daemon: RunningDaemon) -> None:
     assert daemon.get("gone") == {}
 
 
-def test_what_is_not_ours_is_not_touched(daemon: RunningDaemon) -> None:
+def test_foreign_containers_are_not_touched(daemon: RunningDaemon) -> None:
     """Neither a look-alike, nor a container with the labels of another store, nor one that sits on our name."""
     foreign = docker(
         "run", "-d", "--network", "none", "--label", "paddock.instance=somebody-else", "--label", "paddock.name=theirs",
@@ -168,8 +168,8 @@ def test_what_is_not_ours_is_not_touched(daemon: RunningDaemon) -> None:
         docker("rm", "-f", taken, check=False)
 
 
-def test_a_copy_of_a_box_is_not_the_box(daemon: RunningDaemon) -> None:
-    """What `docker commit` makes of it inherits every label; whoever runs that made a container of his own."""
+def test_a_copy_of_a_container_is_foreign(daemon: RunningDaemon) -> None:
+    """An image by `docker commit` inherits every label; a container of it is foreign."""
     daemon.apply(box("original"))
     ready(daemon, "original")
     held = container(daemon, "original")["Id"]
@@ -201,7 +201,7 @@ def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
     assert daemon.get("napping")["status"]["restartCount"] == 0
 
 
-def test_what_ends_at_once_has_ended_well_however_busy_the_host_is(daemon: RunningDaemon) -> None:
+def test_a_short_command_finishes_on_a_busy_host(daemon: RunningDaemon) -> None:
     """Many at a time: then the engine notes most starts after the ends."""
     names = [f"brief-{number}" for number in range(12)]
     daemon.apply("---\n".join(box(each, command='["true"]', restart="OnFailure") for each in names))
@@ -215,13 +215,13 @@ def test_what_ends_at_once_has_ended_well_however_busy_the_host_is(daemon: Runni
     assert ends == dict.fromkeys(names, ("Completed", 0))
 
 
-def test_a_finished_box_stays_finished(daemon: RunningDaemon) -> None:
+def test_a_finished_sandbox_stays_finished(daemon: RunningDaemon) -> None:
     daemon.apply(box("done", command='["true"]', restart="OnFailure"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=30s", "sandbox/done")
     assert daemon.get("done")["status"]["lastTermination"]["reason"] == "Completed"
 
 
-def test_a_box_that_keeps_dying_backs_off(daemon: RunningDaemon) -> None:
+def test_a_crashing_sandbox_backs_off(daemon: RunningDaemon) -> None:
     daemon.apply(box("dying", command='["false"]'))
     wait_for("it backs off", lambda: daemon.condition("dying", "Ready").get("reason") == "CrashLoopBackOff")
     assert daemon.condition("dying", "Degraded")["status"] == "True"
@@ -235,7 +235,7 @@ def test_exec_and_logs(daemon: RunningDaemon) -> None:
     wait_for("the log line", lambda: daemon.paddock("logs", "talking").stdout == "started\n")
 
 
-def test_a_daemon_killed_at_work_is_followed_by_one_that_finishes(tmp_path: Path) -> None:
+def test_a_restarted_daemon_finishes_interrupted_work(tmp_path: Path) -> None:
     first = start_daemon(tmp_path)
     try:
         first.apply("---".join(box(f"many-{index}") for index in range(8)))
@@ -252,7 +252,7 @@ def test_a_daemon_killed_at_work_is_followed_by_one_that_finishes(tmp_path: Path
         assert len(held.split()) == 8
 
 
-def test_a_stopped_daemon_leaves_its_boxes_running(tmp_path: Path) -> None:
+def test_a_stopped_daemon_leaves_sandboxes_running(tmp_path: Path) -> None:
     first = start_daemon(tmp_path)
     try:
         first.apply(box("staying"))
@@ -269,7 +269,7 @@ def test_a_stopped_daemon_leaves_its_boxes_running(tmp_path: Path) -> None:
         remove_containers(first.instance_id())
 
 
-def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> None:
+def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
     daemon.apply(box("seen", command='["sh", "-c", "while :; do :; done"]'))
     ready(daemon, "seen")
 
@@ -299,7 +299,7 @@ def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> Non
     wait_for("its series are gone", lambda: '"seen"' not in scrape())
 
 
-def test_a_second_daemon_and_a_taken_socket_say_who_is_there(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_a_second_daemon_is_refused_by_name(daemon: RunningDaemon, tmp_path: Path) -> None:
     second = start_daemon(daemon.folder, ready=False, PADDOCK_STANDBY="false")
     assert second.process.wait(30) == 1
     wait_for("it says who", lambda: f"pid {daemon.process.pid}" in "".join(second.log))
@@ -313,7 +313,7 @@ def test_a_second_daemon_and_a_taken_socket_say_who_is_there(daemon: RunningDaem
     daemon.paddock("get", "sandboxes")
 
 
-def test_sigterm_ends_it_cleanly_with_work_in_flight(tmp_path: Path) -> None:
+def test_sigterm_stops_cleanly_with_work_in_flight(tmp_path: Path) -> None:
     daemon = start_daemon(tmp_path)
     try:
         daemon.apply("---".join(box(f"flight-{index}") for index in range(8)))
@@ -327,8 +327,8 @@ def test_sigterm_ends_it_cleanly_with_work_in_flight(tmp_path: Path) -> None:
         daemon.stop()
 
 
-def test_a_network_attached_by_hand_is_taken_away_again(daemon: RunningDaemon) -> None:
-    """Attaching the bridge would open the Internet, the host and every neighbour to a box that has none of it."""
+def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> None:
+    """A bridge would connect an isolated sandbox to the Internet, the host and its neighbours."""
     daemon.apply(box("sealed"))
     ready(daemon, "sealed")
     held = container(daemon, "sealed")["Id"]

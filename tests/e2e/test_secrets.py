@@ -1,4 +1,4 @@
-"""A secret reaches the box, as a file and in one command's environment, and is nowhere else on this host."""
+"""A secret reaches the sandbox as a file and as a variable, and is nowhere else on this host."""
 
 import contextlib
 import subprocess
@@ -48,7 +48,7 @@ def read(daemon: RunningDaemon, *command: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_secret_is_in_the_box_and_nowhere_else(daemon: RunningDaemon) -> None:
+def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> None:
     daemon.apply(SPEC)
     ready(daemon)
     assert read(daemon, "cat", "/run/secrets/token") == CANARY
@@ -87,7 +87,7 @@ def test_a_secret_is_in_the_box_and_nowhere_else(daemon: RunningDaemon) -> None:
 
 
 def found_in(daemon: RunningDaemon) -> list[str]:
-    """Every place that people and programs look at in which the secret shows, either way round."""
+    """Return every place that shows the secret, plain or encoded."""
     container = box(daemon)
     words: dict[str, bytes] = {
         "docker inspect": docker("inspect", container).encode(),

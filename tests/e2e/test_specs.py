@@ -1,4 +1,4 @@
-"""Every example under specs/ is applied to a real daemon, and every sandbox in it becomes what it asks for."""
+"""Every example under specs/ is applied to a real daemon, and its sandboxes reach their desired state."""
 
 from pathlib import Path
 

@@ -47,7 +47,7 @@ def says(daemon: RunningDaemon, words: str) -> None:
     wait_for(f"it says: {words}", lambda: words in "".join(daemon.log), seconds=60)
 
 
-def test_the_second_waits_without_its_doors_and_takes_over(tmp_path: Path, url: str) -> None:
+def test_a_standby_takes_over(tmp_path: Path, url: str) -> None:
     first = start(tmp_path / "first", url)
     second = None
     try:
@@ -66,7 +66,7 @@ def test_the_second_waits_without_its_doors_and_takes_over(tmp_path: Path, url: 
             each.kill()
 
 
-def test_one_that_waits_can_be_stopped_and_one_that_must_not_wait_says_who_is_there(tmp_path: Path, url: str) -> None:
+def test_a_standby_stops_and_no_wait_is_refused(tmp_path: Path, url: str) -> None:
     first = start(tmp_path / "first", url)
     others = []
     try:
@@ -84,7 +84,7 @@ def test_one_that_waits_can_be_stopped_and_one_that_must_not_wait_says_who_is_th
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("url", BACKENDS[1:], indirect=True)
-def test_a_daemon_that_was_frozen_ends_when_it_wakes_up(tmp_path: Path, url: str) -> None:
+def test_a_frozen_daemon_exits_when_it_resumes(tmp_path: Path, url: str) -> None:
     first = start(tmp_path / "first", url)
     second = None
     try:
@@ -108,7 +108,7 @@ def test_a_daemon_that_was_frozen_ends_when_it_wakes_up(tmp_path: Path, url: str
 
 
 def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path) -> None:
-    """The daemon says so at every start, until the operator removes the file that it names."""
+    """The daemon reports it at every start until the operator removes the named file."""
     folder, engine = tmp_path / "state", f"unix://{tmp_path / 'no-engine.sock'}"
     database, backup, mark = folder / "paddock.db", tmp_path / "backup.db", folder / "lineage.json"
     assert start_daemon(folder, PADDOCK_DOCKER_HOST=engine).stop() == 0

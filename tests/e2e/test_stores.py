@@ -1,4 +1,4 @@
-"""On a real engine: stores that are not each other's, and one that was put back from a backup with all its folder."""
+"""Stores on a real engine: two separate ones, and one restored with its whole state folder."""
 
 import shutil
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_two_daemons_with_stores_of_their_own_leave_each_other_alone(tmp_path: P
         assert two.condition("same", "Ready")["status"] == "True"
 
 
-def test_a_state_folder_put_back_whole_sweeps_nothing_that_was_made_since(tmp_path: Path) -> None:
+def test_a_restored_state_folder_removes_no_newer_container(tmp_path: Path) -> None:
     folder, backup = tmp_path / "state", tmp_path / "backup"
     with running(folder, **QUICK) as daemon:
         daemon.apply(BOX % "old")

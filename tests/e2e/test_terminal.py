@@ -1,4 +1,4 @@
-"""`paddock exec -it` and `paddock shell` as a person at a terminal has them, driven by pexpect through a pty."""
+"""`paddock exec -it` and `paddock shell` at a terminal, driven by pexpect through a pty."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def test_a_shell_with_keys_sizes_and_an_exit_code(daemon: RunningDaemon) -> None
     assert (terminal.exitstatus, terminal.signalstatus) == (7, None)
 
 
-def test_bash_is_taken_where_there_is_one(daemon: RunningDaemon) -> None:
+def test_bash_is_preferred(daemon: RunningDaemon) -> None:
     terminal = at_terminal(daemon, "shell", "debian")
     terminal.sendline("echo is $BASH")
     terminal.expect("is /.*bash\r\n.*\\$ ")  # bash takes a ^D that comes before its prompt for a NUL
@@ -67,8 +67,8 @@ def test_bash_is_taken_where_there_is_one(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_terminal_is_put_back_whatever_ends_the_client(daemon: RunningDaemon, number: signal.Signals) -> None:
-    """Under a shell, which holds the terminal open when the command is gone."""
+def test_the_terminal_is_restored_on_any_exit(daemon: RunningDaemon, number: signal.Signals) -> None:
+    """Run under a shell, which keeps the terminal open after the command."""
     terminal = pexpect.spawn("/bin/sh", env={**daemon.environment, "PS1": "host> "}, cwd=str(ROOT), timeout=60)
     terminal.expect("host> ")
     terminal.sendline(f"stty -g; {sys.executable} -m controller exec -it tiny -- sh")
@@ -115,13 +115,13 @@ def test_a_client_that_is_killed_ends_the_command(daemon: RunningDaemon) -> None
     terminal.close(force=True)
 
 
-def test_time_over_is_told_and_its_exit_code_is_124(daemon: RunningDaemon) -> None:
+def test_timeout_is_reported_with_exit_code_124(daemon: RunningDaemon) -> None:
     done = daemon.paddock("exec", "tiny", "--timeout=300ms", "--", "sleep", "1000", check=False)
     assert (done.returncode, done.stdout) == (124, "")
-    assert "its time was over" in done.stderr
+    assert "timed out and was killed" in done.stderr
 
 
-def test_what_escapes_its_end_takes_the_box_with_it(daemon: RunningDaemon) -> None:
+def test_an_unkillable_command_ends_the_sandbox(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("escapes", "paddock/test-tiny:1"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/escapes")
     script = "env -i setsid sleep 4444 & sleep 1000"

@@ -1,4 +1,4 @@
-"""The nine figures and what is told of limits, of a real box whose load is known."""
+"""The nine figures and limit events of a real sandbox with a known load."""
 
 import json
 from pathlib import Path

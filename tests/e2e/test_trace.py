@@ -1,4 +1,4 @@
-"""A trace id goes from a caller's request to the engine calls that it led to."""
+"""A trace id is passed from a request to its engine calls."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two claims of one pool on the real engine: each has a volume of its own, which outlives it under its name."""
+"""Two claims of one pool on the real engine: each has its own retained volume."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A warm box is claimed with a folder of the host: bound before it is Ready, attested, and gone with the box."""
+"""A warm claim with a host folder: mounted before Ready, attested, unmounted with the sandbox."""
 
 import os
 import tempfile
@@ -41,7 +41,7 @@ def project() -> Iterator[Path]:
 
 
 @pytest.mark.timeout(600)
-def test_a_warm_box_gets_the_folder_that_its_claim_names(tmp_path: Path, project: Path) -> None:
+def test_a_warm_claim_mounts_its_folder(tmp_path: Path, project: Path) -> None:
     with running(tmp_path, PADDOCK_HOST_ROOTS=f'[{{"path": "{project.parent}"}}]') as daemon:
         daemon.apply(POOL)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/warm")

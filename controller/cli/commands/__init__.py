@@ -1,1 +1,1 @@
-"""One file a command; `controller.cli.main` names them."""
+"""Commands, one module each; `controller.cli.main` lists them."""

@@ -8,11 +8,11 @@ from controller.version import API_VERSION
 
 
 @click.command("api-resources")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
-@click.option("-o", "--output", type=click.Choice(["wide", "name"]), help="With the verbs, or the names alone.")
+@click.option("--no-headers", is_flag=True, help="Print no column titles.")
+@click.option("-o", "--output", type=click.Choice(["wide", "name"]), help="wide: with verbs; name: names only.")
 @click.pass_context
 def api_resources_(ctx: click.Context, no_headers: bool, output: str | None) -> None:
-    """Show the kinds that the daemon serves, and what each may be called."""
+    """Show the kinds that the daemon serves, with their short names."""
     found = sorted(connect(ctx).get(PREFIX).get("resources", []), key=lambda each: each["name"])
     if output == "name":
         say("\n".join(each["name"] for each in found))

@@ -7,9 +7,8 @@ import click
 
 from controller.cli import files
 from controller.cli.errors import CliError
-from controller.cli.options import files_option, namespace_option
+from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
-from controller.cli.set_options import set_fields, set_options
 
 
 @click.command("apply")
@@ -19,10 +18,10 @@ from controller.cli.set_options import set_fields, set_options
     "--dry-run",
     type=click.Choice(["none", "client", "server"]),
     default="none",
-    help="client: only check the files, without a daemon. server: check and merge, but write nothing.",
+    help="client: validate the files without a daemon. server: validate and merge without writing.",
 )
 @set_options
-@click.option("--plan", is_flag=True, help="With --dry-run=server: also the engine calls that would follow.")
+@click.option("--plan", is_flag=True, help="With --dry-run=server: also show the resulting engine calls.")
 @click.pass_context
 def apply_(
     ctx: click.Context,
@@ -34,7 +33,7 @@ def apply_(
     plan: bool,
     **as_set: Any,
 ) -> None:
-    """Create or change objects as spec files say: all of them, or none and every reason.
+    """Create or change objects from spec files: all of them, or none and every reason.
 
     \b
     paddock apply -f specs/quickstart.yaml
@@ -42,15 +41,15 @@ def apply_(
     paddock apply -f specs/ --applyset web --prune
     """
     if not files_:
-        raise click.UsageError("name what to apply with -f FILE, -f FOLDER or -f -")
+        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -")
     if plan and dry_run != "server":
-        raise click.UsageError("--plan writes nothing: say --dry-run=server with it, or use `paddock diff --plan`")
+        raise click.UsageError("--plan needs --dry-run=server; add it, or use `paddock diff --plan`")
     fields = set_fields(**as_set)
     documents = files.read(files_, recursive=recursive)
     if dry_run == "client":
         _check(documents, namespace)
         if as_set["prune"]:
-            _tell_pruned(ctx, {"documents": documents, "namespace": namespace, **fields})
+            _print_pruned(ctx, {"documents": documents, "namespace": namespace, **fields})
         return
     from controller.cli.client import connect
 
@@ -68,8 +67,8 @@ def apply_(
         say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
 
 
-def _tell_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
-    """What would be pruned: the daemon alone knows what is in the set."""
+def _print_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
+    """Print the objects to prune; only the daemon knows the set."""
     from controller.cli.client import connect
 
     for each in connect(ctx).request("POST", "apply", json={**body, "dryRun": True})["items"]:
@@ -78,7 +77,7 @@ def _tell_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
 
 
 def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:
-    """All that can be told without a daemon: whether each document is right by itself."""
+    """Validate each document by itself, without a daemon."""
     from controller.documents.document import parse, repeated
     from controller.kinds.registry import discover
 

@@ -17,13 +17,15 @@ _COLUMNS = ("name", "found", "wanted")
 @click.command("attest")
 @click.argument("name")
 @namespace_option
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
-@click.option("--report", is_flag=True, help="All that confines it: calls, capabilities, namespaces, mounts ...")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
+@click.option(
+    "--report", is_flag=True, help="Show all confinement: system calls, capabilities, namespaces, mounts, ..."
+)
 @click.pass_context
 def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | None, report: bool) -> None:
-    """Read a sandbox from inside, now, and compare it with its security level.
+    """Verify a running sandbox against its security level.
 
-    The host's kernel is asked, no program in the sandbox. The exit code is 0 only if all is as it should be.
+    The facts come from the host's kernel, not from a program in the sandbox. Exit code 0: all facts hold.
 
     \b
     paddock attest quickstart

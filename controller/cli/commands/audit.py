@@ -1,4 +1,4 @@
-"""`paddock audit`: who asked for what, and whether the log is still as it was written."""
+"""`paddock audit`: the audit log and the check of its hash chain."""
 
 import time
 from typing import Any
@@ -12,16 +12,22 @@ from controller.cli.output import columns, json_text, note, say, yaml_text
 
 
 @click.group("audit", invoke_without_command=True)
-@click.option("--since", type=DURATION, help="Only what is newer than this: 30m, 24h, 7d.")
-@click.option("--actor", metavar="WORDS", default="", help="Only of those whose name holds these words.")
-@click.option("--refused", is_flag=True, help="Only what was refused.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="The newest so many.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than a table.")
+@click.option("--since", type=DURATION, help="Only entries newer than this: 30m, 24h, 7d.")
+@click.option("--actor", metavar="TEXT", default="", help="Only callers whose name contains this text.")
+@click.option("--refused", is_flag=True, help="Only refused requests.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="At most so many entries, the newest.",
+)
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.pass_context
 def audit_(
     ctx: click.Context, /, since: float | None, actor: str, refused: bool, limit: int, output: str | None
 ) -> None:
-    """Show who asked for what, from where, and the decision; newest last.
+    """Show requests with caller, source and decision; newest last.
 
     \b
     paddock audit --since 24h --refused
@@ -43,41 +49,41 @@ def audit_(
 
 
 @audit_.command("verify")
-@click.option("--expect", metavar="ID:HASH", help="What an earlier verify printed: it must still be in the log.")
+@click.option("--expect", metavar="ID:HASH", help="Output of an earlier verify: this entry must still be in the log.")
 @click.pass_context
 def verify(ctx: click.Context, expect: str | None) -> None:
-    """Compute every hash anew. Exit code 1 when an entry was changed, taken out or put in.
+    """Verify the hash chain. Exit code 1 when an entry was changed, removed or inserted.
 
-    Whoever can write the database can also write a whole new log: note the line that this prints somewhere else, and
-    give it to --expect later.
+    Whoever can write the database can also write a whole new log. Store the printed line elsewhere, and pass it to
+    --expect later.
     """
     client = connect(ctx)
     found = client.get("audit/verify")
     if found["problem"]:
-        raise CliError(f"the audit log is not as it was written: {found['problem']}")
+        raise CliError(f"audit log: {found['problem']}; restore it from a backup")
     if expect is not None:
         _check(client, expect, found)
-    pruned = f", after {found['pruned']} that were pruned" if found["pruned"] else ""
-    thinned = f", without {found['thinned']} of callers with too many" if found["thinned"] else ""
-    say(f"{found['entries']} entries are as they were written{pruned}{thinned}")
+    pruned = f", after {found['pruned']} pruned ones" if found["pruned"] else ""
+    thinned = f", without {found['thinned']} dropped for busy callers" if found["thinned"] else ""
+    say(f"{found['entries']} entries are unchanged{pruned}{thinned}")
     say(f"{found['lastId']}:{found['lastHash']}")
 
 
 def _check(client: Any, expect: str, found: dict[str, Any]) -> None:
-    number, _, wanted = expect.partition(":")
-    if not number.isdigit() or not wanted:
+    number, _, expected = expect.partition(":")
+    if not number.isdigit() or not expected:
         raise click.UsageError("--expect takes ID:HASH, as `paddock audit verify` prints it")
-    pruned = f"entry {number} was pruned: what it expects can't be compared any more"
+    pruned = f"entry {number} was pruned and can't be compared; expect a newer entry"
     if int(number) <= found["pruned"]:
         raise CliError(pruned)
     limit = min(100_000, found["lastId"] - int(number) + 1)
     items = client.get("audit", limit=str(limit))["items"] if limit > 0 else []
-    if any(each["id"] == int(number) and each["hash"] == wanted for each in items):
+    if any(each["id"] == int(number) and each["hash"] == expected for each in items):
         return
     for each in items:
         if each["verb"] == "thinned" and 0 < each["id"] - int(number) < each["detail"]["entries"]:
             raise CliError(pruned)
-    raise CliError(f"entry {number} is not the one that was expected: the log was written anew")
+    raise CliError(f"entry {number} differs from the expected one: the log was rewritten")
 
 
 def _row(each: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`paddock auth`: who the daemon takes you for, and what you may do."""
+"""`paddock auth`: your identity and permissions."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from controller.cli.client import connect
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
 
-_WORDS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
+_VERBS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
 
 
 @click.group("auth")
 def auth_() -> None:
-    """Show who you are here, and what you may do."""
+    """Show your identity and permissions."""
 
 
 @auth_.command("whoami")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
 @click.pass_context
 def whoami(ctx: click.Context, output: str | None) -> None:
-    """Show who the daemon takes you for, and what is granted to you."""
+    """Show your user name and grants."""
     found = connect(ctx).get("auth/whoami")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
@@ -34,17 +34,17 @@ def whoami(ctx: click.Context, output: str | None) -> None:
 @click.argument("verb", metavar="VERB")
 @click.argument("kind", metavar="KIND[/NAME]")
 @namespace_option
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In every namespace.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit code is 0 for yes, 1 for no.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; exit code 0 for yes, 1 for no.")
 @click.pass_context
 def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, everywhere: bool, quiet: bool) -> None:
-    """Say whether you may do something. VERB: get list create update delete exec logs.
+    """Check a permission. VERB: get list create update delete exec logs.
 
     \b
     paddock auth can-i create sandboxes -n team-a
     paddock auth can-i exec sandbox/my-app
     """
-    asked, sub = _WORDS.get(verb, (verb, ""))
+    asked, sub = _VERBS.get(verb, (verb, ""))
     word, _, name = kind.partition("/")
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     body: dict[str, Any] = {"verb": asked, "kind": word, "namespace": place, "name": name, "subresource": sub}
@@ -57,7 +57,7 @@ def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, every
 
 
 def bounds(grant: dict[str, Any]) -> str:
-    """What a grant lets its holder ask for, in a line."""
+    """Format the bounds of a grant in one line."""
     said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images") if name in grant]
     said += ["digests only"] if grant.get("requireDigest") else []
     said += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]

@@ -15,14 +15,14 @@ from controller.cli.output import note
 @click.argument("file", metavar="FILE")
 @click.pass_context
 def backup_(ctx: click.Context, file: str) -> None:
-    """Write a copy of everything that is stored to FILE, while the daemon runs.
+    """Write a backup of the store to FILE, while the daemon runs.
 
-    FILE is written whole or not at all, for your user alone: it holds specs, the hashes of tokens and the audit log.
-    Boxes, their files, volumes and images are no part of it. `paddock restore FILE` puts it back.
+    FILE is written whole or not at all, readable by you alone: it holds specs, token hashes and the audit log.
+    Containers, files, volumes and images are not included. `paddock restore FILE` restores it.
     """
     path = Path(file)
     if path.exists():
-        raise CliError(f"{file} is there already; name a new file")
+        raise CliError(f"{file}: file exists; name a new one")
     part = path.with_name(f".{path.name}.part")
     client = connect(ctx)
     try:
@@ -39,6 +39,6 @@ def backup_(ctx: click.Context, file: str) -> None:
 
 
 def _new(path: Path) -> BinaryIO:
-    """A new file, whoever may have put another, or a link, in its place (of a shared folder)."""
+    """Create a new file; another file or link in its place is removed first."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")

@@ -1,4 +1,4 @@
-"""`paddock completion`: the script for a shell, and the words that it asks for at each press of TAB."""
+"""`paddock completion`: the script for a shell, and the completions that it asks for."""
 
 from collections.abc import Sequence
 
@@ -59,11 +59,11 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 @click.command("completion")
 @click.argument("shell", nargs=-1, metavar="bash|zsh|fish", type=click.UNPROCESSED)
 @click.option(
-    "--words", "asked", is_flag=True, hidden=True, help="Print what fits behind these words; for the scripts."
+    "--words", "asked", is_flag=True, hidden=True, help="Print the completions of these words; for the scripts."
 )
 @click.pass_context
 def completion_(ctx: click.Context, shell: Sequence[str], asked: bool) -> None:
-    """Print the script that completes commands, options, kinds and the names of objects.
+    """Print the shell script that completes commands, options, kinds and object names.
 
     \b
     source <(paddock completion bash)
@@ -76,5 +76,5 @@ def completion_(ctx: click.Context, shell: Sequence[str], asked: bool) -> None:
             click.echo(each)
         return
     if len(shell) != 1 or shell[0] not in SCRIPTS:
-        raise click.UsageError(f"name your shell: {', '.join(SCRIPTS)}")
+        raise click.UsageError(f"no such shell; name one of {', '.join(SCRIPTS)}")
     click.echo(SCRIPTS[shell[0]], nl=False)

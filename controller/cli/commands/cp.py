@@ -9,10 +9,10 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.commands.logs import sandbox_name
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
 from controller.cli.output import note
-from controller.cli.transfer_progress import transferring
+from controller.cli.progress import transferring
 from controller.client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
 from controller.client.sandbox import Sandbox
 from controller.client.transfer import PIECE_BYTES
@@ -22,14 +22,14 @@ from controller.client.transfer import PIECE_BYTES
 @click.argument("source", metavar="[NAME:]SOURCE")
 @click.argument("target", metavar="[NAME:]TARGET")
 @namespace_option
-@click.option("-L", "--follow-link", is_flag=True, help="Copy the file that a symlink SOURCE leads to.")
+@click.option("-L", "--follow-link", is_flag=True, help="Follow SOURCE if it is a symlink.")
 @click.option(
     "--max-size",
     type=SIZE,
     default=PULL_MAX_BYTES,
     show_default="8Gi",
     metavar="SIZE",
-    help="Out of a sandbox: write at most so much to disk (holes of sparse files do not count).",
+    help="From a sandbox: write at most so much to disk (holes of sparse files do not count).",
 )
 @click.option(
     "--max-entries",
@@ -37,7 +37,7 @@ from controller.client.transfer import PIECE_BYTES
     default=PULL_MAX_ENTRIES,
     show_default=True,
     metavar="COUNT",
-    help="Out of a sandbox: write at most so many files, folders and symlinks.",
+    help="From a sandbox: write at most so many files, folders and symlinks.",
 )
 @click.pass_context
 def cp_(
@@ -49,14 +49,14 @@ def cp_(
     max_size: int,
     max_entries: int,
 ) -> None:
-    """Copy files and folders into a sandbox, or out of it.
+    """Copy files and folders into or out of a sandbox.
 
-    A TARGET that is a folder gets SOURCE in it; else SOURCE is called TARGET. `SOURCE/.` is all that is in a folder.
+    If TARGET is a folder, SOURCE is copied into it; else SOURCE gets the name TARGET. `SOURCE/.` copies its content.
     `-` is a tar archive on stdin or stdout. Permissions and symlinks are kept; owners and the setuid, setgid and sticky
     bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files stay holes.
 
-    Nothing is written outside of TARGET, whatever is in the sandbox: symlinks that lead out of what is copied are left
-    out, and told (exit code 1). An archive on stdout has them as they are.
+    Nothing is ever written outside of TARGET. Symlinks that lead out of the copied tree are skipped and reported (exit
+    code 1). An archive on stdout keeps them.
 
     \b
     paddock cp ./app quickstart:/workspace
@@ -65,7 +65,9 @@ def cp_(
     """
     there, here = _split(source), _split(target)
     if (there is None) == (here is None):
-        raise Misused("write the sandbox's side as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`")
+        raise UsageProblem(
+            "exactly one side must be a sandbox; write it as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`"
+        )
     name, path = there or here or ("", "")
     files = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).files
     if here:
@@ -82,12 +84,12 @@ def cp_(
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """The sandbox and the path in it; None for a path of this machine, which may have a colon behind a slash."""
+    """Split NAME:PATH; None for a local path, which may have a colon after a slash."""
     name, colon, path = text.partition(":")
     if not colon or not name or name.startswith((".", "/")) or "/" in name.removeprefix("sandbox/"):
         return None
     if not path:
-        raise Misused(f"`{text}` has no path; write one as {name}:/workspace")
+        raise UsageProblem(f"`{text}` has no path; write one as {name}:/workspace")
     return name, path
 
 
@@ -102,7 +104,7 @@ def _into(files: Files, source: str, path: str, follow: bool) -> list[str]:
 
 def _archive(files: Files, path: str, follow: bool) -> list[str]:
     if sys.stdout.isatty():
-        raise Misused("stdout is a terminal: an archive is not written there; add `> FILE` or `| tar -x`")
+        raise UsageProblem("stdout is a terminal, which takes no archive; add `> FILE` or `| tar -x`")
     top = path.removesuffix("/.").rstrip("/").rpartition("/")[2] or "."
     contents = top == "." or path.endswith("/.")
     asked = path.removesuffix(".") if contents else path

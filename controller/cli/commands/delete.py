@@ -9,20 +9,19 @@ import click
 
 from controller.cli import files
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused, in_words
-from controller.cli.goals import Gone
+from controller.cli.errors import CliError, Refused, as_cli_error
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Gone, Object, until
 
 Query = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Doomed:
-    """An object whose deletion was asked for; one of the same name and another uid is not it."""
+class _Deletion:
+    """An object whose deletion was requested; the uid tells it from a new one of that name."""
 
     resource: Resource
     namespace: str
@@ -35,16 +34,16 @@ class _Doomed:
 @files_option
 @namespace_option
 @selector_option
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @click.option(
     "--cascade",
     type=click.Choice(["background", "foreground", "orphan"]),
     default="background",
-    help="What becomes of objects that they own: deleted with them; the same, before them; or kept.",
+    help="Owned objects: deleted after (background) or before (foreground) their owner, or kept (orphan).",
 )
-@click.option("--wait/--no-wait", default=True, help="Wait until they are gone. [default: wait]")
+@click.option("--wait/--no-wait", default=True, help="Wait until the objects are gone. [default: wait]")
 @click.option("--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
-@click.option("--ignore-not-found", is_flag=True, help="It is no error if they are gone already.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
 @click.pass_context
 def delete_(
     ctx: click.Context,
@@ -59,19 +58,19 @@ def delete_(
     timeout: float,
     ignore_not_found: bool,
 ) -> None:
-    """Delete objects, and all that they own, and wait until they are gone.
+    """Delete objects and all that they own, and wait until they are gone.
 
-    Of objects of several kinds those go first that refer to others: a pool before its template.
+    Objects are deleted before those that they refer to: a pool before its template.
 
     \b
     paddock delete sandbox quickstart
     paddock delete -f specs/quickstart.yaml
     """
     if bool(what) == bool(files_):
-        raise click.UsageError("name what to delete: KIND NAME, KIND/NAME or -f FILE")
+        raise click.UsageError("no objects given; write KIND NAME, KIND/NAME or -f FILE")
     client = connect(ctx)
     kinds = Kinds(client)
-    doomed: list[_Doomed] = []
+    deletions: list[_Deletion] = []
     refused: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     texts = files.read(files_, recursive=recursive)
@@ -79,19 +78,19 @@ def delete_(
     for target, _ in pairs:
         _check(target, selector, everything)
     for target, where in _users_first(pairs):
-        _delete(client, target, where, _query(ctx, selector, cascade), doomed, refused)
-    if not doomed and not refused:
+        _delete(client, target, where, _query(ctx, selector, cascade), deletions, refused)
+    if not deletions and not refused:
         note("No resources found.")
     failures = [each for each in refused if not (ignore_not_found and each.reason == "NotFound")]
     for error in failures:
-        in_words(error).show()
-    if wait and doomed:
-        _wait(client, doomed, timeout)
+        as_cli_error(error).show()
+    if wait and deletions:
+        _wait(client, deletions, timeout)
     ctx.exit(1 if failures else 0)
 
 
 def _query(ctx: click.Context, selector: str, cascade: str) -> Query:
-    """What is not asked for is left out: a deletion that is under way goes on as it began."""
+    """Return the query; an unset --cascade does not change a deletion under way."""
     query = {"labelSelector": selector} if selector else {}
     if ctx.get_parameter_source("cascade") is not click.core.ParameterSource.DEFAULT:
         query["propagationPolicy"] = cascade.capitalize()
@@ -103,11 +102,11 @@ def _check(target: Target, selector: str, everything: bool) -> None:
     if target.names and (everything or selector):
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:
-        raise click.UsageError(f"name the {target.resource.plural} to delete, or say --all or -l")
+        raise click.UsageError(f"name the {target.resource.plural} to delete, or add --all or -l")
 
 
 def _users_first(pairs: Sequence[tuple[Target, str]]) -> Sequence[tuple[Target, str]]:
-    """The same in the order in which they can be deleted: what refers to others before those."""
+    """Sort for deletion: objects before those that they refer to."""
     if len({target.resource.kind for target, _ in pairs}) < 2:
         return pairs
     from controller.kinds.registry import discover
@@ -117,7 +116,7 @@ def _users_first(pairs: Sequence[tuple[Target, str]]) -> Sequence[tuple[Target, 
 
 
 def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str | None) -> list[tuple[Target, str]]:
-    """The objects that spec files describe."""
+    """Return the objects that spec files describe."""
     from controller.documents.document import parse
     from controller.kinds.registry import discover
 
@@ -133,9 +132,9 @@ def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str |
 
 
 def _delete(
-    client: Client, target: Target, place: str, query: Query, doomed: list[_Doomed], refused: list[Refused]
+    client: Client, target: Target, place: str, query: Query, deletions: list[_Deletion], refused: list[Refused]
 ) -> None:
-    """Ask for the deletion of a target's objects; what is refused of them does not keep the others."""
+    """Request the deletion of a target's objects; a refusal does not stop the others."""
     resource = target.resource
     objects: list[Object] = []
     for name in target.names or ("",):
@@ -148,20 +147,20 @@ def _delete(
     for each in objects:
         metadata = each["metadata"]
         say(f'{resource.singular}.paddock "{metadata["name"]}" deleted')
-        doomed.append(_Doomed(resource, place, metadata["name"], metadata["uid"]))
+        deletions.append(_Deletion(resource, place, metadata["name"], metadata["uid"]))
 
 
-def _wait(client: Client, doomed: Sequence[_Doomed], timeout: float) -> None:
+def _wait(client: Client, deletions: Sequence[_Deletion], timeout: float) -> None:
     deadline = time.monotonic() + timeout
     groups: dict[tuple[Resource, str], dict[str, str]] = {}
-    for each in doomed:
+    for each in deletions:
         groups.setdefault((each.resource, each.namespace), {})[each.name] = each.uid
-    left = {(each.resource, each.namespace, each.name): "" for each in doomed}
+    left = {(each.resource, each.namespace, each.name): "" for each in deletions}
     with waiting_for(_label(left)) as waiting:
 
         def gone(resource: Resource, place: str, uids: Mapping[str, str], name: str, found: Object | None) -> bool:
             if found is not None and found["metadata"]["uid"] == uids[name]:
-                left[resource, place, name] = Gone().why_not(found).words
+                left[resource, place, name] = Gone().why_not(found).message
                 return False
             left.pop((resource, place, name), None)
             waiting.label(_label(left))
@@ -171,7 +170,7 @@ def _wait(client: Client, doomed: Sequence[_Doomed], timeout: float) -> None:
             until(client, resource, place, uids, partial(gone, resource, place, uids), deadline)
     if left:
         names = ", ".join(f"{resource.word(name)} ({why})" for (resource, _, name), why in left.items())
-        raise CliError(f"timed out after {timeout:g} s; still there: {names}; `paddock describe` says more")
+        raise CliError(f"timed out after {timeout:g} s; not deleted yet: {names}; see `paddock describe`")
 
 
 def _label(left: Collection[tuple[Resource, str, str]]) -> str:

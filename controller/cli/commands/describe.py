@@ -19,7 +19,7 @@ _LABEL_WIDTH = 14
 @selector_option
 @click.pass_context
 def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, selector: str) -> None:
-    """Show objects with their conditions and what happened to them."""
+    """Show objects with their conditions and events."""
     client = connect(ctx)
     place = namespace or DEFAULT_NAMESPACE
     found = [each for target in Kinds(client).targets(what) for each in _fetch(client, target, place, selector)]
@@ -39,7 +39,7 @@ def _describe(client: Client, obj: Mapping[str, Any]) -> str:
     metadata, status = obj["metadata"], dict(obj.get("status", {}))
     conditions, ended = status.pop("conditions", []), status.pop("lastTermination", None)
     parts = list(_identity(metadata))
-    if "spec" not in obj:  # an Event: its fields stand at the top, and nothing happens to it
+    if "spec" not in obj:  # an Event: its fields are at the top level, and it has no events
         fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
         return "\n".join([*parts, yaml_text(fields)])
     if obj["spec"]:

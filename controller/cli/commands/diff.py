@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from controller.cli import files
-from controller.cli.errors import CliError, Misused
-from controller.cli.options import files_option, namespace_option
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
-from controller.cli.set_options import set_fields, set_options
 from controller.client.errors import ClientError
 
 
@@ -18,8 +17,8 @@ from controller.client.errors import ClientError
 @files_option
 @namespace_option
 @set_options
-@click.option("--plan", is_flag=True, help="How each change takes effect, and the engine calls to come.")
-@click.option("--delete", "deletion", is_flag=True, help="What deleting these objects would do, instead.")
+@click.option("--plan", is_flag=True, help="Show how each change takes effect, and the engine calls.")
+@click.option("--delete", "deletion", is_flag=True, help="Show the effect of deleting these objects instead.")
 @click.pass_context
 def diff_(
     ctx: click.Context,
@@ -31,19 +30,19 @@ def diff_(
     deletion: bool,
     **as_set: Any,
 ) -> None:
-    """Show what applying spec files would change: exit code 0 nothing, 1 something, 2 or more an error.
+    """Show what applying spec files would change. Exit code: 0 nothing, 1 something, 2 or more an error.
 
     \b
     paddock diff -f specs/quickstart.yaml
     paddock diff --plan -f specs/
     """
     if not files_:
-        raise click.UsageError("name what to compare with -f FILE, -f FOLDER or -f -")
+        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -")
     fields = set_fields(**as_set)
     try:
         items = _ask(ctx, files.read(files_, recursive=recursive), namespace, plan=plan, delete=deletion, **fields)
     except (CliError, ClientError) as error:
-        raise Misused(error.message) from error  # 1 means that something differs
+        raise UsageProblem(error.message) from error  # 1 means that something differs
     for each in items:
         _show(each, plan=plan)
     if plan:
@@ -89,7 +88,7 @@ def _lines(obj: Mapping[str, Any] | None) -> list[str]:
 
 
 def _sorted(value: Any) -> Any:
-    """Fields in the order of their names: stores and models each have an order of their own."""
+    """Sort fields by name: stores and models order them differently."""
     if isinstance(value, Mapping):
         return {name: _sorted(value[name]) for name in sorted(value)}
     return [_sorted(each) for each in value] if isinstance(value, list) else value

@@ -14,15 +14,15 @@ from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say, yaml_text
-from controller.cli.patch import Meant, the_one, told, with_version
+from controller.cli.patch import ObjectRef, change_line, find_one, with_version
 from controller.client.errors import ClientError
 
 _HEAD = """\
-# Change what you like below and save; lines that start with # are left out.
-# Nothing happens if you save it as it is, or empty.
+# Edit the object below and save; lines that start with # are ignored.
+# An unchanged or empty file cancels the edit.
 #
 """
-_SAVED = "a copy of your changes is in {path}"
+_SAVED = "your changes are saved in {path}"
 
 
 @click.command("edit")
@@ -30,9 +30,9 @@ _SAVED = "a copy of your changes is in {path}"
 @namespace_option
 @click.pass_context
 def edit_(ctx: click.Context, what: Sequence[str], namespace: str | None) -> None:
-    """Change an object in your editor ($VISUAL, else $EDITOR, else vi); it opens again with what was refused."""
+    """Edit an object in your editor ($VISUAL, else $EDITOR, else vi). A refused change opens it again."""
     client = connect(ctx)
-    one = the_one(client, what, namespace or DEFAULT_NAMESPACE)
+    one = find_one(client, what, namespace or DEFAULT_NAMESPACE)
     folder = Path(tempfile.mkdtemp(prefix="paddock-edit-"))
     path = folder / f"{one.name}.yaml"
     keep = True
@@ -44,8 +44,8 @@ def edit_(ctx: click.Context, what: Sequence[str], namespace: str | None) -> Non
             folder.rmdir()
 
 
-def _edit(client: Client, one: Meant, path: Path) -> bool:
-    """Edit until the change is taken or given up. True when the file with it is of no more use."""
+def _edit(client: Client, one: ObjectRef, path: Path) -> bool:
+    """Edit until the change is accepted or cancelled. True when the file is no longer needed."""
     base = one.read(client)
     text, complaint = yaml_text(_editable(base)) + "\n", ""
     while True:
@@ -72,23 +72,23 @@ def _edit(client: Client, one: Meant, path: Path) -> bool:
             return True
 
 
-def _again(client: Client, one: Meant, base: Mapping[str, Any], error: Refused) -> tuple[dict[str, Any], str]:
-    """What to compare with from now on, and what to tell the editor."""
+def _again(client: Client, one: ObjectRef, base: Mapping[str, Any], error: Refused) -> tuple[dict[str, Any], str]:
+    """Return the new base of comparison, and the message for the editor."""
     if error.reason != "Conflict":
         return dict(base), error.message
     live = one.read(client)
     if live["metadata"]["uid"] != base["metadata"]["uid"] or "deletionTimestamp" in live["metadata"]:
         return dict(base), error.message
-    words = (
-        f"{error.message}\nOthers changed it while you edited. Your own changes are kept: change anything (also a "
-        "comment) and save, and they are laid over the object as it is now."
+    message = (
+        f"{error.message}\nThe object was changed by others meanwhile. Your changes are kept: edit anything (also a "
+        "comment) and save to merge them into the current object."
     )
     moved = {**base, "metadata": {**base["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}}
-    return moved, words
+    return moved, message
 
 
 def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person may look at and change; the status is Paddock's."""
+    """Return the editable part of an object, without its status."""
     metadata = {
         key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels", "annotations")
     }
@@ -96,18 +96,18 @@ def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_editor(path: Path, text: str, complaint: str) -> str:
-    """What the file holds once the editor is closed, without the lines that start with #."""
-    told = "".join(f"# {line}\n" for line in complaint.splitlines())
-    path.write_text(_HEAD + (f"{told}#\n" if told else "") + text)
+    """Return the file's text after the editor exits, without the comment lines at its top."""
+    header = "".join(f"# {line}\n" for line in complaint.splitlines())
+    path.write_text(_HEAD + (f"{header}#\n" if header else "") + text)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(path)], check=False)
     except OSError as error:
         raise CliError(
-            f"can't start the editor `{editor}`: {error.strerror}; set EDITOR to one that is here"
+            f"can't start the editor `{editor}`: {error.strerror}; set EDITOR to an installed one"
         ) from error
     if done.returncode != 0:
-        raise CliError(f"the editor `{editor}` ended with exit code {done.returncode}; nothing was changed")
+        raise CliError(f"the editor `{editor}` failed with exit code {done.returncode}; nothing was changed")
     try:
         written = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -122,15 +122,15 @@ def _without_head(text: str) -> str:
     return "".join(lines)
 
 
-def _send(client: Client, one: Meant, base: Mapping[str, Any], file: str, edited: str) -> str:
-    """Send what was changed; the line that says so. CliError with every problem of the text."""
+def _send(client: Client, one: ObjectRef, base: Mapping[str, Any], file: str, edited: str) -> str:
+    """Send the change; return its result line. CliError with every problem of the text."""
     from controller.service.objects.json_patch import merge_patch_between
 
     before = _editable(base)
     after = _read(before, file, edited)
     patch = merge_patch_between(before, after)
     changed = one.patch(client, with_version(patch, base))
-    return told(one, "edited", base, changed, dry_run=False)
+    return change_line(one, "edited", base, changed, dry_run=False)
 
 
 def _read(before: Mapping[str, Any], file: str, text: str) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from controller.cli.kinds import Kinds
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import json_text, note, say, table, yaml_text
 
-_LOOK_SECONDS = 1.0
-_NEWEST = 100  # are asked for at each look: to make thousands each second would keep the daemon busy
-_MOST_KNOWN = 10_000  # then they are read as a whole again, and what is long gone is forgotten
+_POLL_SECONDS = 1.0
+_NEWEST = 100  # events per poll: rendering thousands each second would keep the daemon busy
+_MAX_KNOWN = 10_000  # then all are read again, and old ones are forgotten
 
 
 @click.command("events")
 @click.argument("what", required=False, metavar="[KIND/NAME]")
 @namespace_option
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
-@click.option("-w", "--watch", is_flag=True, help="Go on showing what happens, until Ctrl-C.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than a table.")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Show new events until Ctrl-C.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
+@click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.pass_context
 def events_(
     ctx: click.Context,
@@ -32,9 +32,9 @@ def events_(
     output: str | None,
     no_headers: bool,
 ) -> None:
-    """Show what happened to all objects, or to one (also one that is gone), newest last."""
+    """Show events of all objects, or of one (also a deleted one), newest last."""
     if watch and output is not None:
-        raise click.UsageError("-w shows a table; leave -o out")
+        raise click.UsageError("-w can't be combined with -o; leave one out")
     client = connect(ctx)
     kind = name = ""
     if what:
@@ -54,29 +54,29 @@ def events_(
 
 
 def _follow(client: Client, path: str, of: dict[str, str], *, header: bool, namespaces: bool) -> NoReturn:
-    """Show each event that is new, or has happened again, since the last look; Ctrl-C ends it.
+    """Print each event that is new or repeated since the last poll, until Ctrl-C.
 
-    Events have no revision to be watched from, so the list is read again: mostly the end of it.
+    Events have no revision to watch from, so the end of the list is polled.
     """
     seen: dict[str, str] = {}
     pause = threading.Event()
     while True:
-        found, known = _look(client, path, of, seen)
+        found, known = _poll(client, path, of, seen)
         now = _versions(found["rows"])
         rows = [row for row in found["rows"] if seen.get(uid := _metadata(row)["uid"]) != now[uid]]
         if rows:
             say(table({**found, "rows": rows}, header=header, namespaces=namespaces))
             header = False
         seen = {**known, **now}
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_POLL_SECONDS)
 
 
-def _look(client: Client, path: str, of: dict[str, str], seen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What is to be looked through for news, and what stays known beside it.
+def _poll(client: Client, path: str, of: dict[str, str], seen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the events to compare, and the known ones to keep.
 
-    The newest events, if one of them is known, for then whatever is older is known too; otherwise all of them.
+    The newest events are enough if one of them is known: then all older ones are known too.
     """
-    if seen and len(seen) < _MOST_KNOWN:
+    if seen and len(seen) < _MAX_KNOWN:
         found = client.get(path, table=True, limit=str(_NEWEST), **of)
         if _versions(found["rows"]).items() & seen.items():
             return found, seen

@@ -13,25 +13,23 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
 @namespace_option
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
-@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal, which is shown in this one.")
-@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal for the command.")
+@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeatable.")
 @click.option(
     "--secret",
     "secrets",
     multiple=True,
     metavar="NAME=SECRET",
-    help="A variable that holds a secret of the namespace, by its name; repeatable.",
+    help="Environment variable with a secret of the namespace, by name; repeatable.",
 )
-@click.option("-w", "--workdir", default="", metavar="FOLDER", help="Where the command runs.")
+@click.option("-w", "--workdir", default="", metavar="FOLDER", help="Working directory of the command.")
 @click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
-    help="Kill the command after so long (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
+    help="Kill the command after this time (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
-@click.option(
-    "-d", "--detach", is_flag=True, help="Let it go on without this command, and print its ID (see `paddock execs`)."
-)
+@click.option("-d", "--detach", is_flag=True, help="Run it in the background and print its ID (see `paddock execs`).")
 @raw_option
 @click.pass_context
 def exec_(
@@ -48,12 +46,11 @@ def exec_(
     detach: bool,
     raw: bool,
 ) -> None:
-    """Run a command in a sandbox; its exit code becomes that of this command. Ctrl-C and other signals go to it.
+    """Run a command in a sandbox and exit with its exit code. Ctrl-C and other signals are forwarded to it.
 
-    On a terminal, escape sequences of its output are filtered: without -t colours and moves within the line pass; with
-    -t all that full-screen programs need does, and what they leave switched on is switched off at the end. No title,
-    clipboard access (OSC 52), DCS or query that the terminal would answer passes, unless --raw is given, which some
-    programs may want (images, prompts that ask where the cursor is). A pipe gets every byte.
+    On a terminal, escape sequences in the output are filtered. Without -t, colours and moves within the line are kept.
+    With -t, those of full-screen programs are kept, and the terminal is reset at the end. Titles, clipboard access
+    (OSC 52), DCS and queries are always removed, unless --raw is given. A pipe gets every byte.
 
     \b
     paddock exec quickstart -- python3 -c 'print(6 * 7)'
@@ -66,35 +63,17 @@ def exec_(
         if any(not each.partition("=")[0] or "=" not in each for each in given):
             raise click.UsageError(f"{option} takes NAME={value}")
     if detach and (with_stdin or tty):
-        raise click.UsageError("--detach lets go of the command: it takes no -i and no -t")
-    from controller.cli.enter import enter, let_go
+        raise click.UsageError("--detach runs in the background; leave -i and -t out")
+    from controller.cli.exec_relay import exec_attached, exec_detached
     from controller.client import Secret
 
     variables = {name: value for name, _, value in (each.partition("=") for each in env)}
     variables |= {name: Secret(value) for name, _, value in (each.partition("=") for each in secrets)}
 
+    place, target = namespace or DEFAULT_NAMESPACE, sandbox_name(name)
     if detach:
-        let_go(
-            ctx,
-            namespace or DEFAULT_NAMESPACE,
-            sandbox_name(name),
-            command,
-            env=variables,
-            working_dir=workdir,
-            timeout_seconds=timeout,
-        )
+        exec_detached(ctx, place, target, command, env=variables, working_dir=workdir, timeout_seconds=timeout)
         return
-    ctx.exit(
-        enter(
-            ctx,
-            namespace or DEFAULT_NAMESPACE,
-            sandbox_name(name),
-            command,
-            with_stdin=with_stdin,
-            tty=tty,
-            env=variables,
-            working_dir=workdir,
-            timeout_seconds=timeout,
-            raw_output=raw,
-        )
-    )
+    streams = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
+    options = {"env": variables, "working_dir": workdir, "timeout_seconds": timeout}
+    ctx.exit(exec_attached(ctx, place, target, command, **streams, **options))  # type: ignore[arg-type]

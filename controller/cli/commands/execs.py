@@ -10,17 +10,17 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
 
-_MOST_LETTERS = 60
+_MAX_CHARACTERS = 60
 
 
 @click.command("execs")
 @click.argument("name")
 @namespace_option
-@click.option("--kill", metavar="ID", help="Kill all processes of this one; its log can still be read.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than a table.")
+@click.option("--kill", metavar="ID", help="Kill all processes of this command; its log is kept.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.pass_context
 def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | None, output: str | None) -> None:
-    """Show the commands of a sandbox that were started with `exec --detach`: those that run, and the last that ended.
+    """List commands started with `exec --detach`: running ones and the last finished ones.
 
     \b
     paddock execs quickstart
@@ -34,7 +34,7 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
     box = Sandbox(client, namespace or DEFAULT_NAMESPACE, plain)
     if kill is not None:
         found = box.kill_exec(kill)
-        note(f"{found.id} has ended already ({found.state})" if found.finished_time else f"{found.id} is being killed")
+        note(f"{found.id} has already ended ({found.state})" if found.finished_time else f"{found.id} is being killed")
         return
     if output is not None:
         say((json_text if output == "json" else yaml_text)(client.get(f"{box.path}/execs")))
@@ -52,10 +52,10 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
     if rows:
         say(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))
     else:
-        note(f"No detached commands of sandbox `{plain}` are known.")
+        note(f"No detached commands found in sandbox `{plain}`.")
 
 
 def _line(command: Sequence[str]) -> str:
-    """Its words in one line, cut; what would do something on a terminal is written as JSON does."""
+    """Format a command in one line, cut to fit; unsafe words are JSON strings."""
     line = " ".join(each if each.isprintable() and " " not in each else json.dumps(each) for each in command)
-    return line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}..."
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}..."

@@ -1,4 +1,4 @@
-"""`paddock explain`: what the fields of a kind mean. Needs no daemon."""
+"""`paddock explain`: documentation of the fields of a kind. Needs no daemon."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -24,11 +24,11 @@ _BOUNDS = {
 
 @click.command("explain")
 @click.argument("what", required=False, metavar="KIND[.FIELD[.FIELD ...]]")
-@click.option("--recursive", is_flag=True, help="The fields below the fields, too.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: as a JSON Schema.")
-@click.option("--schema", "whole", is_flag=True, help="The published JSON Schema of what can be applied.")
+@click.option("--recursive", is_flag=True, help="Include nested fields.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: as JSON Schema.")
+@click.option("--schema", "whole", is_flag=True, help="Print the published JSON Schema of all kinds.")
 def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> None:
-    """Show what the fields of a kind mean, what they may hold, and how a change takes effect.
+    """Show the fields of a kind: meaning, type, bounds, and how a change takes effect.
 
     \b
     paddock explain sandbox
@@ -41,12 +41,12 @@ def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> Non
         say(json_schema.text(discover()).rstrip("\n"))
         return
     if not what:
-        raise click.UsageError("name a kind, such as `sandbox`, or a field, such as sandbox.spec.template")
+        raise click.UsageError("no kind given; name one, such as `sandbox`, or a field, such as sandbox.spec.template")
     word, *names = [each for each in what.removesuffix(".").split(".") if each]
     kind = discover().by_word(word)
     if kind is None:
         known = ", ".join(each.name.lower() for each in discover())
-        raise CliError(f"there is no kind `{word}`; there are {known}")
+        raise CliError(f"unknown kind `{word}`; known kinds: {known}")
     found = _find(json_schema.document_schema(kind), names, word)
     if output == "json":
         say(json_text(found))
@@ -64,7 +64,9 @@ def _find(top: dict[str, Any], names: list[str], word: str) -> dict[str, Any]:
         if inner is None:
             known = list(json_schema.fields(found))
             meant = closest(name, known)
-            hint = f"did you mean `{meant}`?" if meant else f"there are {', '.join(known)}" if known else "it has none"
+            hint = (
+                f"did you mean `{meant}`?" if meant else f"known fields: {', '.join(known)}" if known else "it has none"
+            )
             raise CliError(f"`{'.'.join((word, *names[:at]))}` has no field `{name}`; {hint}")
         found = inner
     return found
@@ -118,7 +120,7 @@ def _type(found: Mapping[str, Any]) -> str:
 
 
 def _facts(found: Mapping[str, Any]) -> Iterator[str]:
-    """Default, choices, bounds and effect: one line each, where there are any."""
+    """Yield default, choices, bounds and effect, one line each."""
     if "enum" in found:
         yield f"one of: {', '.join(map(str, found['enum']))}"
     if found.get("default") not in (None, [], {}) and "properties" not in found:

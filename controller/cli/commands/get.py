@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused, in_words
-from controller.cli.formats import FORMS, made, reads, sort_key
+from controller.cli.errors import CliError, Refused, as_cli_error
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import note, say, table
+from controller.cli.output import FORMS, is_object_format, note, object_format, say, sort_key, table
 from controller.cli.watch import follow, name_params
 
 _INTERRUPTED = 130
@@ -19,7 +18,7 @@ _INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be shown, and how. `refused` gathers the names that are not there."""
+    """Parsed request. `refused` collects the errors of missing objects."""
 
     client: Client
     targets: Sequence[Target]
@@ -34,31 +33,31 @@ class Asked:
 
     @property
     def params(self) -> dict[str, str]:
-        """What narrows a list."""
+        """Return the selectors of a list."""
         found = {"labelSelector": self.selector, "fieldSelector": self.fields}
         return {key: value for key, value in found.items() if value}
 
     @property
     def of_all(self) -> bool:
-        """Whether no object is named."""
+        """Tell if no object is named."""
         return not any(each.names for each in self.targets)
 
 
 @click.command("get")
 @click.argument("what", nargs=-1, metavar="KIND [NAME ...] | KIND/NAME ...")
 @namespace_option
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @selector_option
 @click.option(
-    "--field-selector", "fields", default="", metavar="TERMS", help="Fields: metadata.name=web, type!=Normal."
+    "--field-selector", "fields", default="", metavar="TERMS", help="By field: metadata.name=web, type!=Normal."
 )
-@click.option("-o", "--output", metavar="FORM", help=f"Another form than a table: {FORMS}.")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
-@click.option("--show-labels", is_flag=True, help="A column of the objects' labels.")
-@click.option("--ignore-not-found", is_flag=True, help="It is no error if a named object is not there.")
-@click.option("--sort-by", metavar="JSONPATH", help="The order of the rows, such as .metadata.creationTimestamp.")
-@click.option("-w", "--watch", is_flag=True, help="Go on showing objects as they change.")
-@click.option("--watch-only", is_flag=True, help="The same, without those that are there already.")
+@click.option("-o", "--output", metavar="FORMAT", help=f"Output format: {FORMS}.")
+@click.option("--no-headers", is_flag=True, help="Print no column titles.")
+@click.option("--show-labels", is_flag=True, help="Add a column with labels.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
+@click.option("--sort-by", metavar="JSONPATH", help="Sort by this field, such as .metadata.creationTimestamp.")
+@click.option("-w", "--watch", is_flag=True, help="Show objects, then their changes, until Ctrl-C.")
+@click.option("--watch-only", is_flag=True, help="Like --watch, without the existing objects.")
 @click.pass_context
 def get_(
     ctx: click.Context,
@@ -83,8 +82,8 @@ def get_(
     paddock get events --field-selector type=Warning
     paddock get sb -w -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.image
     """
-    if reads(output):
-        made(output or "")  # what can't be read is said before anybody is asked
+    if is_object_format(output):
+        object_format(output or "")  # report a bad format before any request
     sort = sort_key(sort_by) if sort_by else None
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
@@ -95,16 +94,16 @@ def get_(
     if watch or watch_only:
         _watch(ctx, asked, only=watch_only)
         return
-    (_objects if reads(output) else _tables)(asked)
+    (_objects if is_object_format(output) else _tables)(asked)
     if ignore_not_found:
         asked.refused.clear()
     for error in asked.refused:
-        in_words(error).show()
+        as_cli_error(error).show()
     ctx.exit(1 if asked.refused else 0)
 
 
 def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
-    """The answers for a target: one for a whole kind, or one for each name that is found."""
+    """Read a target: one response for a whole kind, or one for each name that exists."""
     if not target.names:
         path, params = target.resource.path(asked.place), asked.params
         return [asked.client.get(path, table=rows, **params)]
@@ -151,7 +150,7 @@ def _nothing(asked: Asked) -> None:
 
 
 def _sorted(asked: Asked, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
-    """The rows in the order asked for, which only whole objects can tell."""
+    """Sort the rows by the sort key, which needs the whole objects."""
     if asked.sort is None:
         return rows
     found = [obj for target in targets for answer in _fetch(asked, target, rows=False) for obj in _items(answer)]
@@ -169,30 +168,30 @@ def _objects(asked: Asked) -> None:
         found.sort(key=asked.sort)
     single = len(found) == 1 and not asked.of_all
     if found or not asked.refused:
-        text = made(asked.output or "", header=asked.header)(found, single)
+        text = object_format(asked.output or "", header=asked.header)(found, single)
         if text or asked.output != "name":
             say(text, exact=True)
 
 
 def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
-    """Show what is there (unless `only` changes are wanted), and every change after it, until interrupted."""
+    """Show the existing objects (unless `only` changes are asked for), then every change until interrupted."""
     kinds = list(dict.fromkeys(each.resource for each in asked.targets))
     if len(kinds) > 1:
-        raise click.UsageError("only one kind can be watched at a time; name one")
+        raise click.UsageError("several kinds can't be watched at once; name one")
     if not kinds[0].watched:
-        words = "are worked out at each reading and can't be watched; ask again, or use `paddock wait`"
-        raise CliError(f"{kinds[0].plural} {words}")
+        reason = "are computed on each read and can't be watched; repeat the command, or use `paddock wait`"
+        raise CliError(f"{kinds[0].plural} {reason}")
     (kind,), names = kinds, {name for each in asked.targets for name in each.names}
     params = asked.params or name_params(names)
-    path, rows = kind.path(asked.place), not reads(asked.output)
+    path, rows = kind.path(asked.place), not is_object_format(asked.output)
     listed = asked.client.request("GET", path, params=params, table=rows)
-    revision = listed["metadata"].get("resourceVersion", "0")  # 0: of a store in which nothing was ever written
+    revision = listed["metadata"].get("resourceVersion", "0")  # 0: an empty store
     shown = _Shown(asked, kind, listed if rows and not only else None)
     try:
         if not only:
             (_tables if rows else _objects)(asked)
             for error in asked.refused:
-                in_words(error).show()
+                as_cli_error(error).show()
         for event in follow(asked.client, path, revision, params, table=rows):
             obj = event.obj["rows"][0]["object"] if rows else event.obj
             if not names or obj["metadata"]["name"] in names:
@@ -202,7 +201,7 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
 
 
 class _Shown:
-    """Prints one object after the other; rows stay aligned with those before, and have titles once."""
+    """Printer of single objects; rows stay aligned with earlier ones, with titles once."""
 
     def __init__(self, asked: Asked, kind: Resource, listed: Any) -> None:
         self._asked, self._kind = asked, kind
@@ -216,8 +215,8 @@ class _Shown:
             self._widen({"cells": titles, "object": {"metadata": {"namespace": "NAMESPACE"}}})
 
     def show(self, obj: Any) -> None:
-        if reads(self._asked.output):
-            say(made(self._asked.output or "", header=self._header)([obj], True), exact=True)
+        if is_object_format(self._asked.output):
+            say(object_format(self._asked.output or "", header=self._header)([obj], True), exact=True)
         else:
             self._widen(obj["rows"][0])
             lines = _text(self._asked, self._kind, {**obj, "rows": [self._widest, *obj["rows"]]}, header=True)
@@ -226,7 +225,7 @@ class _Shown:
         self._header = False
 
     def _widen(self, row: Any) -> None:
-        """Remember the widest text of each column, in a row that is never shown."""
+        """Keep the widest text of each column, in a row that is never shown."""
         cells, namespace = row["cells"], row["object"]["metadata"].get("namespace", "")
         known = self._widest or {"cells": cells, "object": {"metadata": {"namespace": namespace}}}
         widest = [max(pair, key=len) for pair in zip(known["cells"], cells, strict=True)]

@@ -12,11 +12,11 @@ from controller.cli.output import json_text, say, yaml_text
 @click.argument("name")
 @namespace_option
 @click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml"]), default="yaml", show_default=True, help="The form."
+    "-o", "--output", type=click.Choice(["json", "yaml"]), default="yaml", show_default=True, help="Output format."
 )
 @click.pass_context
 def inspect_(ctx: click.Context, name: str, namespace: str | None, output: str) -> None:
-    """Show a sandbox's container as the engine tells of it, and Paddock's record of it. Values of variables are hidden.
+    """Show a sandbox's container as the engine reports it, and Paddock's record of it. Values of variables are hidden.
 
     \b
     paddock inspect quickstart

@@ -12,9 +12,9 @@ from controller.cli.patch import dry_run_option
 @click.argument("what", nargs=-1, metavar="KIND NAME ... KEY=VALUE|KEY- ...")
 @namespace_option
 @selector_option
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
-@click.option("--overwrite", is_flag=True, help="Also where another value is there already.")
-@click.option("--list", "listing", is_flag=True, help="Show the labels (after the change, if there is one).")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option("--overwrite", is_flag=True, help="Replace existing values.")
+@click.option("--list", "listing", is_flag=True, help="List the labels (after the change, if any).")
 @dry_run_option
 @click.pass_context
 def label_(
@@ -27,14 +27,16 @@ def label_(
     listing: bool,
     dry_run: str,
 ) -> None:
-    """Set labels of objects (KEY=VALUE), or remove them (KEY-).
+    """Set labels of objects (KEY=VALUE) or remove them (KEY-).
 
     \b
     paddock label sb quickstart tier=db old-
     paddock label sandboxes -l app=web tier=web --overwrite
     """
-    from controller.cli.mark import Asked, Marks, run
+    from controller.cli.metadata import MetadataField, MetadataRequest, change_metadata
 
-    marks = Marks("labels", "labeled", "unlabeled")
+    field = MetadataField("labels", "labeled", "unlabeled")
     place = namespace or DEFAULT_NAMESPACE
-    run(ctx, marks, Asked(what, place, selector, everything, overwrite, listing, dry_run == "server"))
+    change_metadata(
+        ctx, field, MetadataRequest(what, place, selector, everything, overwrite, listing, dry_run == "server")
+    )

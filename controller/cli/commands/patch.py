@@ -9,7 +9,7 @@ from controller.cli import files
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import say
-from controller.cli.patch import dry_run_option, the_one, told
+from controller.cli.patch import change_line, dry_run_option, find_one
 
 
 @click.command("patch")
@@ -17,9 +17,11 @@ from controller.cli.patch import dry_run_option, the_one, told
 @namespace_option
 @click.option("--type", "type_", type=click.Choice(["merge", "json"]), default="merge", help="[default: merge]")
 @click.option("-p", "--patch", "patch", metavar="PATCH", help="The patch, in YAML or JSON.")
-@click.option("--patch-file", metavar="FILE", help="A file that holds the patch, or - for stdin.")
+@click.option("--patch-file", metavar="FILE", help="A file with the patch, or - for stdin.")
 @dry_run_option
-@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Show the object instead.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the patched object in this format."
+)
 @click.pass_context
 def patch_(
     ctx: click.Context,
@@ -31,23 +33,23 @@ def patch_(
     dry_run: str,
     output: str | None,
 ) -> None:
-    """Change parts of an object: by a merge patch, or by a list of operations (--type json).
+    """Change parts of an object by a merge patch, or by a JSON patch (--type json).
 
     \b
     paddock patch sb quickstart -p '{spec: {runState: Suspended}}'
     paddock patch sb/quickstart --type json -p '[{op: remove, path: /spec/resources/limits/cpu}]'
     """
     if (patch is None) == (patch_file is None):
-        raise click.UsageError("give the patch with one of -p and --patch-file")
+        raise click.UsageError("give the patch with either -p or --patch-file")
     read = _read("--patch", patch) if patch is not None else _from_file(str(patch_file))
     from controller.cli.client import connect
 
     client, trial = connect(ctx), dry_run == "server"
-    one = the_one(client, what, namespace or DEFAULT_NAMESPACE)
+    one = find_one(client, what, namespace or DEFAULT_NAMESPACE)
     before = one.read(client)
     after = one.patch(client, read, type_=type_, dry_run=trial)
     if output is None:
-        say(told(one, "patched", before, after, dry_run=trial))
+        say(change_line(one, "patched", before, after, dry_run=trial))
     else:
         say(str(one) if output == "name" else _shown(after, output))
 
@@ -61,12 +63,12 @@ def _shown(obj: Any, output: str) -> str:
 def _from_file(name: str) -> Any:
     documents = files.read([name])
     if len(documents) != 1:
-        raise CliError(f"{name} is a folder; name one file that holds the patch")
+        raise CliError(f"{name} is a folder; name one file with the patch")
     return _read(documents[0]["file"], documents[0]["text"])
 
 
 def _read(file: str, text: str) -> Any:
-    """The patch as plain data; YAML is read as spec files are."""
+    """Parse the patch; YAML is read as in spec files."""
     from controller.documents.yaml_tree import read
 
     trees, problems = read(file, text)

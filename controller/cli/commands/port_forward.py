@@ -10,7 +10,7 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.commands.logs import sandbox_name
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say
 from controller.client.sandbox import Sandbox
@@ -22,13 +22,13 @@ _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
 @click.argument("name")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE ...")
 @namespace_option
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen on this machine.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Local address to listen on.")
 @click.pass_context
 def port_forward_(ctx: click.Context, name: str, ports: Sequence[str], namespace: str | None, address: str) -> None:
-    """Reach ports of a sandbox from this machine, also where it has no network; until interrupted.
+    """Forward local ports to a sandbox until interrupted; it needs no network for that.
 
-    Without LOCAL the same number is used here; `:REMOTE` takes a free one. Connections keep the box from being idle,
-    and wake one that idleness suspended.
+    Without LOCAL the same number is used here; `:REMOTE` takes a free one. Connections count as activity: they prevent
+    idle suspension, and resume an idle sandbox.
 
     \b
     paddock port-forward quickstart 8080:80
@@ -36,7 +36,7 @@ def port_forward_(ctx: click.Context, name: str, ports: Sequence[str], namespace
     pairs = [_pair(each) for each in ports]
     connection = connect(ctx)
     box = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
-    connection.get(box.path)  # says now if there is none
+    connection.get(box.path)  # fail now if it does not exist
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
@@ -53,5 +53,5 @@ def _pair(text: str) -> tuple[int, int]:
     local, remote = (found[1], int(found[2])) if found else (None, 0)
     here = remote if local is None else int(local or 0)
     if not 1 <= remote <= 65535 or here > 65535:
-        raise Misused(f"`{text}` is no pair of ports; write LOCAL:REMOTE, REMOTE or :REMOTE, with numbers up to 65535")
+        raise UsageProblem(f"`{text}` is not a port pair; write LOCAL:REMOTE, REMOTE or :REMOTE, each up to 65535")
     return here, remote

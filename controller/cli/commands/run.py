@@ -11,19 +11,21 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARG ...]]", type=click.UNPROCESSED)
 @namespace_option
 @click.option("--template", default="", metavar="NAME", help="A SandboxTemplate. [default: paddock/python:1]")
-@click.option("--level", default="", metavar="NAME", help="Its security level. [default: the template's]")
+@click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .sh, .js, .pl or .rb.")
-@click.option("-c", "--code", default="", metavar="CODE", help="Python code.")
+@click.option("-c", "--code", default="", metavar="CODE", help="Python code to run.")
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
-@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal, which is shown in this one.")
-@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal for the command.")
+@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeatable.")
 @click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
-    help="Kill the command after so long (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
+    help="Kill the command after this time (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
-@click.option("--wait", "patience", type=DURATION, default="60s", help="How long for the box to be Ready.")
+@click.option(
+    "--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait until the sandbox is Ready."
+)
 @raw_option
 @click.pass_context
 def run_(
@@ -38,14 +40,15 @@ def run_(
     tty: bool,
     env: Sequence[str],
     timeout: float | None,
-    patience: float,
+    wait_seconds: float,
     raw: bool,
 ) -> None:
-    """Run one command, script or piece of code in a box of its own, and remove the box.
+    """Run one command, script or piece of code in a new sandbox, and remove it afterwards.
 
-    The box comes from a pool of the template where one has a ready member. What stands behind `--` is the command, or
-    the arguments of the script or code. Its exit code becomes that of this command.
-    On a terminal, escape sequences of its output are filtered as `paddock exec --help` says.
+    A ready member of the template's pool is used if there is one. Arguments after `--` are the command, or the
+    arguments of the script or code. The exit code is that of the command.
+
+    On a terminal, escape sequences in the output are filtered as for `paddock exec`.
 
     \b
     paddock run -c 'print(6 * 7)'
@@ -53,18 +56,18 @@ def run_(
     paddock run --template node -- node --version
     """
     if sum(map(bool, (script, code))) > 1 or not (script or code or command):
-        raise click.UsageError("say what to run: -f FILE, -c CODE or -- COMMAND")
+        raise click.UsageError("nothing to run; give one of -f FILE, -c CODE or -- COMMAND")
     if any(not each.partition("=")[0] or "=" not in each for each in env):
         raise click.UsageError("--env takes NAME=VALUE")
     from controller.cli import run
-    from controller.cli.errors import Misused
+    from controller.cli.errors import UsageProblem
     from controller.cli.terminal import is_terminal
 
     if tty and not is_terminal():
-        raise Misused("stdin is no terminal: leave -t out, or run this where somebody types")
+        raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
     job = run.Job.of(command, script, code)
-    with run.box(ctx, namespace or DEFAULT_NAMESPACE, template, level, patience) as sandbox:
+    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, template, level, wait_seconds) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
-        code_ = run.carry_out(job, sandbox, variables, timeout_seconds=timeout, **options)
+        code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)
     ctx.exit(code_)

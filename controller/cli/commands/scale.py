@@ -8,14 +8,14 @@ import click
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.patch import dry_run_option, meant, told, with_version
+from controller.cli.patch import change_line, dry_run_option, find_objects, with_version
 
 
 @click.command("scale")
 @click.argument("what", nargs=-1, metavar="KIND/NAME ...")
-@click.option("--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="How many to keep.")
-@click.option("--current-replicas", type=click.IntRange(min=0), metavar="N", help="Only if it is so many now.")
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option("--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="Number of warm replicas.")
+@click.option("--current-replicas", type=click.IntRange(min=0), metavar="N", help="Only if this is the current number.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @namespace_option
 @selector_option
 @dry_run_option
@@ -40,18 +40,18 @@ def scale_(
     from controller.kinds.registry import discover
 
     client, trial = connect(ctx), dry_run == "server"
-    found = meant(client, what, namespace or DEFAULT_NAMESPACE, selector=selector, everything=everything)
+    found = find_objects(client, what, namespace or DEFAULT_NAMESPACE, selector=selector, everything=everything)
     for each in found:
         kind = discover().by_word(each.resource.plural)
         if kind is None or not kind.scale:
             able = ", ".join(other.plural for other in discover() if other.scale)
-            raise CliError(f"{each} has no replicas to set; {able} have")
+            raise CliError(f"{each} has no replicas; name one of {able}")
         before = each.read(client)
         now = _at(before["spec"], kind.scale)
         if current_replicas is not None and now != current_replicas:
-            raise CliError(f"{each} is at {now} replicas, not at {current_replicas}; nothing was changed there")
+            raise CliError(f"{each} has {now} replicas, not {current_replicas}; it was not changed")
         after = each.patch(client, with_version({"spec": _nested(kind.scale, replicas)}, before), dry_run=trial)
-        say(told(each, "scaled", before, after, dry_run=trial))
+        say(change_line(each, "scaled", before, after, dry_run=trial))
 
 
 def _at(spec: Any, path: Sequence[str]) -> Any:

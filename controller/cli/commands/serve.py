@@ -4,21 +4,21 @@ import importlib
 
 import click
 
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 
 
 @click.command("serve")
 @click.option("--config", metavar="FILE", help="Settings in TOML. [default: /etc/paddock/paddock.toml, if it exists]")
 @click.pass_context
 def serve_(ctx: click.Context, config: str | None) -> None:
-    """Run the daemon in the foreground, until SIGTERM or Ctrl-C."""
+    """Run the daemon in the foreground until SIGTERM or Ctrl-C."""
     settings = importlib.import_module("controller.settings")
     try:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:
-        raise Misused(str(error)) from error
+        raise UsageProblem(str(error)) from error
     importlib.import_module("controller.app.open_files").raise_limit()
-    # By name, so that no other command ever loads the rooms behind it.
+    # Imported by name, so that no other command loads the daemon's packages.
     with importlib.import_module("controller.app.memory").without_collection():
         app = importlib.import_module("controller.app.daemon")
     ctx.exit(app.serve(loaded))

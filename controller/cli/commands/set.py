@@ -1,4 +1,4 @@
-"""`paddock set`: the changes that people make most, without a file."""
+"""`paddock set`: the most frequent changes, without a file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import click
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.patch import dry_run_option, meant, told, with_version
+from controller.cli.patch import change_line, dry_run_option, find_objects, with_version
 
 # From an object to the merge patch of its spec.
 Change = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -21,30 +21,30 @@ def set_() -> None:
 
 
 def _run(ctx: click.Context, words: Sequence[str], options: Mapping[str, Any], what: str, change: Change) -> None:
-    """Read each object, change it, and say so; an object that was changed meanwhile is refused."""
+    """Read, patch and report each object; a concurrent change is refused."""
     from controller.cli.client import connect
 
     client, trial = connect(ctx), options["dry_run"] == "server"
     place = options["namespace"] or DEFAULT_NAMESPACE
-    found = meant(client, words, place, selector=options["selector"], everything=options["everything"])
+    found = find_objects(client, words, place, selector=options["selector"], everything=options["everything"])
     read = [(each, each.read(client)) for each in found]
     patches = [change(before) for _, before in read]
     for (each, before), spec in zip(read, patches, strict=True):
         after = each.patch(client, with_version({"spec": spec}, before), dry_run=trial)
-        say(told(each, f"{what} updated", before, after, dry_run=trial))
+        say(change_line(each, f"{what} updated", before, after, dry_run=trial))
 
 
 def _options(command: Any) -> Any:
-    everything = click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+    everything = click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
     return namespace_option(selector_option(everything(dry_run_option(command))))
 
 
 def _in_template(obj: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """A patch of what a container is made from: a template's spec, or a sandbox's own template."""
+    """Wrap a patch of the container's template: a template's spec, or a sandbox's own template."""
     if obj["kind"] == "SandboxTemplate":
         return dict(part)
     if obj["kind"] != "Sandbox":
-        raise CliError(f"a {obj['kind']} has none of this; name sandboxes or sandboxtemplates")
+        raise CliError(f"a {obj['kind']} has no such field; name sandboxes or sandboxtemplates")
     if "template" not in obj["spec"]:
         name = obj["spec"].get("templateRef", {}).get("name", "")
         field, label = ", ".join(part), f"sandbox/{obj['metadata']['name']}"
@@ -53,7 +53,7 @@ def _in_template(obj: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, A
 
 
 def _split(words: Sequence[str], what: str) -> tuple[Sequence[str], str]:
-    """The objects, and the last word."""
+    """Split off the last word."""
     if len(words) < 2:
         raise click.UsageError(f"write KIND/NAME {what}")
     return words[:-1], words[-1]
@@ -64,7 +64,7 @@ def _split(words: Sequence[str], what: str) -> tuple[Sequence[str], str]:
 @_options
 @click.pass_context
 def image(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
-    """Run another image. A running container is stopped in its own time and made anew.
+    """Set the image. A running container is stopped gracefully and recreated.
 
     \b
     paddock set image sandbox/quickstart paddock/python:2
@@ -75,8 +75,8 @@ def image(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
 
 @set_.command("resources")
 @click.argument("what", nargs=-1, metavar="KIND/NAME ...")
-@click.option("--limits", metavar="cpu=1,memory=1Gi,pids=64", help="Upper bounds; cpu= (nothing) takes one away.")
-@click.option("--cpu-shares", type=int, metavar="N", help="Weight when the processors are all busy.")
+@click.option("--limits", metavar="cpu=1,memory=1Gi,pids=64", help="Upper bounds; cpu= (empty) removes one.")
+@click.option("--cpu-shares", type=int, metavar="N", help="CPU weight when all processors are busy.")
 @_options
 @click.pass_context
 def resources(
@@ -90,7 +90,7 @@ def resources(
     asked: dict[str, Any] = {"limits": _limits(limits)} if limits is not None else {}
     asked |= {"cpuShares": cpu_shares} if cpu_shares is not None else {}
     if not asked:
-        raise click.UsageError("say what to change, such as --limits=cpu=1,memory=1Gi")
+        raise click.UsageError("no change given; add --limits or --cpu-shares, such as --limits=cpu=1,memory=1Gi")
     _run(ctx, what, options, "resource requirements", lambda _obj: {"resources": asked})
 
 
@@ -108,19 +108,19 @@ def _limits(text: str) -> dict[str, Any]:
 @set_.command("command")
 @click.argument("what", metavar="KIND/NAME")
 @click.argument("command", nargs=-1, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
-@click.option("--default", "default", is_flag=True, help="The image's own command again.")
+@click.option("--default", "default", is_flag=True, help="Reset to the image's own command.")
 @_options
 @click.pass_context
 def command_(ctx: click.Context, /, what: str, command: Sequence[str], default: bool, **options: Any) -> None:
-    """Run another command. A running container is stopped in its own time and made anew.
+    """Set the command. A running container is stopped gracefully and recreated.
 
     \b
     paddock set command sandbox/quickstart -- sleep infinity
     """
     if bool(command) == default:
-        raise click.UsageError("write the command after `--`, or --default for the image's own")
-    wanted = list(command) or None
-    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": wanted}))
+        raise click.UsageError("no command given; write it after `--`, or add --default for the image's own")
+    words = list(command) or None
+    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": words}))
 
 
 @set_.command("env")
@@ -128,14 +128,14 @@ def command_(ctx: click.Context, /, what: str, command: Sequence[str], default: 
 @_options
 @click.pass_context
 def env(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
-    """Set variables of the environment, or remove them (NAME-). No secrets: anyone who may look can read them.
+    """Set environment variables, or remove them (NAME-). Not for secrets: every reader of the spec sees them.
 
     \b
     paddock set env sandbox/quickstart LANG=C.UTF-8 DEBUG-
     """
     changes = [each for each in what if "=" in each or each.endswith("-")]
     if not changes:
-        raise click.UsageError("say what to change: NAME=VALUE, or NAME- to remove it")
+        raise click.UsageError("no change given; write NAME=VALUE, or NAME- to remove it")
     words = [each for each in what if each not in changes]
 
     def change(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _environment(held: Sequence[Mapping[str, str]], changes: Sequence[str]) -> l
 @_options
 @click.pass_context
 def run_state(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
-    """Run, suspend (stop, and start again later) or pause (freeze) sandboxes.
+    """Run, suspend (stop) or pause (freeze) sandboxes.
 
     \b
     paddock set run-state sandbox/quickstart Suspended

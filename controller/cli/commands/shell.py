@@ -15,19 +15,19 @@ _SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; e
 @raw_option
 @click.pass_context
 def shell_(ctx: click.Context, name: str, namespace: str | None, raw: bool) -> None:
-    """Open a shell in a sandbox: bash where it has one, else sh. In a pipe, it reads its commands from stdin.
+    """Open a shell in a sandbox: bash if it has one, else sh. In a pipe, commands are read from stdin.
 
-    Of escape sequences, what full-screen programs need passes; see `paddock exec --help`.
+    Escape sequences are filtered as for `paddock exec -t`.
 
     \b
     paddock shell quickstart
     """
     import os
 
-    from controller.cli.enter import enter
+    from controller.cli.exec_relay import exec_attached
     from controller.cli.terminal import is_terminal
 
     env = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     place, tty = namespace or DEFAULT_NAMESPACE, is_terminal()
     env = env if tty else {}
-    ctx.exit(enter(ctx, place, sandbox_name(name), _SHELL, with_stdin=True, tty=tty, env=env, raw_output=raw))
+    ctx.exit(exec_attached(ctx, place, sandbox_name(name), _SHELL, with_stdin=True, tty=tty, env=env, raw_output=raw))

@@ -1,4 +1,4 @@
-"""`paddock token`: bearer tokens, for the API's TCP door and for programs."""
+"""`paddock token`: bearer tokens for the TCP listener and for programs."""
 
 import os
 from pathlib import Path
@@ -17,12 +17,12 @@ _ROLES = ("viewer", "user", "operator", "admin")
 
 @click.group("token")
 def token_() -> None:
-    """Make, list and revoke bearer tokens."""
+    """Create, list and revoke bearer tokens."""
 
 
 @token_.command("create")
 @click.argument("name")
-@click.option("--role", type=click.Choice(_ROLES), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="Role of its holder.")
 @click.option(
     "-n",
     "--namespace",
@@ -30,31 +30,29 @@ def token_() -> None:
     multiple=True,
     required=True,
     metavar="NAME",
-    help="Where: a namespace, team-*, or * for everywhere. May be given often.",
+    help="Namespace, pattern such as team-*, or * for all. Repeatable.",
 )
-@click.option(
-    "--level", "levels", multiple=True, metavar="LEVEL", help="Only these security levels. May be given often."
-)
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Allowed security levels. Repeatable.")
 @click.option(
     "--image",
     "images",
     multiple=True,
     metavar="IMAGE",
-    help="Only these images; registry.example.org/team/* for all below. May be given often.",
+    help="Allowed images; a pattern such as registry.example.org/team/* covers all below. Repeatable.",
 )
-@click.option("--require-digest", is_flag=True, help="Only images that are pinned by their digest.")
-@click.option("--max-cpu", metavar="CPU", help="The most one sandbox may ask for.")
-@click.option("--max-memory", metavar="BYTES", help="The same for memory.")
-@click.option("--max-pids", type=click.IntRange(1), metavar="COUNT", help="The same for processes.")
-@click.option("--max-cpu-shares", type=click.IntRange(2, 262144), metavar="SHARES", help="The same for its weight.")
-@click.option("--max-priority", type=int, metavar="NUMBER", help="The same for its priority.")
+@click.option("--require-digest", is_flag=True, help="Only images pinned by digest.")
+@click.option("--max-cpu", metavar="CPU", help="Maximum CPU limit of one sandbox.")
+@click.option("--max-memory", metavar="BYTES", help="Maximum memory limit of one sandbox.")
+@click.option("--max-pids", type=click.IntRange(1), metavar="COUNT", help="Maximum number of processes of one sandbox.")
 @click.option(
-    "--expires", metavar="DURATION|never", default="30d", show_default=True, help="How long it is good, at most 366d."
+    "--max-cpu-shares", type=click.IntRange(2, 262144), metavar="SHARES", help="Maximum CPU weight of one sandbox."
 )
-@click.option("--out", metavar="FILE", help="Write it to a new file that only you can read, instead of showing it.")
+@click.option("--max-priority", type=int, metavar="NUMBER", help="Maximum priority of one sandbox.")
+@click.option("--expires", metavar="DURATION|never", default="30d", show_default=True, help="Lifetime, at most 366d.")
+@click.option("--out", metavar="FILE", help="Write the token to a new file that only you can read, instead of stdout.")
 @click.pass_context
 def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, ...], **options: Any) -> None:
-    """Make a token. It is shown once; Paddock keeps only a hash of it.
+    """Create a token. It is shown once; Paddock stores only its hash.
 
     \b
     paddock token create ci --role user -n team-a --image 'registry.example.org/team/*' --out ci.token
@@ -79,9 +77,9 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
             Path(out).unlink()
         raise
     until = f"until {found['expires']}" if "expires" in found else "until it is revoked"
-    note(f"token/{name} created, good {until}")
+    note(f"token/{name} created, valid {until}")
     if opened is None:
-        note("This is the only time that it is shown:")
+        note("The token is shown only once:")
         say(found["token"])
         return
     with os.fdopen(opened, "w") as file:
@@ -89,10 +87,10 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
 
 
 @token_.command("list")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than a table.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.pass_context
 def list_(ctx: click.Context, output: str | None) -> None:
-    """Show all tokens: what they grant, and whether they are good."""
+    """List all tokens with their grants and state."""
     found = connect(ctx).get("tokens")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
@@ -113,7 +111,7 @@ def list_(ctx: click.Context, output: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.pass_context
 def revoke(ctx: click.Context, names: tuple[str, ...]) -> None:
-    """End tokens now."""
+    """Revoke tokens at once."""
     client = connect(ctx)
     for name in names:
         client.request("DELETE", f"tokens/{segment(name)}")
@@ -121,7 +119,7 @@ def revoke(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 
 def _new_file(path: str) -> int:
-    """Made before the token, so that one that can't be kept is not made."""
+    """Create the file before the token, so that no token is lost."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -11,7 +11,7 @@ from controller.cli.client import Client, connect, segment
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
 
-# Column -> (its field, the first are the largest).
+# Column -> field of the usage.
 _FIGURES = {
     "cpu": "cpuPercent",
     "memory": "memoryUsageBytes",
@@ -30,12 +30,14 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.command("top")
 @click.argument("name", required=False, metavar="[NAME]")
 @namespace_option
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
-@click.option("--sort-by", type=click.Choice(["name", *_FIGURES]), default="name", help="The largest first.")
-@click.option("-w", "--watch", is_flag=True, help="Show it anew, again and again, until Ctrl-C.")
-@click.option("--interval", type=DURATION, default=2.0, metavar="TIME", help="How often, with -w.  [default: 2s]")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than a table.")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option(
+    "--sort-by", type=click.Choice(["name", *_FIGURES]), default="name", help="Sort by this column, largest first."
+)
+@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("--interval", type=DURATION, default=2.0, metavar="TIME", help="Refresh interval of -w.  [default: 2s]")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
+@click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.pass_context
 def top_(
     ctx: click.Context,
@@ -48,7 +50,7 @@ def top_(
     output: str | None,
     no_headers: bool,
 ) -> None:
-    """Show what sandboxes use now: CPU (100 is one processor), memory without what can be given up, network, disk.
+    """Show current use: CPU (100 is one processor), memory (working set), network, disk, processes.
 
     \b
     paddock top
@@ -56,9 +58,9 @@ def top_(
     paddock top quickstart -w
     """
     if watch and output is not None:
-        raise click.UsageError("-w shows a table; leave -o out")
+        raise click.UsageError("-w can't be combined with -o; leave one out")
     if name and everywhere:
-        raise click.UsageError("a name is one of a namespace; leave -A or the name out")
+        raise click.UsageError("a name can't be combined with -A; leave one out")
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
     terminal = sys.stdout.isatty()
     pause, shown = threading.Event(), yaml_text if output == "yaml" else json_text
@@ -73,7 +75,7 @@ def top_(
         if items:
             say(_table(items, header=not no_headers, namespaces=everywhere))
         else:
-            note("No sandbox runs." if everywhere else f"No sandbox runs in {place} namespace.")
+            note("No running sandboxes." if everywhere else f"No running sandboxes in {place} namespace.")
         if not watch:
             return
         pause.wait(max(0.1, interval))
@@ -114,7 +116,7 @@ def _row(item: Mapping[str, Any]) -> list[str]:
 
 
 def size(count: float | None) -> str:
-    """Bytes with a unit and three digits; `-` where there are none to tell of."""
+    """Format bytes with a unit and three digits; `-` if unknown."""
     if count is None:
         return "-"
     for unit in ("B", "Ki", "Mi", "Gi"):
@@ -125,7 +127,7 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """45s, 12m, 5h, 3d."""
+    """Format as 45s, 12m, 5h or 3d."""
     whole = int(seconds)
     for long, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if whole >= 2 * long:

@@ -1,4 +1,4 @@
-"""`paddock version`: imports nothing that it does not print."""
+"""`paddock version`: imports almost nothing."""
 
 import click
 
@@ -6,7 +6,7 @@ from controller.version import API_VERSION, VERSION
 
 
 @click.command("version")
-@click.option("--daemon", is_flag=True, help="Ask the daemon for its version, too.")
+@click.option("--daemon", is_flag=True, help="Also show the version of the daemon.")
 @click.pass_context
 def version_(ctx: click.Context, daemon: bool) -> None:
     """Show the version of this command, and with --daemon that of the daemon."""

@@ -9,12 +9,11 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused
-from controller.cli.goals import Goal, goal_option
 from controller.cli.kinds import Kinds, Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.progress import Waiting, waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Goal, Object, goal_option, until
 
 _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
 
@@ -22,10 +21,12 @@ _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
 @click.command("wait")
 @click.argument("what", nargs=-1, metavar="KIND NAME ... | KIND/NAME ...")
 @click.option("--for", "goal", required=True, callback=goal_option, metavar="GOAL", help=_GOALS)
-@click.option("--timeout", type=DURATION, default="30s", help="How long for all of them together. [default: 30s]")
+@click.option(
+    "--timeout", type=DURATION, default="30s", help="How long to wait for all of them together. [default: 30s]"
+)
 @namespace_option
 @selector_option
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @click.pass_context
 def wait_(
     ctx: click.Context,
@@ -36,9 +37,9 @@ def wait_(
     selector: str,
     everything: bool,
 ) -> None:
-    """Wait for a condition, or until an object is gone; exit code 1 when the time is over.
+    """Wait for a condition, or until an object is gone; exit code 1 on timeout.
 
-    What takes over a second says on stderr why, in a line for each new reason.
+    After a second the reasons are printed on stderr, one line for each new reason.
 
     \b
     paddock wait --for=condition=Ready sandbox/quickstart --timeout=30s
@@ -60,35 +61,35 @@ def wait_(
 def _named(
     client: Client, what: Sequence[str], place: str, selector: str, everything: bool
 ) -> dict[Resource, list[str]]:
-    """The names to wait for, by kind."""
+    """Return the names to wait for, by kind."""
     found: dict[Resource, list[str]] = {}
     for target in Kinds(client).targets(what):
         names = target.names
         if not names:
             if not everything and not selector:
-                raise click.UsageError(f"name the {target.resource.plural} to wait for, or say --all or -l")
+                raise click.UsageError(f"name the {target.resource.plural} to wait for, or add --all or -l")
             items = client.get(target.resource.path(place), labelSelector=selector)["items"]
             names = tuple(each["metadata"]["name"] for each in items)
         if names:
             found.setdefault(target.resource, []).extend(names)
     if not found:
-        raise CliError(f"there is nothing to wait for in namespace {place}")
+        raise CliError(f"no objects to wait for in namespace {place}; check the selector")
     return found
 
 
 def _done(
     client: Client, resource: Resource, place: str, goal: Goal, waiting: Waiting, name: str, obj: Object | None
 ) -> bool:
-    """Tell that the goal is reached, or what stands in its way. A missing object is an error for most goals."""
+    """Report a reached goal or its obstacle. A missing object is an error for most goals."""
     if obj is None and not goal.may_be_missing:
-        client.get(resource.path(place, name))  # the server says it best
+        client.get(resource.path(place, name))  # raises the server's NotFound
         return False
     reached = goal.reached(obj)
     if reached:
-        say(f"{resource.word(name)} {goal.said}")
+        say(f"{resource.word(name)} {goal.reached_text}")
     elif obj is not None:
         obstacle = goal.why_not(obj)
-        waiting.because(resource.word(name), obstacle.reason, obstacle.words)
+        waiting.report(resource.word(name), obstacle.reason, obstacle.message)
     return reached
 
 
@@ -98,5 +99,5 @@ def _why(client: Client, resource: Resource, place: str, name: str, goal: Goal) 
     except Refused as error:
         if error.reason != "NotFound":
             raise
-        return "is not there"
-    return goal.why_not(obj).words
+        return "does not exist"
+    return goal.why_not(obj).message

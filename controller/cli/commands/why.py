@@ -12,22 +12,22 @@ from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, say, yaml_text
 
 _VERDICTS = {
-    "AsAsked": "as asked",
-    "Acting": "being acted on",
+    "AsAsked": "as desired",
+    "Acting": "being reconciled",
     "Waiting": "waiting",
     "Refused": "refused",
-    "Unknown": "not known",
-    "NotSeenYet": "not looked at yet",
+    "Unknown": "in an unknown state",
+    "NotSeenYet": "not reconciled yet",
 }
 
 
 @click.command("why")
 @click.argument("what", nargs=-1, required=True, metavar="[KIND] NAME | KIND/NAME")
 @namespace_option
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
 @click.pass_context
 def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output: str | None) -> None:
-    """Show why a sandbox is as it is: what was wanted, what was seen, what is done or waited for, and until when.
+    """Explain the state of a sandbox: desired and observed state, the decision, and what it waits for.
 
     \b
     paddock why quickstart
@@ -40,7 +40,7 @@ def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output:
         raise click.UsageError("name one sandbox")
     resource, name = targets[0].resource, targets[0].names[0]
     if resource.kind != "Sandbox":
-        raise CliError(f"nothing is decided for a {resource.kind} by itself; name a sandbox")
+        raise CliError(f"{resource.kind}: no decisions are made for this kind; name a sandbox")
     found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
@@ -54,17 +54,17 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"sandbox/{metadata['name']} is {_VERDICTS.get(found['verdict'], found['verdict'])}"
     yield f"  {reason}{found['message']}"
     if found["underWay"]:
-        yield "  engine calls for it are under way"
+        yield "  engine calls are in flight"
     if "until" in found:
-        yield f"  looked at again in {found['waitSeconds']:.0f} s ({found['until']}), or when something happens"
-    yield from _facts(f"Wanted (generation {metadata.get('generation', 1)}):", found["wanted"])
-    yield from _facts("Seen:", found["seen"])
-    yield from _facts("Remembered:", found["remembered"])
+        yield f"  next reconcile in {found['waitSeconds']:.0f} s ({found['until']}), or on the next event"
+    yield from _facts(f"Desired (generation {metadata.get('generation', 1)}):", found["wanted"])
+    yield from _facts("Observed:", found["seen"])
+    yield from _facts("Recorded:", found["remembered"])
     if found["calls"]:
         yield "Engine calls:"
         yield from (f"  {each['call']}  # {each['why']}" for each in found["calls"])
     if found["events"]:
-        yield "What happened:"
+        yield "Events:"
         rows = [[each["lastTimestamp"], each["type"], each["reason"], each["message"]] for each in found["events"]]
         yield _indented(columns(rows))
 

@@ -1,4 +1,4 @@
-"""A real daemon on a real engine under any order of wishes, meddling, crashes, restarts: left alone, all is as asked.
+"""A real daemon under random operations, drift, crashes and restarts always converges.
 
 A hypothesis state machine, as that of tests/loop (which goes much farther on the fake engine): here the daemon is a
 process that is killed, and the engine one that is stopped and killed. PADDOCK_TEST_LIVES: how many lives (3).
@@ -63,7 +63,7 @@ spec:
 
 
 class Life(RuleBasedStateMachine):
-    """What users, operators and bad luck do to one daemon. Each life has a store of its own."""
+    """Random operations and failures on one daemon, with a new store for each run."""
 
     engine: ClassVar[PrivateEngine]
 
@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 5), what=st.sampled_from(MEDDLING))
     def meddle(self, pick: int, what: str) -> None:
-        """What someone with the engine's socket may do to a box; some of it fails, for the box may be gone by then."""
+        """Drift through the engine's socket; some calls fail, as the container may be gone."""
         boxes = self.boxes()
         if not boxes:
             return
@@ -151,7 +151,7 @@ class Life(RuleBasedStateMachine):
             engine.docker("rename", id_, f"moved-{id_[:6]}", check=False)
 
     def _remembered(self, box: dict[str, Any]) -> bool:
-        """Whether the store knows this container as made by us; only its name tells that of one just made."""
+        """Tell if the store has this container; a new one is only known by its name."""
         if self.daemon is None:
             return False
         with suppress(ClientError):
@@ -169,7 +169,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from([signal.SIGTERM, signal.SIGKILL]), wish=WISHES)
     def engine_restarts(self, how: signal.Signals, wish: dict[str, str]) -> None:
-        """And while it is away somebody wants something."""
+        """A desired state changes while the daemon is down."""
         self.engine.end(how)
         if self.daemon is not None:
             self.apply({"a": wish})
@@ -177,7 +177,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def quiet(self) -> None:
-        """Left alone for long enough, everything is as asked, and nothing else is there."""
+        """Check that the daemon converges to the desired state, with nothing left over."""
         self.daemon_comes()
         try:
             wait_for("all is as asked", lambda: not self.differences(), QUIET_SECONDS)
@@ -185,7 +185,7 @@ class Life(RuleBasedStateMachine):
             raise AssertionError(f"{late}: {self.differences()}") from late
 
     def differences(self) -> list[str]:
-        """What is not as asked, in words."""
+        """Return the differences from the desired state."""
         objects = {each["metadata"]["name"]: each for each in self.client.list("sandboxes")}
         found = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
         boxes = {each["Config"]["Labels"][UID]: each for each in self.boxes()}
@@ -214,7 +214,7 @@ class Life(RuleBasedStateMachine):
 
 
 def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str, str]) -> list[str]:
-    """What differs between a wish and its one container, and whether that is told."""
+    """Return the differences between a spec and its container that no condition reports."""
     generation, status = obj["metadata"]["generation"], obj.get("status", {})
     found = [] if status.get("observedGeneration") == generation else ["its spec was not looked at"]
     if box is None:
@@ -236,7 +236,7 @@ def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str
     return found + [f"{name} is {facts[name][0]}" for name in looked_at if facts[name][0] not in facts[name][1]]
 
 
-def test_lives_on_a_real_engine() -> None:
+def test_random_operations_on_a_real_engine() -> None:
     with private_engine() as engine:
         Life.engine = engine
         run_state_machine_as_test(

@@ -1,4 +1,4 @@
-"""`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
+"""`paddock logs`, `exec` and `inspect`, through the API to an engine in memory."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ def engine() -> FakeEngine:
 
 @pytest.fixture
 def boxed(tmp_path: Path, engine: FakeEngine, quiet: None) -> Iterator[World]:
-    """A served world whose sandbox `quickstart` runs on the engine, and has said something."""
+    """A served world whose sandbox `quickstart` runs and has written a log."""
     world = make_world(tmp_path, engine=engine)
     world.apply()
     _run_box(world, engine)
@@ -82,13 +82,13 @@ def test_output_errors_and_exit_code_come_through(paddock: Run) -> None:
     assert paddock("exec", "sandbox/quickstart", "--", "true").exit_code == 0
 
 
-def test_stdin_goes_through_byte_for_byte(paddock: Run) -> None:
+def test_stdin_is_passed_byte_for_byte(paddock: Run) -> None:
     data = bytes(range(256)) * 2000
     done = paddock("exec", "-i", "quickstart", "--", "cat", stdin=data)
     assert (done.exit_code, done.stdout_bytes) == (0, data)
 
 
-def test_without_i_stdin_is_left_alone(paddock: Run) -> None:
+def test_without_i_stdin_is_not_read(paddock: Run) -> None:
     assert paddock("exec", "quickstart", "--", "cat", stdin=b"secret").stdout == ""
 
 
@@ -98,7 +98,7 @@ def test_logs(paddock: Run) -> None:
     assert paddock("logs", "sandbox/quickstart", "--tail=1").stdout == "oops\n"
 
 
-def test_the_log_of_its_proxy_in_words(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
     refused = paddock("logs", "quickstart", "--egress")
     assert refused.exit_code == 1
     assert "has no proxy now" in refused.stderr
@@ -130,7 +130,7 @@ def test_the_log_of_its_proxy_in_words(paddock: Run, boxed: World, engine: FakeE
     assert "refused CONNECT" in paddock("logs", "quickstart", "--egress", "--tail", "1").stdout
 
 
-def test_the_previous_log_is_the_last_words_where_the_container_was_replaced(paddock: Run, boxed: World) -> None:
+def test_previous_log_of_a_replaced_container_is_its_tail(paddock: Run, boxed: World) -> None:
     refused = paddock("logs", "quickstart", "-p")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "has no previous run" in refused.stderr
@@ -153,7 +153,7 @@ def test_nothing_stays_open(paddock: Run, engine: FakeEngine) -> None:
     assert not engine.open_streams
 
 
-def test_a_box_that_does_not_run_is_refused_with_its_own_reason(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+def test_exec_in_a_stopped_sandbox_gives_its_reason(paddock: Run, boxed: World, engine: FakeEngine) -> None:
     boxed.set_ready("False", "Paused", "asked for by runState")
     (container,) = engine.observe().containers[boxed.sandbox().uid]
     engine.act(PauseContainer(container.uid, container.name, container.id, "test"))
@@ -162,7 +162,7 @@ def test_a_box_that_does_not_run_is_refused_with_its_own_reason(paddock: Run, bo
     assert done.stderr == "error: sandbox `quickstart` is not running (paused): Paused: asked for by runState\n"
 
 
-def test_an_engine_that_is_gone_is_said_so(paddock: Run, engine: FakeEngine) -> None:
+def test_an_unreachable_engine_is_reported(paddock: Run, engine: FakeEngine) -> None:
     engine.go_down("the engine does not answer; start it")
     assert paddock("logs", "quickstart").stderr == "error: the engine does not answer; start it\n"
     assert paddock("exec", "quickstart", "--", "true").stderr == "error: the engine does not answer; start it\n"
@@ -173,21 +173,21 @@ def test_an_engine_that_is_gone_is_said_so(paddock: Run, engine: FakeEngine) -> 
     [
         (["exec", "nope", "--", "true"], 1, "`nope` not found"),
         (["exec", "quickstart"], 2, "COMMAND"),
-        (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is no terminal"),
+        (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is not a terminal"),
         (["exec", "-e", "=A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "-e", "A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
-        (["exec", "pod/quickstart", "--", "sh"], 2, "only sandboxes"),
+        (["exec", "pod/quickstart", "--", "sh"], 2, "is not supported here"),
         (["logs", "nope"], 1, "`nope` not found"),
-        (["logs", "quickstart", "--since", "yesterday"], 2, "is no duration"),
+        (["logs", "quickstart", "--since", "yesterday"], 2, "is not a valid duration"),
     ],
 )
-def test_wrong_words(paddock: Run, words: list[str], code: int, said: str) -> None:
+def test_wrong_arguments(paddock: Run, words: list[str], code: int, said: str) -> None:
     done = paddock(*words)
     assert done.exit_code == code
     assert said in done.stderr
 
 
-def test_a_command_that_is_let_go_of_is_found_again(paddock: Run) -> None:
+def test_a_detached_command_is_listed(paddock: Run) -> None:
     assert "No detached commands" in paddock("execs", "quickstart").stderr
     begun = paddock("exec", "-d", "quickstart", "--", "sh", "-c", "echo out; exit 3")
     id_ = begun.stdout.strip()
@@ -197,17 +197,17 @@ def test_a_command_that_is_let_go_of_is_found_again(paddock: Run) -> None:
         assert time.monotonic() < deadline, shown
     assert shown.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
     assert paddock("logs", "quickstart", "--exec", id_).stdout == "out\n"
-    assert f"{id_} has ended already (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
+    assert f"{id_} has already ended (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
     assert f'"id": "{id_}"' in paddock("execs", "quickstart", "-o", "json").stdout
 
 
-def test_what_can_not_go_with_letting_go_is_said(paddock: Run) -> None:
-    assert "takes no -i and no -t" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
-    assert "goes with no other option" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
+def test_options_that_conflict_with_detach(paddock: Run) -> None:
+    assert "leave -i and -t out" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
+    assert "leave the other options out" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
     assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
 
 
-def test_a_container_is_inspected_without_the_values_of_its_variables(paddock: Run, boxed: World) -> None:
+def test_inspect_hides_variable_values(paddock: Run, boxed: World) -> None:
     for form in ("yaml", "json"):
         done = paddock("inspect", "quickstart", "-o", form)
         assert done.exit_code == 0, done.stderr

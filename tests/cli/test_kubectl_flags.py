@@ -1,12 +1,12 @@
-"""What fingers trained on kubectl type: `--wait=false`, `-R`, `--show-labels`, `api-resources`."""
+"""Habits of kubectl's users: `--wait=false`, `-R`, `--show-labels`, `api-resources`."""
 
 from collections.abc import Callable
 
 import click
 import pytest
 
-from controller.cli.flags import plain
 from controller.cli.main import COMMANDS, cli
+from controller.cli.options import split_flag_values
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 
@@ -33,27 +33,27 @@ def command(**_: object) -> None: ...
         (["--wait=false", "--", "--all=true"], ["--no-wait", "--", "--all=true"]),
     ],
 )
-def test_flags_with_a_word(words: list[str], said: list[str]) -> None:
-    assert plain(command, words) == said
+def test_flags_take_true_and_false(words: list[str], said: list[str]) -> None:
+    assert split_flag_values(command, words) == said
 
 
-def test_every_flag_of_every_command_may_be_switched_off_in_words() -> None:
+def test_every_flag_of_every_command_takes_false() -> None:
     context = click.Context(cli)
     for name in COMMANDS:
         found = cli.get_command(context, name)
         assert found is not None
         for flag in (each for each in found.params if isinstance(each, click.Option) and each.is_bool_flag):
             for word in (each for each in flag.opts if each.startswith("--")):
-                assert plain(found, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
+                assert split_flag_values(found, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
 
 
-def test_a_deletion_that_is_not_waited_for(paddock: Run, served: World) -> None:
+def test_delete_without_wait(paddock: Run, served: World) -> None:
     served.apply()
     done = paddock("delete", "sb", "quickstart", "--wait=false")
     assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
 
 
-def test_folders_below_folders(paddock: Run, served: World, spec: Spec) -> None:
+def test_recursive_reads_subfolders(paddock: Run, served: World, spec: Spec) -> None:
     spec(name="all/app.yaml")
     top = spec(QUICKSTART.replace("name: quickstart", "name: below"), "all/more/deep/below.yaml")
     folder = top.removesuffix("/more/deep/below.yaml")
@@ -64,23 +64,23 @@ def test_folders_below_folders(paddock: Run, served: World, spec: Spec) -> None:
     )
     assert paddock("delete", "-f", folder, "-R", "--wait=false").stdout.count(" deleted\n") == 2
     refused = paddock("apply", "-f", f"{folder}/more")
-    assert "-R: folders below it, too" in refused.stderr
+    assert "-R includes subfolders" in refused.stderr
 
 
-def test_labels_as_a_column(paddock: Run, served: World) -> None:
+def test_show_labels_adds_a_column(paddock: Run, served: World) -> None:
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('quickstart', 'plain').replace('{app: demo}', '{}')}")
     lines = paddock("get", "sb", "--show-labels").stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["LABELS", "<none>", "app=demo"]
 
 
-def test_a_missing_object_that_is_no_error(paddock: Run, served: World) -> None:
+def test_ignore_not_found(paddock: Run, served: World) -> None:
     served.apply()
     found = paddock("get", "sb", "nope", "quickstart", "--ignore-not-found", "-o", "name")
     assert (found.exit_code, found.stdout, found.stderr) == (0, "sandbox.paddock/quickstart\n", "")
     assert paddock("get", "sb", "nope", "--ignore-not-found").output == ""
 
 
-def test_the_kinds_that_are_served(paddock: Run, served: World) -> None:
+def test_api_resources(paddock: Run, served: World) -> None:
     lines = paddock("api-resources").stdout.splitlines()
     assert lines[0].split() == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
     assert ["sandboxes", "sb", "paddock/v1alpha1", "true", "Sandbox"] in [line.split() for line in lines]

@@ -1,4 +1,4 @@
-"""A daemon beside sandboxes that the engine does not answer for, on an engine of the test's own."""
+"""Containers for which the engine hangs, on an engine of the test's own."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,9 @@ def container(daemon: RunningDaemon, name: str) -> str:
     return str(daemon.get(name)["status"]["instanceRef"]["containerID"])
 
 
-def test_others_are_kept_beside_six_that_hang(daemon: RunningDaemon, private: PrivateEngine, tmp_path: Path) -> None:
+def test_six_hung_containers_do_not_stop_the_others(
+    daemon: RunningDaemon, private: PrivateEngine, tmp_path: Path
+) -> None:
     daemon.apply("".join(sandbox(each) for each in (*HUNG, "other")))
     for each in (*HUNG, "other"):
         wait_for(f"{each} is ready", lambda each=each: ready(daemon, each) == "True", 90)

@@ -1,6 +1,6 @@
-"""What a daemon has to show figures of besides sandboxes: a quota of everything, a template, a warm pool."""
+"""Specs of the kinds besides sandboxes that have metrics: quota, template, warm pool."""
 
-AROUND = """
+OTHER_KINDS = """
 apiVersion: paddock/v1alpha1
 kind: Quota
 metadata: {name: all}

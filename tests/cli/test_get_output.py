@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 from controller.cli.jsonpath import Template
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -41,11 +41,11 @@ def test_templates(template: str, text: str) -> None:
         ("{.a", "a brace is not closed"),
         ("{range .a[*]}x", "without {end}"),
         ("x{end}", "without {range}"),
-        ("{.a[}", "no JSONPath"),
+        ("{.a[}", "not a valid JSONPath"),
     ],
 )
-def test_templates_that_cannot_be_read(template: str, words: str) -> None:
-    with pytest.raises(Misused) as caught:
+def test_invalid_templates(template: str, words: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
         Template(template)
     assert words in caught.value.message
 
@@ -83,12 +83,12 @@ def test_several_names(paddock: Run, three: World) -> None:
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("xml", "is no form; there are wide, json"),
+        ("xml", "is not an output format; use one of wide, json"),
         ("jsonpath", "write jsonpath=..."),
-        ("jsonpath={.a[}", "no JSONPath"),
+        ("jsonpath={.a[}", "not a valid JSONPath"),
         ("custom-columns=NAME", "write TITLE:PATH"),
     ],
 )
-def test_a_form_that_there_is_not(paddock: Run, served: World, output: str, said: str) -> None:
+def test_an_unknown_output_format(paddock: Run, served: World, output: str, said: str) -> None:
     done = paddock("get", "sb", "-o", output)
     assert (done.exit_code, said in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""What others wrote does nothing to the terminal of whoever reads it, and adds no row to what they see."""
+"""Untrusted text: no control character reaches a terminal, and no table gets an extra row."""
 
 import json
 
@@ -15,7 +15,7 @@ EVIL = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202etxt.exe\r\nforged   row"
 
 @pytest.fixture
 def evil(served: World) -> World:
-    """A sandbox about which somebody wrote what a terminal would obey."""
+    """A sandbox with control characters in its texts."""
     served.apply()
     condition = {"type": "Ready", "status": "False", "reason": "StartFailed", "message": EVIL}
     served.change(annotations={"example.org/note": EVIL}, status={"conditions": [condition]})
@@ -39,7 +39,7 @@ def evil(served: World) -> World:
     ],
     ids=" ".join,
 )
-def test_nothing_that_a_terminal_obeys_is_printed(paddock: Run, evil: World, words: list[str]) -> None:
+def test_no_control_character_is_printed(paddock: Run, evil: World, words: list[str]) -> None:
     done = paddock(*words)
     assert "txt.exe" in done.stdout + done.stderr or words == ["get", "sandboxes"], "it is not hidden either"
     assert not UNSAFE.search(done.stdout)
@@ -53,7 +53,7 @@ def test_a_row_is_a_line(paddock: Run, evil: World) -> None:
     assert columns([["a\tb", "c"], ["d", "e"]]) == "a\\tb   c\nd      e"
 
 
-def test_programs_read_what_was_written(paddock: Run, evil: World) -> None:
+def test_programs_read_the_exact_text(paddock: Run, evil: World) -> None:
     name = ("get", "sandbox", "quickstart", "-o")
     for found in (json.loads(paddock(*name, "json").stdout), yaml.safe_load(paddock(*name, "yaml").stdout)):
         assert found["metadata"]["annotations"] == {"example.org/note": EVIL}
@@ -61,7 +61,7 @@ def test_programs_read_what_was_written(paddock: Run, evil: World) -> None:
     assert paddock(*name, path).stdout_bytes == f"{EVIL}\n".encode()
 
 
-def test_text_that_is_safe_is_left_as_it_is(paddock: Run, served: World) -> None:
+def test_safe_text_is_unchanged(paddock: Run, served: World) -> None:
     served.apply()
     served.change(annotations={"note": "Grüße\tan 世界 👩‍💻"})
     assert "Grüße\tan 世界 👩‍💻" in paddock("describe", "sandbox", "quickstart").stdout

@@ -1,4 +1,4 @@
-"""Files, ports and streams of real boxes by the command line: what goes through, and what is left when a side goes.
+"""Files, ports and streams of real sandboxes by the command line, also when one side dies.
 
 One box has no network and a read-only root, as the strictest level has it, and serves a port in it; a second one is
 suspended as soon as nobody uses it.
@@ -83,7 +83,7 @@ def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
 
 
 def asked(box: Sandbox) -> bool:
-    """Whether it answers; it knows by then that this connection is over."""
+    """Tell if it answers; by then it has noticed the end of this connection."""
     with contextlib.suppress(Exception):
         with box.connect(8500) as link:
             link.send(b"hello")
@@ -95,7 +95,7 @@ def asked(box: Sandbox) -> bool:
 
 
 def connections(box: Sandbox) -> int:
-    """To its port, now."""
+    """Connect to its port."""
     return int(box.files.read("/tmp/count") or b"0")
 
 
@@ -105,7 +105,7 @@ def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Pop
 
 
 def workers(daemon: RunningDaemon) -> list[str]:
-    """The daemon's processes that work on boxes' files."""
+    """Return the daemon's worker processes for files."""
     done = subprocess.run(
         ["pgrep", "-P", str(daemon.process.pid), "-f", "engine/files/worker.py"], capture_output=True, text=True
     )
@@ -142,7 +142,7 @@ def test_files_and_folders_go_in_and_come_out_as_they_are(daemon: RunningDaemon,
 
 
 def tree(top: Path) -> dict[str, Any]:
-    """What is there: kinds, permission bits, contents and targets."""
+    """Describe a tree: types, permission bits, contents and link targets."""
     found: dict[str, Any] = {}
     for path in sorted(top.rglob("*")):
         mode = path.lstat().st_mode & 0o777
@@ -151,7 +151,7 @@ def tree(top: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_port_of_a_box_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
     data = os.urandom(8 * MIB)
     with forwarded(daemon, "open") as port:
         with socket.create_connection(("127.0.0.1", port)) as link:
@@ -177,9 +177,7 @@ def forwarded(daemon: RunningDaemon, name: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
-def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
-    daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path
-) -> None:
+def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path) -> None:
     if direction == "in":
         process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -199,7 +197,7 @@ def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
     assert not [each for each in names if each.startswith(".paddock")]
 
 
-def test_a_port_forward_that_is_killed_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
     with forwarded(daemon, "open") as port, contextlib.ExitStack() as held:
         for words in (b"flood\n", b"sleep\n", b"hello\n"):
             held.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(words)
@@ -231,9 +229,7 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
 
 
 @pytest.mark.parametrize("end", ["kill", "delete"])
-def test_streams_that_stand_still_hold_up_neither_the_end_nor_the_removal_of_their_box(
-    tmp_path: Path, end: str
-) -> None:
+def test_stalled_streams_block_neither_stop_nor_removal(tmp_path: Path, end: str) -> None:
     """By hand they are killed past the daemon, which has to be quick then; else it may be patient with them."""
     patience = {"kill": "1.5", "delete": "3600"}[end]
     with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as held:
@@ -255,7 +251,7 @@ def test_streams_that_stand_still_hold_up_neither_the_end_nor_the_removal_of_the
 
 
 @pytest.mark.parametrize("what", ["cp", "port-forward"])
-def test_what_is_used_is_woken(daemon: RunningDaemon, what: str, tmp_path: Path) -> None:
+def test_use_wakes_a_suspended_sandbox(daemon: RunningDaemon, what: str, tmp_path: Path) -> None:
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=90s", "sandbox/dozing")
     if what == "cp":
         (tmp_path / "a").write_text("hello")
@@ -277,8 +273,8 @@ def at_terminal(daemon: RunningDaemon, script: str) -> pexpect.spawn:
     return pexpect.spawn("/bin/sh", ["-c", script], cwd=str(ROOT), env=environment, timeout=60, dimensions=(24, 120))
 
 
-def test_a_person_sees_how_far_a_copy_is_and_then_nothing_of_it(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """The archive's end is held back until the bar was seen."""
+def test_copy_progress_is_shown_and_cleared(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """The archive's end is delayed until the progress bar was shown."""
     (tmp_path / "data").write_bytes(bytes(MIB))
     script = f"(tar -C {tmp_path} -cf - data; cat {tmp_path}/go) | $PADDOCK cp - open:/workspace; echo left $?"
     os.mkfifo(tmp_path / "go")
@@ -291,7 +287,7 @@ def test_a_person_sees_how_far_a_copy_is_and_then_nothing_of_it(daemon: RunningD
     terminal.wait()
 
 
-def test_a_copy_that_is_interrupted_says_so_and_ends(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_an_interrupted_copy_is_reported(daemon: RunningDaemon, tmp_path: Path) -> None:
     process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for("it is under way", lambda: workers(daemon))
     process.send_signal(signal.SIGINT)
