@@ -82,7 +82,7 @@ def kind_of(value: Any) -> str:
 
 def _missing(case: _Case) -> str:
     info = model_fields.field_at(case.model, case.path)
-    known = model_fields.descriptions(info) if info else []
+    known = model_fields.forms(info) if info else []
     return f"is required; add `{case.path[-1]}:`" + (f" ({known[0]})" if known else "")
 
 
@@ -132,7 +132,7 @@ def _choice(case: _Case) -> str:
 
 def _pattern(case: _Case) -> str:
     info = model_fields.field_at(case.model, case.path)
-    known = model_fields.descriptions(info) if info else []
+    known = model_fields.forms(info) if info else []
     if not known:
         return f"`{_short(case.written)}` does not fit; it must match {case.ctx['pattern']}"
     wanted = known[0] if case.error["loc"][-1] == "[key]" else known[-1]

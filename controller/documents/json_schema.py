@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from pydantic.alias_generators import to_camel
 
-from controller.documents.field_descriptions import WORDS
-from controller.kinds.base import live_fields
+from controller.kinds.base import FORM, live_fields
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.envelope import Metadata
@@ -52,7 +51,7 @@ def document_schema(kind: Kind) -> Json:
     spec = kind.spec.model_json_schema(by_alias=True, ref_template=_REF)
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
-    made = _plain(spec, definitions, kind.spec.__name__)
+    made = _plain(spec, definitions)
     if not kind.read_only:
         _mark(made, kind.name, ())
     needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
@@ -63,7 +62,7 @@ def document_schema(kind: Kind) -> Json:
         "properties": {
             "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
             "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
-            "metadata": _plain(metadata, definitions, "Metadata"),
+            "metadata": _plain(metadata, definitions),
             **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
         },
         "required": needed,
@@ -75,7 +74,7 @@ def _status_schema(kind: Kind) -> Json:
     if kind.status is None:
         return {"type": "object", "description": "how it stands; only Paddock writes it"}
     status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
-    made: Json = _plain(status, status.pop("$defs", {}), kind.status.__name__)
+    made: Json = _plain(status, status.pop("$defs", {}))
     return made
 
 
@@ -124,35 +123,37 @@ def required(schema: Json) -> tuple[str, ...]:
     return tuple(schema.get("items", schema).get("required", ()))
 
 
-def _plain(schema: Any, definitions: Mapping[str, Any], model: str) -> Any:
-    """A schema without references, titles and nulls ("not set" is told by a field not being required)."""
+def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a schema without references, titles and nulls. A field that may be unset is one that is not required."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
         around = {key: value for key, value in schema.items() if key not in ("$ref", "default")}
-        return {**_plain(definitions[name], definitions, name), **around}
+        return described({**_plain(definitions[name], definitions), **around})
     if "anyOf" in schema:
         schema = _without_null(schema)
         if "$ref" in schema:
-            return _plain(schema, definitions, model)
+            return _plain(schema, definitions)
     made = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
     if made.get("default", ...) is None:
         del made["default"]
-    made |= _bounds(schema)
-    if "description" in made:
-        made["description"] = " ".join(str(made["description"]).split())
+    made = described(made | _bounds(schema))
+    if "propertyNames" in schema:
+        made["propertyNames"] = described(schema["propertyNames"])
+    if "patternProperties" in schema:
+        made["patternProperties"] = {key: described(each) for key, each in schema["patternProperties"].items()}
     if "items" in schema:
-        made["items"] = _plain(schema["items"], definitions, model)
+        made["items"] = _plain(schema["items"], definitions)
     if "properties" in schema:
-        made["properties"] = {key: _field(model, key, each, definitions) for key, each in schema["properties"].items()}
+        made["properties"] = {key: _plain(each, definitions) for key, each in schema["properties"].items()}
     return made
 
 
-def _field(model: str, name: str, schema: Any, definitions: Mapping[str, Any]) -> Json:
-    made: Json = _plain(schema, definitions, model)
-    words = WORDS.get(f"{model}.{name}") or WORDS.get(name, "")
-    format_ = str(made.get("description", "")) if "properties" not in made else ""
-    described = f"{words} ({format_})" if words and format_ else words or made.get("description", "")
-    return {**made, "description": described} if described else made
+def described(schema: Json) -> Json:
+    """Return a schema with the form of its values in its description: `Meaning. (form)`."""
+    form, meaning = schema.get(FORM, ""), " ".join(str(schema.get("description", "")).split())
+    text = f"{meaning} ({form})" if meaning and form else meaning or form
+    plain = {key: value for key, value in schema.items() if key not in (FORM, "description")}
+    return {"description": text, **plain} if text else plain
 
 
 def _without_null(schema: Json) -> Json:
@@ -166,9 +167,9 @@ def _bounds(schema: Json) -> Json:
     """The bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
     if "ge" not in schema and "le" not in schema:
         return {}
-    shown = format_cpu if "CPU" in str(schema.get("description")) else format_bytes
-    bounds = f"from {shown(schema['ge'])} to {shown(schema['le'])}"
-    return {"description": f"{schema.get('description', '')}, {bounds}"}
+    form = str(schema.get(FORM, ""))
+    shown = format_cpu if "CPU" in form else format_bytes
+    return {FORM: f"{form}, from {shown(schema['ge'])} to {shown(schema['le'])}"}
 
 
 def _mark(schema: Json, kind: str, path: tuple[str, ...]) -> None:

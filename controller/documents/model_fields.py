@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from controller.kinds.base import Form
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import Bytes, Millicores
 
@@ -57,10 +58,9 @@ def _metadata(info: FieldInfo) -> Iterator[Any]:
     yield from inner(info.annotation)
 
 
-def descriptions(info: FieldInfo) -> list[str]:
-    """How the field, or its items or keys, are described."""
-    inner = [each.description for each in _metadata(info) if isinstance(each, FieldInfo) and each.description]
-    return [info.description, *inner] if info.description else inner
+def forms(info: FieldInfo) -> list[str]:
+    """Return the forms, in words, of the field's value, or of its items or keys."""
+    return [each.text for each in _metadata(info) if isinstance(each, Form)]
 
 
 def quantity(info: FieldInfo) -> str:

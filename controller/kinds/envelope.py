@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from controller.kinds.base import Model, Name, Text
+from controller.kinds.base import Form, Model, Name, Text
 from controller.kinds.common.owner_reference import MOST_OWNERS, OwnerReference
 
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
@@ -21,30 +21,21 @@ _NAMESPACE, _NAMESPACE_WORDS = (
 _NAMESPACE_LETTERS = 63
 Namespace = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=_NAMESPACE_LETTERS,
-        pattern=rf"^{_NAMESPACE}$",
-        description=_NAMESPACE_WORDS,
-    ),
+    Field(min_length=1, max_length=_NAMESPACE_LETTERS, pattern=rf"^{_NAMESPACE}$"),
+    Form(_NAMESPACE_WORDS),
 ]
 LabelKey = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=253 + 1 + 63,
-        pattern=rf"^({_SUBDOMAIN}/)?{_WORD}$",
-        description="at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit, "
-        "after an optional `example.org/`",
+    Field(min_length=1, max_length=253 + 1 + 63, pattern=rf"^({_SUBDOMAIN}/)?{_WORD}$"),
+    Form(
+        "at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit, "
+        "after an optional `example.org/`"
     ),
 ]
 LabelValue = Annotated[
     Text,
-    Field(
-        max_length=63,
-        pattern=rf"^({_WORD})?$",
-        description="letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit",
-    ),
+    Field(max_length=63, pattern=rf"^({_WORD})?$"),
+    Form("letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit"),
 ]
 
 _ANNOTATIONS_BYTES = 256 << 10  # together, as Kubernetes has it
@@ -72,18 +63,29 @@ class Metadata(Model):
     """
 
     name: Name
+    """The name, unique for its kind in its namespace; it cannot be changed."""
     namespace: Namespace | None = None
+    """The project or tenant it belongs to; `default` if left out."""
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = {}
+    """Short words to select by: `paddock get sandboxes -l app=web`."""
     annotations: Annotated[
         dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256), AfterValidator(_bounded)
     ] = {}
+    """Notes that nothing selects by."""
     resource_version: Text | None = None
+    """If given, the change is refused unless the object is still at this version."""
     uid: Text | None = None
+    """If given, the change is refused unless it is still the same object."""
     generation: Any = None
+    """Counts the changes of the spec; only Paddock sets it."""
     creation_timestamp: Any = None
+    """When it was made; only Paddock sets it."""
     deletion_timestamp: Any = None
+    """When its deletion was asked for; only Paddock sets it."""
     finalizers: Any = None
+    """What is to be done before it goes. Paddock has its own; a patch adds or takes off others."""
     owner_references: Annotated[tuple[OwnerReference, ...] | None, Field(max_length=MOST_OWNERS)] = None
+    """The objects it goes with: once all of them are gone, it is deleted."""
 
 
 def no_namespace(text: str) -> str:

@@ -1,9 +1,7 @@
 """Event as a kind: something that happened to an object, told in words. Equal ones are counted, not repeated."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
@@ -14,21 +12,31 @@ from controller.kinds.sandbox import age
 class InvolvedObject(Model):
     """The object that it happened to; it may be gone."""
 
-    kind: Annotated[Text, Field(description="its kind")]
-    namespace: Annotated[Text, Field(description="its namespace; left out for kinds that belong to the host")] = ""
+    kind: Text
+    """Its kind."""
+    namespace: Text = ""
+    """Its namespace; left out for kinds that belong to the host."""
     name: Text
-    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+    """The name."""
+    uid: Text
+    """Which of all objects that ever had this name."""
 
 
 class EventFields(Model):
     """Something that happened to an object: what an engine call changed, or why one failed."""
 
-    type: Annotated[Literal["Normal", "Warning"], Field(description="Warning: something failed")]
-    reason: Annotated[Text, Field(description="one word for programs, such as Started")]
-    message: Annotated[Text, Field(description="what happened, for people")]
-    count: Annotated[Whole, Field(description="how often it happened")]
-    first_timestamp: Annotated[Text, Field(description="when it happened first, RFC 3339 in UTC")]
-    last_timestamp: Annotated[Text, Field(description="when it happened last, RFC 3339 in UTC")]
+    type: Literal["Normal", "Warning"]
+    """Warning: something failed."""
+    reason: Text
+    """One word for programs, such as Started."""
+    message: Text
+    """What happened, for people."""
+    count: Whole
+    """How often it happened."""
+    first_timestamp: Text
+    """When it happened first, RFC 3339 in UTC."""
+    last_timestamp: Text
+    """When it happened last, RFC 3339 in UTC."""
     involved_object: InvolvedObject
 
 

@@ -20,37 +20,53 @@ class HostSpec(Model):
 class Capacity(Model):
     """What the machine has."""
 
-    cpu: Annotated[Text, Field(description="cores")]
-    memory: Annotated[Text, Field(description="main memory")]
+    cpu: Text
+    """Cores."""
+    memory: Text
+    """Main memory."""
 
 
 class EngineInfo(Model):
     """What the engine says of itself."""
 
-    version: Annotated[Text, Field(description="its version")]
-    api_version: Annotated[Text, Field(description="the version of its API that is spoken with it")]
-    storage_driver: Annotated[Text, Field(description="how it keeps images and the layers of containers")]
-    root_dir: Annotated[Text, Field(description="the folder where it keeps them")]
-    cgroup_version: Annotated[Text, Field(description="1 or 2")]
-    cgroup_driver: Annotated[Text, Field(description="systemd or cgroupfs")]
-    default_runtime: Annotated[Text, Field(description="what starts containers, such as runc")]
-    security_options: Annotated[tuple[Text, ...], Field(description="what it can enforce, such as name=seccomp")] = ()
+    version: Text
+    """Its version."""
+    api_version: Text
+    """The version of its API that is spoken with it."""
+    storage_driver: Text
+    """How it keeps images and the layers of containers."""
+    root_dir: Text
+    """The folder where it keeps them."""
+    cgroup_version: Text
+    """1 or 2."""
+    cgroup_driver: Text
+    """Systemd or cgroupfs."""
+    default_runtime: Text
+    """What starts containers, such as runc."""
+    security_options: tuple[Text, ...] = ()
+    """What it can enforce, such as name=seccomp."""
 
 
 class PaddockInfo(Model):
     """What the daemon is."""
 
-    version: Annotated[Text, Field(description="its version")]
-    instance_id: Annotated[Text, Field(alias="instanceID", description="the label paddock.instance of its containers")]
+    version: Text
+    """Its version."""
+    instance_id: Annotated[Text, Field(alias="instanceID")]
+    """The label paddock.instance of its containers."""
 
 
 class HostCondition(Model):
     """One thing that holds, does not hold, or is not known. Only what is checked is here."""
 
-    type: Annotated[Text, Field(description="what is checked: EngineReachable, NetworkGuard, MemoryPressure ...")]
-    status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
-    reason: Annotated[Text, Field(description="one word for programs")]
-    message: Annotated[Text, Field(description="details, and what to do")] = ""
+    type: Text
+    """What is checked: EngineReachable, NetworkGuard, MemoryPressure ..."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Text
+    """One word for programs."""
+    message: Text = ""
+    """Details, and what to do."""
 
 
 class HostStatus(Model):
@@ -59,8 +75,10 @@ class HostStatus(Model):
     capacity: Capacity | None = None
     engine: EngineInfo | None = None
     paddock: PaddockInfo
-    instances: Annotated[Whole | None, Field(description="containers that Paddock keeps or is about to make")] = None
-    conditions: Annotated[tuple[HostCondition, ...], Field(description="what was checked at this reading")] = ()
+    instances: Whole | None = None
+    """Containers that Paddock keeps or is about to make."""
+    conditions: tuple[HostCondition, ...] = ()
+    """What was checked at this reading."""
 
 
 def _of(*path: str) -> Any:

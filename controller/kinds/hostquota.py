@@ -6,7 +6,7 @@ What it leaves out comes from the host's real size (policy/quota_ledger.py: host
 from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.quota import COLUMNS, QuotaSpec, StoredQuota
+from controller.kinds.quota import COLUMNS, HardQuota, QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 
 NAME = "host"
@@ -14,6 +14,9 @@ NAME = "host"
 
 class HostQuotaSpec(QuotaSpec):
     """The fields of a Quota."""
+
+    hard: HardQuota = HardQuota()
+    """What all sandboxes of the host may hold together; the rest comes from its real size."""
 
 
 KIND = Kind(

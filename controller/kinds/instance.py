@@ -17,58 +17,84 @@ InstanceState = Literal[
 class Parent(Model):
     """The object that it is for."""
 
-    kind: Annotated[Text, Field(description="its kind")]
+    kind: Text
+    """Its kind."""
     name: Text
-    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+    """The name."""
+    uid: Text
+    """Which of all objects that ever had this name."""
 
 
 class Amounts(Model):
     """Amounts of what a container may use."""
 
-    cpu: Annotated[Text, Field(description="processor time, in cores or millicores")]
-    memory: Annotated[Text, Field(description="memory, with what is written to tmpfs")]
-    pids: Annotated[Whole, Field(description="processes and threads")]
-    disk: Annotated[Text, Field(description="disk; left out: none")] = ""
-    gpus: Annotated[Whole, Field(description="GPUs; left out: none")] = 0
+    cpu: Text
+    """Processor time, in cores or millicores."""
+    memory: Text
+    """Memory, with what is written to tmpfs."""
+    pids: Whole
+    """Processes and threads."""
+    disk: Text = ""
+    """Disk; left out: none."""
+    gpus: Whole = 0
+    """GPUs; left out: none."""
 
 
 class InstanceSpec(Model):
     """A container that Paddock keeps, or is about to make: its record is written before the container is made."""
 
     parent: Parent
-    role: Annotated[Text, Field(description="what it is for the object, such as sandbox")]
-    reserves: Annotated[Amounts, Field(description="what is set aside for it on this host, whether it runs or not")]
+    role: Text
+    """What it is for the object, such as sandbox."""
+    reserves: Amounts
+    """What is set aside for it on this host, whether it runs or not."""
 
 
 class InstanceEnd(Model):
     """How its last run ended."""
 
-    exit_code: Annotated[Whole, Field(description="128 and the number of the signal, for one that was killed")]
-    reason: Annotated[Text, Field(description="Completed, Error, OOMKilled, Stopped ...")]
-    started_time: Annotated[Text, Field(description="when that run began, RFC 3339 in UTC")]
-    finished_time: Annotated[Text, Field(description="when it ended, RFC 3339 in UTC")]
+    exit_code: Whole
+    """128 and the number of the signal, for one that was killed."""
+    reason: Text
+    """Completed, Error, OOMKilled, Stopped ..."""
+    started_time: Text
+    """When that run began, RFC 3339 in UTC."""
+    finished_time: Text
+    """When it ended, RFC 3339 in UTC."""
 
 
 class InstanceFailure(Model):
     """The engine call that keeps failing for it."""
 
-    reason: Annotated[Text, Field(description="one word for programs")]
-    message: Annotated[Text, Field(description="what failed, and what to do")]
-    count: Annotated[Whole, Field(description="how often in a row")]
-    retry_time: Annotated[Text, Field(description="when it is tried again; left out: with a new spec only")] = ""
+    reason: Text
+    """One word for programs."""
+    message: Text
+    """What failed, and what to do."""
+    count: Whole
+    """How often in a row."""
+    retry_time: Text = ""
+    """When it is tried again; left out: with a new spec only."""
 
 
 class InstanceStatus(Model):
     """How it stands."""
 
-    state: Annotated[InstanceState, Field(description="Absent: no container; Unknown: it could not be looked at")]
-    message: Annotated[Text, Field(description="why the state is Unknown")] = ""
-    container_id: Annotated[Text, Field(alias="containerID", description="the engine's id of the container")] = ""
-    image_id: Annotated[Text, Field(alias="imageID", description="the image that it runs, by digest")] = ""
-    start_time: Annotated[Text, Field(description="when its last run began, RFC 3339 in UTC")] = ""
-    limits: Annotated[Amounts | None, Field(description="the limits in force, as read back from the host")] = None
-    restart_count: Annotated[Whole, Field(description="restarts and repairs in the life of its object")]
-    crash_count: Annotated[Whole, Field(description="unasked-for ends in a row; they make the pause before a start")]
+    state: InstanceState
+    """Absent: no container; Unknown: it could not be looked at."""
+    message: Text = ""
+    """Why the state is Unknown."""
+    container_id: Annotated[Text, Field(alias="containerID")] = ""
+    """The engine's id of the container."""
+    image_id: Annotated[Text, Field(alias="imageID")] = ""
+    """The image that it runs, by digest."""
+    start_time: Text = ""
+    """When its last run began, RFC 3339 in UTC."""
+    limits: Amounts | None = None
+    """The limits in force, as read back from the host."""
+    restart_count: Whole
+    """Restarts and repairs in the life of its object."""
+    crash_count: Whole
+    """Unasked-for ends in a row; they make the pause before a start."""
     last_termination: InstanceEnd | None = None
     failure: InstanceFailure | None = None
 

@@ -26,30 +26,45 @@ class HardLimits(Model):
     """What all sandboxes together may hold. What is left out is not bounded by this quota."""
 
     cpu: _Cpu = None
+    """The sum of CPU limits of sandboxes that run or are about to."""
     memory: _Memory = None
+    """The sum of memory limits of sandboxes that run or are about to."""
     pids: _Count = None
+    """The sum of limits of processes and threads of sandboxes that run or are about to."""
     sandboxes: _Count = None
+    """How many sandboxes there may be, suspended and finished ones included."""
     disk: _Memory = None
+    """The sum of what sandboxes reserve of the disk, stopped ones too."""
     gpus: _Count = None
+    """The sum of GPUs of sandboxes that run or are about to."""
 
 
 class PerSandbox(Model):
     """What one sandbox may ask for. What is left out is not bounded by this quota."""
 
     cpu: _Cpu = None
+    """Processor time."""
     memory: _Memory = None
+    """Memory, with what is written to tmpfs."""
     pids: _Count = None
+    """Processes and threads."""
     disk: _Memory = None
+    """What it reserves of the disk."""
     gpus: _Count = None
+    """GPUs."""
 
 
 class PoolQuota(Model):
     """What the members of one pool and the sandboxes that came of it may hold together, and each by itself."""
 
     cpu: _Cpu = None
+    """The sum of CPU limits."""
     memory: _Memory = None
+    """The sum of memory limits."""
     pids: _Count = None
+    """The sum of limits of processes and threads."""
     per_sandbox: PerSandbox = PerSandbox()
+    """What one box of the pool may have at most."""
 
     @property
     def hard(self) -> HardLimits:
@@ -61,18 +76,23 @@ class HardQuota(HardLimits):
     """What a namespace may hold. `objects` are stored ones of any kind; left out, the daemon's own bound holds."""
 
     objects: _Count = None
+    """How many objects of any kind the namespace may hold; left out: the daemon's own bound."""
 
 
 class SandboxBounds(PerSandbox):
     """What one sandbox may ask for, its weight against others and its place among those that wait included."""
 
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+    """Weight against other sandboxes when the host's processors are all busy."""
     priority: Annotated[Whole | None, Field(ge=-1_000_000, le=1_000_000)] = None
+    """Its place among those that wait for room."""
 
 
 class QuotaSpec(Model):
     hard: HardQuota = HardQuota()
+    """What all sandboxes of the namespace may hold together."""
     per_sandbox: SandboxBounds = SandboxBounds()
+    """What one sandbox may ask for."""
 
 
 @dataclass(frozen=True, slots=True)

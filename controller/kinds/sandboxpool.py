@@ -20,14 +20,28 @@ class SandboxPoolSpec(Model):
     """
 
     template_ref: TemplateRef
+    """What its members run, by the name of a SandboxTemplate of the same namespace."""
     warm_replicas: Replicas = 1
+    """Members kept ready before anyone asks."""
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
+    """Most boxes of the pool, warm and claimed together; no bound if left out."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
+    """A member that its startup and readiness probes do not call ready within so many seconds is stopped, and started
+    again after its back-off.
+    """
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    """Seconds from SIGTERM to SIGKILL when a member is given up."""
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
+    """A member that nobody claimed for so long is replaced by a fresh one."""
     update_strategy: Literal["OnReplenish"] = "OnReplenish"
+    """What a changed template does to members: OnReplenish: they are replaced one by one, each once a new one is ready.
+    """
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
+    """The pool of the highest is filled first and gives way last; all come after sandboxes."""
     quota: PoolQuota | None = None
+    """What the pool's members and the sandboxes that came of it may hold together, within the quotas of the namespace
+    and of the host.
+    """
 
     @model_validator(mode="after")
     def _room_for_the_warm(self) -> "SandboxPoolSpec":

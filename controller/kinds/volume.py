@@ -4,9 +4,7 @@ Sandboxes make volumes, by naming them; here they are listed and deleted.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from controller.kinds.base import Model, Text
 from controller.kinds.meta import StoredObject
@@ -35,34 +33,34 @@ class KeptVolume:
 class VolumeSpec(Model):
     """A volume of the namespace, as the specs that name it ask for it."""
 
-    size: Annotated[Text, Field(description="how much it holds; all of it is allocated on the host's disk")]
-    reclaim_policy: Annotated[
-        Literal["Retain", "Delete"],
-        Field(description="Delete: it goes with the last sandbox that names it; Retain: until it is deleted"),
-    ]
-    sandbox: Annotated[
-        Text, Field(description="the sandbox whose own it is (volumeClaimTemplates); left out: it is shared by name")
-    ] = ""
+    size: Text
+    """How much it holds; all of it is allocated on the host's disk."""
+    reclaim_policy: Literal["Retain", "Delete"]
+    """Delete: it goes with the last sandbox that names it; Retain: until it is deleted."""
+    sandbox: Text = ""
+    """The sandbox whose own it is (volumeClaimTemplates); left out: it is shared by name."""
 
 
 class VolumeUser(Model):
     """An object that names it."""
 
-    kind: Annotated[Text, Field(description="its kind")]
+    kind: Text
+    """Its kind."""
     name: Text
+    """The name."""
 
 
 class VolumeStatus(Model):
     """How it stands."""
 
-    phase: Annotated[
-        Literal["Bound", "Released"], Field(description="Bound: something uses it; Released: nothing does, it is kept")
-    ]
-    mounted: Annotated[bool, Field(description="whether a container has it mounted now")] = False
-    used: Annotated[Text, Field(description="what is written in it; left out: it is not mounted")] = ""
-    used_by: Annotated[
-        tuple[VolumeUser, ...], Field(description="the sandboxes, templates and pools' warm members that name it")
-    ] = ()
+    phase: Literal["Bound", "Released"]
+    """Bound: something uses it; Released: nothing does, it is kept."""
+    mounted: bool = False
+    """Whether a container has it mounted now."""
+    used: Text = ""
+    """What is written in it; left out: it is not mounted."""
+    used_by: tuple[VolumeUser, ...] = ()
+    """The sandboxes, templates and pools' warm members that name it."""
 
 
 def _status(name: str) -> "Column":

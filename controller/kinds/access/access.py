@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.kinds.base import Flag, Model, Text, Whole
+from controller.kinds.base import Flag, Form, Model, Text, Whole
 from controller.kinds.sandbox import ResourceLimits
 
 Role = Literal["viewer", "user", "operator", "admin"]
@@ -16,29 +16,18 @@ EVERYWHERE = "*"
 
 NamespacePattern = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=52,
-        pattern=r"^(\*|[a-z0-9]([a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*-\*)$",
-        description="a namespace, or a beginning with `-*` at its end (team-*), or * for all and the host's own kinds",
-    ),
+    Field(min_length=1, max_length=52, pattern=r"^(\*|[a-z0-9]([a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*-\*)$"),
+    Form("a namespace, or a beginning with `-*` at its end (team-*), or * for all and the host's own kinds"),
 ]
 ImagePattern = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=512,
-        pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._/:@-]*([/:@]\*)?)$",
-        description="an image as specs name it; a `*` at the end, after `/`, `:` or `@`, stands for any rest",
-    ),
+    Field(min_length=1, max_length=512, pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._/:@-]*([/:@]\*)?)$"),
+    Form("an image as specs name it; a `*` at the end, after `/`, `:` or `@`, stands for any rest"),
 ]
 Subject = Annotated[
     Text,
-    Field(
-        max_length=128,
-        pattern=r"^((user|group):[^\s:]+|(uid|gid):[0-9]{1,10})$",
-        description="user:NAME, uid:NUMBER, group:NAME or gid:NUMBER",
-    ),
+    Field(max_length=128, pattern=r"^((user|group):[^\s:]+|(uid|gid):[0-9]{1,10})$"),
+    Form("user:NAME, uid:NUMBER, group:NAME or gid:NUMBER"),
 ]
 
 

@@ -12,6 +12,7 @@ class ApplySetName(Model):
     """Checks the name of a set, which is a label's value."""
 
     name: Name
+    """The name."""
 
 
 def set_of(labels: Mapping[str, Any]) -> str:

@@ -19,11 +19,19 @@ class OwnerReference(Model):
     """An object of the same namespace, or of the host. `uid`, where given, must be the owner's; it is filled in."""
 
     api_version: Literal["paddock/v1alpha1"] = "paddock/v1alpha1"
+    """The version that the owner is written for."""
     kind: Text
+    """The owner's kind."""
     name: Name
+    """The owner's name, in the same namespace or on the host."""
     uid: Text | None = None
+    """If given, the change is refused unless it is still the same owner; filled in if left out."""
     controller: Flag | None = None
+    """Whether the owner manages this object; at most one does. Paddock does not read it."""
     block_owner_deletion: Flag | None = None
+    """Whether the owner's deletion in the foreground waits for this object. It does unless this says false; only who
+    may write the owner may have it wait.
+    """
 
 
 def owner_uids(obj: StoredObject) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Self
 from pydantic import WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
+from controller.kinds.base import FORM
+
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SHAPE = re.compile(r"^(?P<number>\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?P<suffix>[A-Za-z]*|[eE][+-]?\d{1,2})$")
@@ -131,9 +133,5 @@ def format_bytes(count: int) -> str:
 
 _SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "number", "minimum": 0}]}
 
-CpuQuantity = Annotated[
-    Millicores, WithJsonSchema({**_SCHEMA, "description": "CPU in cores (2, 0.5) or millicores (500m)"})
-]
-BytesQuantity = Annotated[
-    Bytes, WithJsonSchema({**_SCHEMA, "description": "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"})
-]
+CpuQuantity = Annotated[Millicores, WithJsonSchema({**_SCHEMA, FORM: "CPU in cores (2, 0.5) or millicores (500m)"})]
+BytesQuantity = Annotated[Bytes, WithJsonSchema({**_SCHEMA, FORM: "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"})]

@@ -10,6 +10,9 @@ class DiskRules(Model):
     """`Required`: refused where the limit can't be enforced. `BestEffort`: measured there, and stopped beyond it."""
 
     enforcement: Literal["BestEffort", "Required"] = "BestEffort"
+    """Required: refused where this host can't hold it to its disk limit. BestEffort: measured there, and stopped beyond
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Text, Whole
+from controller.kinds.base import Form, Model, Text, Whole
 
-Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$"), Form("text without a NUL")]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
 
 
@@ -21,40 +21,56 @@ class ExecAction(Model):
     """A command in the box: exit code 0 passes. Without a shell."""
 
     command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=64)]
+    """The command and its arguments, without a shell."""
 
 
 class HttpGetAction(Model):
     """A GET request from inside the box's network: a status from 200 to 399 passes. Redirects are not followed."""
 
     port: Port
+    """The port in the sandbox."""
     path: Annotated[
         Text,
-        Field(min_length=1, max_length=2048, pattern=r"^/[!-~]*$", description="starting with `/`, without spaces"),
+        Field(min_length=1, max_length=2048, pattern=r"^/[!-~]*$"),
+        Form("starting with `/`, without spaces"),
     ] = "/"
+    """The path, with a query if there is one."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
+    """HTTPS looks at no certificate."""
     host: Annotated[
         Text | None,
-        Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$", description="a host, with a port"),
+        Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$"),
+        Form("a host, with a port"),
     ] = None
+    """The Host header; localhost if left out. The request always goes to the sandbox itself."""
 
 
 class TcpSocketAction(Model):
     """A connection from inside the box's network: one that is taken passes."""
 
     port: Port
+    """The port in the sandbox."""
 
 
 class Probe(Model):
     """One of `exec`, `httpGet` and `tcpSocket`, and how often it is asked."""
 
     exec: ExecAction | None = None
+    """A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails."""
     http_get: HttpGetAction | None = None
+    """A GET request to 127.0.0.1 in the sandbox; a status from 200 to 399 passes; no redirect is followed."""
     tcp_socket: TcpSocketAction | None = None
+    """A connection to 127.0.0.1 in the sandbox; one that is taken passes."""
     initial_delay_seconds: Annotated[Whole, Field(ge=0, le=86400)] = 0
+    """Seconds after the start before it is asked first."""
     period_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 10
+    """Seconds from one time to the next."""
     timeout_seconds: Annotated[Whole, Field(ge=1, le=60)] = 1
+    """Seconds after which it has failed; a command is killed then."""
     success_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 1
+    """Successes in a row that it takes to pass."""
     failure_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 3
+    """Failures in a row that it takes to fail."""
 
     @model_validator(mode="after")
     def _one_action(self) -> "Probe":
@@ -67,6 +83,7 @@ class OneSuccessProbe(Probe):
     """A probe for which one success is enough: startup and liveness, as in Kubernetes."""
 
     success_threshold: Annotated[Whole, Field(ge=1, le=1)] = 1
+    """Successes in a row that it takes to pass."""
 
 
 @dataclass(frozen=True, slots=True)
