@@ -1,4 +1,4 @@
-"""pydantic's errors in our words: what is wrong with the value as it was written, and what to do."""
+"""pydantic's errors as messages for users: the wrong value as written, and the remedy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from controller.kinds.common.quantity import format_bytes, format_cpu
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One error of a value: where below it, what to tell. `at_key`: the key is wrong, not what it holds."""
+    """One error of a value: its path and message. `at_key`: the key is wrong, not its value."""
 
     path: Path
     message: str
@@ -24,7 +24,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What a wording needs: the error, the model, where the value stands in the document, and its text there."""
+    """Input of a message: the error, the model, the value's place in the document, and its text there."""
 
     error: ErrorDetails
     model: type[BaseModel]
@@ -48,8 +48,11 @@ class _Case:
 
 
 def faults(model: type[BaseModel], error: ValidationError, around: Path, text: Callable[[Path], str]) -> list[Fault]:
-    """All faults of a failed validation, as far as anybody reads them. `around` is the model's place in the document,
-    for the paths in words; `text` gives a scalar of the document as it was written ("" where there is none)."""
+    """Return the faults of a failed validation, up to a maximum.
+
+    `around` is the model's place in the document, for paths in messages; `text` gives a scalar of the document as
+    written ("" if there is none).
+    """
     errors = error.errors(include_url=False)
     found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
@@ -71,7 +74,7 @@ def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Call
 
 
 def kind_of(value: Any) -> str:
-    """What a plain value is called in a message."""
+    """Return the name of a value's type for messages."""
     if value is None:
         return "empty"
     if isinstance(value, bool):

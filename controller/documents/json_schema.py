@@ -1,4 +1,4 @@
-"""JSON Schema of the kinds, made from their models: what `paddock explain`, editors and the published file show.
+"""JSON Schema of the kinds, made from their models, for `paddock explain`, editors and the published file.
 
 `python -m controller.documents.json_schema` prints the published file, specs/schema/paddock.schema.json.
 """
@@ -27,10 +27,10 @@ _REF = "#/definitions/{model}"
 
 
 def takes_effect(kind: str, path: Path) -> Effect:
-    """How a new value at that path (below `spec`) reaches a sandbox that runs.
+    """Return the effect of a new value at that path (below `spec`) on a running sandbox.
 
-    What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template, or a
-    profile, recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
+    A sandbox's own template is hashed, and a change recreates the container. A named template or a profile recreates
+    nothing by itself. Limits, probes and everything that Paddock itself does are changed in place.
     """
     if kind == "SecurityProfile":
         return "live" if path[:1] == ("defaultLimits",) else "at next start"
@@ -42,12 +42,12 @@ def takes_effect(kind: str, path: Path) -> Effect:
 
 
 def _is_live(path: Path) -> bool:
-    """Whether a path below a template starts with a field that reaches running containers."""
+    """Return True if a path below a template starts with a field that reaches running containers."""
     return bool(path) and path[0] in {to_camel(name) for name in live_fields(Template)}
 
 
 def document_schema(kind: Kind) -> Json:
-    """The schema of a whole document of one kind, with every reference written out."""
+    """Return the schema of a whole document of one kind, with every reference resolved."""
     spec = kind.spec.model_json_schema(by_alias=True, ref_template=_REF)
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
@@ -79,7 +79,7 @@ def _status_schema(kind: Kind) -> Json:
 
 
 def published(registry: Registry) -> Json:
-    """One schema for any document that can be applied, as editors take it."""
+    """Return one schema for any document that can be applied, for editors."""
     kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
     return {
         "$schema": _DRAFT,
@@ -99,12 +99,12 @@ def published(registry: Registry) -> Json:
 
 
 def text(registry: Registry) -> str:
-    """The published file."""
+    """Return the published file."""
     return json.dumps(published(registry), indent=2, ensure_ascii=False) + "\n"
 
 
 def at(schema: Json, names: tuple[str, ...]) -> Json | None:
-    """The schema of the field that these names lead to, through lists; None where there is none."""
+    """Return the schema of the field at these names, through lists; None if there is none."""
     found: Json | None = schema
     for name in names:
         found = fields(found).get(name) if found is not None else None
@@ -112,14 +112,14 @@ def at(schema: Json, names: tuple[str, ...]) -> Json | None:
 
 
 def fields(schema: Json) -> Mapping[str, Json]:
-    """The fields below a schema: its own, or those of its items."""
+    """Return the fields below a schema: its own, or those of its items."""
     inner = schema.get("items", schema)
     found: Mapping[str, Json] = inner.get("properties", {})
     return found
 
 
 def required(schema: Json) -> tuple[str, ...]:
-    """The fields below a schema that have to be there."""
+    """Return the required fields below a schema."""
     return tuple(schema.get("items", schema).get("required", ()))
 
 
@@ -157,14 +157,14 @@ def described(schema: Json) -> Json:
 
 
 def _without_null(schema: Json) -> Json:
-    """`T | None` as T: in a document null takes a field away, it is no value."""
+    """Return `T | None` as T: in a document null removes a field, it is no value."""
     kept = [each for each in schema["anyOf"] if each != {"type": "null"}]
     around = {key: value for key, value in schema.items() if key != "anyOf"}
     return {**kept[0], **around} if len(kept) == 1 else {**around, "anyOf": kept}
 
 
 def _bounds(schema: Json) -> Json:
-    """The bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
+    """Return the bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
     if "ge" not in schema and "le" not in schema:
         return {}
     form = str(schema.get(FORM, ""))

@@ -1,7 +1,7 @@
-"""YAML (and so JSON) text into trees that know where each part was written.
+"""Parser of YAML (and so JSON) text into trees with the position of each part.
 
-Built from the parser's events, without recursion: PyYAML's own composer overflows the C stack on deep nesting.
-Aliases share a node, and their expanded size is counted before anything is expanded.
+Built from the parser's events, without recursion: PyYAML's own composer overflows the C stack on deep nesting. Aliases
+share a node, and their expanded size is counted before anything is expanded.
 """
 
 import re
@@ -25,7 +25,7 @@ _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a
 
 @dataclass(slots=True)
 class Node:
-    """A part of a document. `text` is a scalar as written; `size` counts the nodes of its expansion."""
+    """A part of a document. `text` is a scalar as written; `size` counts the nodes after alias expansion."""
 
     line: int
     column: int
@@ -38,7 +38,7 @@ class Node:
     key: "Node | None" = None  # the key whose value comes next
 
     def plain(self) -> Any:
-        """The value as plain JSON data."""
+        """Return the value as plain JSON data."""
         if self.fields is not None:
             return {key: node.plain() for key, (_, node) in self.fields.items()}
         if self.items is not None:
@@ -54,14 +54,14 @@ class Tree:
     root: Node
 
     def find(self, path: Path) -> Node | None:
-        """The node at that path."""
+        """Return the node at that path."""
         node: Node | None = self.root
         for step in path:
             node = None if node is None else _child(node, step)
         return node
 
     def problem(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> Problem:
-        """A problem at that path, or at the nearest part around it that was written."""
+        """Return a problem at that path, or at its nearest written parent."""
         shown = path
         while (node := self.find(path)) is None:
             path = path[:-1]
@@ -79,13 +79,13 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 @dataclass(slots=True)
 class Room:
-    """How many values there may still be, with what aliases stand for, in all documents of all files together."""
+    """Remaining number of values, with aliases expanded, of all documents in all files of a request."""
 
     left: int = MAX_NODES
 
 
 def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], list[Problem]]:
-    """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out.
+    """Return the documents of a file, and all YAML problems. Empty documents are left out.
 
     Files that are read together share their `room`.
     """
@@ -110,7 +110,7 @@ def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], li
 
 
 def _join_pairs(text: str) -> str:
-    """JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
+    """Join surrogate pairs: JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
 
     def one(found: re.Match[str]) -> str:
         if found[1]:
@@ -134,7 +134,7 @@ def _place(event: yaml.Event) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Builder:
-    """Takes the parser's events one by one. `stack` holds the collections that are still open."""
+    """Builds trees from the parser's events. `stack` holds the open collections."""
 
     file: str
     room: Room
@@ -250,7 +250,7 @@ _HINTS = {
 
 
 def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
-    """The parser's complaint, in words that say what to do."""
+    """Return the parser's error as a message with a remedy."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return Problem(file, *_control_character(text), "", "a control character that YAML does not allow; remove it")

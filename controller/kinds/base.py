@@ -1,4 +1,4 @@
-"""What every spec model shares: camelCase fields, nothing unknown, nothing coerced, frozen once read."""
+"""Base of every spec model: camelCase fields, unknown fields refused, no coercion, frozen."""
 
 import ast
 import inspect
@@ -42,19 +42,19 @@ Name = Annotated[
 
 
 class Live:
-    """Marks a field of a template that reaches a running container: it is no part of the template's hash."""
+    """Marker of a template field that is changed in a running container. It is not part of the template's hash."""
 
 
 LIVE = Live()
 
 
 def live_fields(model: type[BaseModel]) -> set[str]:
-    """The fields of a model that are marked so."""
+    """Return the fields of a model that have the marker LIVE."""
     return {name for name, info in model.model_fields.items() if LIVE in info.metadata}
 
 
 class Model(BaseModel):
-    """A part of a spec as users write it. Unknown fields are errors; see `admit` for how they are worded."""
+    """A part of a spec as users write it. Unknown fields are errors; documents/error_messages.py words them."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -1,4 +1,4 @@
-"""What surrounds every spec: the top level of a document and its metadata, by Kubernetes' rules."""
+"""The top level of a document and its metadata, by Kubernetes' rules."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _ANNOTATIONS_BYTES = 256 << 10  # together, as Kubernetes has it
 
 
 def too_large(annotations: Mapping[str, str]) -> str:
-    """Why an object can't have these annotations together; "" when it can."""
+    """Return why these annotations are too large together; "" if they are not."""
     held = sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
     if held <= _ANNOTATIONS_BYTES:
         return ""
@@ -50,16 +50,17 @@ def too_large(annotations: Mapping[str, str]) -> str:
 
 
 def _bounded(annotations: dict[str, str]) -> dict[str, str]:
-    """One long text could stand in each of them, by an alias."""
+    """Refuse annotations that are too large together. A YAML alias can repeat one long text in each of them."""
     if words := too_large(annotations):
         raise ValueError(words)
     return annotations
 
 
 class Metadata(Model):
-    """Who an object is. What only Paddock sets may stand in a document (`get -o yaml` prints it) and is not read.
+    """Identity of an object.
 
-    `resource_version` and `uid`, where given, must be those of the stored object.
+    Fields that only Paddock sets may stand in a document (`get -o yaml` prints them); they are ignored.
+    `resource_version` and `uid`, if given, must be those of the stored object.
     """
 
     name: Name
@@ -67,29 +68,30 @@ class Metadata(Model):
     namespace: Namespace | None = None
     """The project or tenant it belongs to; `default` if left out."""
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = {}
-    """Short words to select by: `paddock get sandboxes -l app=web`."""
+    """Key-value pairs to select by: `paddock get sandboxes -l app=web`."""
     annotations: Annotated[
         dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256), AfterValidator(_bounded)
     ] = {}
-    """Notes that nothing selects by."""
+    """Notes for people and tools; nothing selects by them."""
     resource_version: Text | None = None
     """If given, the change is refused unless the object is still at this version."""
     uid: Text | None = None
     """If given, the change is refused unless it is still the same object."""
     generation: Any = None
-    """Counts the changes of the spec; only Paddock sets it."""
+    """Number of changes of the spec; only Paddock sets it."""
     creation_timestamp: Any = None
-    """When it was made; only Paddock sets it."""
+    """Time of creation; only Paddock sets it."""
     deletion_timestamp: Any = None
-    """When its deletion was asked for; only Paddock sets it."""
+    """Time of the deletion request; only Paddock sets it."""
     finalizers: Any = None
-    """What is to be done before it goes. Paddock has its own; a patch adds or takes off others."""
+    """Cleanup steps that must finish before the object is deleted. Paddock has its own; a patch adds or removes others.
+    """
     owner_references: Annotated[tuple[OwnerReference, ...] | None, Field(max_length=MOST_OWNERS)] = None
-    """The objects it goes with: once all of them are gone, it is deleted."""
+    """Owners of this object: once all of them are deleted, it is deleted."""
 
 
 def no_namespace(text: str) -> str:
-    """Why this is no name of a namespace, for one that stands in no document; "" when it is."""
+    """Return why this is not a valid namespace; "" if it is. For names that stand in no document."""
     if len(text) <= _NAMESPACE_LETTERS and re.fullmatch(_NAMESPACE, text):
         return ""
     return f"`{text[:_NAMESPACE_LETTERS]}` is no namespace: write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"

@@ -1,4 +1,4 @@
-"""Event as a kind: something that happened to an object, told in words. Equal ones are counted, not repeated."""
+"""Event as a kind: something that happened to an object. Equal events are counted, not repeated."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -10,33 +10,33 @@ from controller.kinds.sandbox import age
 
 
 class InvolvedObject(Model):
-    """The object that it happened to; it may be gone."""
+    """The object of an event; it may be gone."""
 
     kind: Text
-    """Its kind."""
+    """Kind of the object."""
     namespace: Text = ""
-    """Its namespace; left out for kinds that belong to the host."""
+    """Namespace of the object; left out for host-scoped kinds."""
     name: Text
-    """The name."""
+    """Name of the object."""
     uid: Text
-    """Which of all objects that ever had this name."""
+    """UID of the object; it tells objects of the same name apart."""
 
 
 class EventFields(Model):
-    """Something that happened to an object: what an engine call changed, or why one failed."""
+    """Something that happened to an object: a change that Paddock made, or why one failed."""
 
     type: Literal["Normal", "Warning"]
-    """Warning: something failed."""
+    """Normal, or Warning if something failed."""
     reason: Text
     """One word for programs, such as Started."""
     message: Text
-    """What happened, for people."""
+    """Description for people."""
     count: Whole
-    """How often it happened."""
+    """Number of times it happened."""
     first_timestamp: Text
-    """When it happened first, RFC 3339 in UTC."""
+    """Time of the first occurrence, RFC 3339 in UTC."""
     last_timestamp: Text
-    """When it happened last, RFC 3339 in UTC."""
+    """Time of the last occurrence, RFC 3339 in UTC."""
     involved_object: InvolvedObject
 
 

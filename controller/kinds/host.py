@@ -14,55 +14,55 @@ _NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is kept 
 
 
 class HostSpec(Model):
-    """This machine and its container engine, as they are: nothing of it can be asked for."""
+    """This machine and its container engine, read-only: nothing of it can be changed."""
 
 
 class Capacity(Model):
-    """What the machine has."""
+    """Size of the machine."""
 
     cpu: Text
-    """Cores."""
+    """Number of cores."""
     memory: Text
     """Main memory."""
 
 
 class EngineInfo(Model):
-    """What the engine says of itself."""
+    """The container engine's answers about itself."""
 
     version: Text
-    """Its version."""
+    """Version of the engine."""
     api_version: Text
-    """The version of its API that is spoken with it."""
+    """Version of the engine's API that Paddock uses."""
     storage_driver: Text
-    """How it keeps images and the layers of containers."""
+    """Storage driver of images and container layers."""
     root_dir: Text
-    """The folder where it keeps them."""
+    """Data folder of the engine."""
     cgroup_version: Text
-    """1 or 2."""
+    """Cgroup version, 1 or 2."""
     cgroup_driver: Text
-    """Systemd or cgroupfs."""
+    """Cgroup driver, systemd or cgroupfs."""
     default_runtime: Text
-    """What starts containers, such as runc."""
+    """Runtime that starts containers, such as runc."""
     security_options: tuple[Text, ...] = ()
-    """What it can enforce, such as name=seccomp."""
+    """Security features that the engine can enforce, such as name=seccomp."""
 
 
 class PaddockInfo(Model):
-    """What the daemon is."""
+    """The daemon."""
 
     version: Text
-    """Its version."""
+    """Version of the daemon."""
     instance_id: Annotated[Text, Field(alias="instanceID")]
-    """The label paddock.instance of its containers."""
+    """Value of the label paddock.instance on its containers."""
 
 
 class HostCondition(Model):
-    """One thing that holds, does not hold, or is not known. Only what is checked is here."""
+    """One checked property of the host, which is True, False or Unknown. Only checked ones are listed."""
 
     type: Text
-    """What is checked: EngineReachable, NetworkGuard, MemoryPressure ..."""
+    """Name of the check: EngineReachable, NetworkGuard, MemoryPressure ..."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """True if the property holds."""
     reason: Text
     """One word for programs."""
     message: Text = ""
@@ -70,15 +70,15 @@ class HostCondition(Model):
 
 
 class HostStatus(Model):
-    """How the machine stands; `capacity` and `engine` are there once the engine has answered."""
+    """Observed state of the machine. `capacity` and `engine` are set once the engine has answered."""
 
     capacity: Capacity | None = None
     engine: EngineInfo | None = None
     paddock: PaddockInfo
     instances: Whole | None = None
-    """Containers that Paddock keeps or is about to make."""
+    """Number of containers that Paddock manages or is about to create."""
     conditions: tuple[HostCondition, ...] = ()
-    """What was checked at this reading."""
+    """Checks made for this answer."""
 
 
 def _of(*path: str) -> Any:
@@ -92,7 +92,7 @@ def _of(*path: str) -> Any:
 
 
 def status_word(obj: StoredObject, _now: float) -> str:
-    """Ready, or what of the needed conditions is not True, as kubectl shows nodes."""
+    """Return Ready, or the required conditions that are not True, as kubectl shows nodes."""
     holding = [each["type"] for each in obj.status["conditions"] if each["status"] == "True"]
     failing = [each for each in _NEEDED if each not in holding]
     return f"NotReady ({', '.join(failing)})" if failing else "Ready"

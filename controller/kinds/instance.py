@@ -1,4 +1,4 @@
-"""Instance as a kind: a container that Paddock keeps or is about to make, as its record and the last look show it."""
+"""Instance as a kind: a container that Paddock manages or is about to create."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,52 +15,52 @@ InstanceState = Literal[
 
 
 class Parent(Model):
-    """The object that it is for."""
+    """The object that the container belongs to."""
 
     kind: Text
-    """Its kind."""
+    """Kind of the object."""
     name: Text
-    """The name."""
+    """Name of the object."""
     uid: Text
-    """Which of all objects that ever had this name."""
+    """UID of the object; it tells objects of the same name apart."""
 
 
 class Amounts(Model):
-    """Amounts of what a container may use."""
+    """Resource amounts of a container."""
 
     cpu: Text
-    """Processor time, in cores or millicores."""
+    """CPU in cores or millicores."""
     memory: Text
-    """Memory, with what is written to tmpfs."""
+    """Memory, including tmpfs contents."""
     pids: Whole
     """Processes and threads."""
     disk: Text = ""
-    """Disk; left out: none."""
+    """Disk; left out if none."""
     gpus: Whole = 0
-    """GPUs; left out: none."""
+    """GPUs; left out if none."""
 
 
 class InstanceSpec(Model):
-    """A container that Paddock keeps, or is about to make: its record is written before the container is made."""
+    """A container that Paddock manages, or is about to create. Its record is written before the container exists."""
 
     parent: Parent
     role: Text
-    """What it is for the object, such as sandbox."""
+    """Role of the container for the object, such as sandbox."""
     reserves: Amounts
-    """What is set aside for it on this host, whether it runs or not."""
+    """Resources reserved for it on this host, running or not."""
 
 
 class InstanceEnd(Model):
-    """How its last run ended."""
+    """The end of its last run."""
 
     exit_code: Whole
-    """128 and the number of the signal, for one that was killed."""
+    """Exit code; 128 plus the signal's number for a killed container."""
     reason: Text
     """Completed, Error, OOMKilled, Stopped ..."""
     started_time: Text
-    """When that run began, RFC 3339 in UTC."""
+    """Start of that run, RFC 3339 in UTC."""
     finished_time: Text
-    """When it ended, RFC 3339 in UTC."""
+    """End of that run, RFC 3339 in UTC."""
 
 
 class InstanceFailure(Model):
@@ -69,32 +69,32 @@ class InstanceFailure(Model):
     reason: Text
     """One word for programs."""
     message: Text
-    """What failed, and what to do."""
+    """Error, and what to do."""
     count: Whole
-    """How often in a row."""
+    """Failures in a row."""
     retry_time: Text = ""
-    """When it is tried again; left out: with a new spec only."""
+    """Time of the next try; left out: only after a change of the spec."""
 
 
 class InstanceStatus(Model):
-    """How it stands."""
+    """Observed state of the container."""
 
     state: InstanceState
-    """Absent: no container; Unknown: it could not be looked at."""
+    """State of the container. Absent: there is none. Unknown: it could not be inspected."""
     message: Text = ""
-    """Why the state is Unknown."""
+    """Reason for the state Unknown."""
     container_id: Annotated[Text, Field(alias="containerID")] = ""
-    """The engine's id of the container."""
+    """ID of the container in the engine."""
     image_id: Annotated[Text, Field(alias="imageID")] = ""
-    """The image that it runs, by digest."""
+    """Digest of the running image."""
     start_time: Text = ""
-    """When its last run began, RFC 3339 in UTC."""
+    """Start of its last run, RFC 3339 in UTC."""
     limits: Amounts | None = None
-    """The limits in force, as read back from the host."""
+    """Limits in force, as read back from the host."""
     restart_count: Whole
-    """Restarts and repairs in the life of its object."""
+    """Restarts and repairs since the object was created."""
     crash_count: Whole
-    """Unasked-for ends in a row; they make the pause before a start."""
+    """Unexpected ends in a row; they set the restart back-off."""
     last_termination: InstanceEnd | None = None
     failure: InstanceFailure | None = None
 

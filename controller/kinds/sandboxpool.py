@@ -1,4 +1,4 @@
-"""SandboxPool: boxes of one template that are started before anyone asks, and claimed by sandboxes of that template."""
+"""SandboxPool: sandboxes of one template that are started in advance, and claimed by sandboxes of that template."""
 
 from typing import Annotated, Literal
 
@@ -14,33 +14,32 @@ Replicas = Annotated[Whole, Field(ge=0, le=1000)]
 
 
 class SandboxPoolSpec(Model):
-    """`maxReplicas` bounds the warm members and the sandboxes that came of the pool together; none: quotas alone do.
+    """A warm pool. `maxReplicas` bounds its warm and claimed members together; left out: only quotas do.
 
-    `priority` says which of several pools is filled first, and gives way last; all of them come after sandboxes.
+    `priority` orders pools: the highest is filled first and loses members last. All of them come after sandboxes.
     """
 
     template_ref: TemplateRef
-    """What its members run, by the name of a SandboxTemplate of the same namespace."""
+    """The container of its members, by the name of a SandboxTemplate of the same namespace."""
     warm_replicas: Replicas = 1
-    """Members kept ready before anyone asks."""
+    """Number of warm members."""
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
-    """Most boxes of the pool, warm and claimed together; no bound if left out."""
+    """Maximum of warm and claimed members together. Default: none."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
-    """A member that its startup and readiness probes do not call ready within so many seconds is stopped, and started
-    again after its back-off.
+    """Seconds for a member's startup and readiness probes to succeed.
+
+    After that it is stopped, and started again after its back-off.
     """
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
-    """Seconds from SIGTERM to SIGKILL when a member is given up."""
+    """Seconds from SIGTERM to SIGKILL when a member is removed."""
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
-    """A member that nobody claimed for so long is replaced by a fresh one."""
+    """Seconds after which an unclaimed member is replaced by a fresh one."""
     update_strategy: Literal["OnReplenish"] = "OnReplenish"
-    """What a changed template does to members: OnReplenish: they are replaced one by one, each once a new one is ready.
-    """
+    """Reaction to a changed template. OnReplenish: replace members one by one, each once a new one is ready."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
-    """The pool of the highest is filled first and gives way last; all come after sandboxes."""
+    """Order of pools: the highest is filled first and loses members last. All come after sandboxes."""
     quota: PoolQuota | None = None
-    """What the pool's members and the sandboxes that came of it may hold together, within the quotas of the namespace
-    and of the host.
+    """Maxima of the pool's members and claimed sandboxes together, within the quotas of the namespace and of the host.
     """
 
     @model_validator(mode="after")

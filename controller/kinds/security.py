@@ -1,4 +1,4 @@
-"""What a spec may say of its own confinement: what narrows a security level, and profiles are made of."""
+"""Security fields of a spec that narrow a security level, and that profiles are made of."""
 
 from typing import Annotated, Literal
 
@@ -16,29 +16,29 @@ Capability = Annotated[
 
 
 class NetworkReach(Model):
-    """What it can reach."""
+    """Network access."""
 
     mode: NetworkMode
-    """none: only itself; sealed: listed names, through a proxy of its own; public: the Internet."""
+    """none: no network. sealed: listed host names, through a proxy of its own. public: the Internet."""
 
 
 class Narrowing(Model):
-    """What is left out is as it is without this."""
+    """Restrictions of a level. A field left out leaves the level as it is."""
 
     capabilities: Annotated[tuple[Capability, ...] | None, Field(max_length=64)] = None
-    """Those of the level that it keeps; an empty list: none."""
+    """Capabilities of the level to keep; an empty list keeps none."""
     no_new_privileges: Flag | None = None
-    """Whether setuid programs give it nothing."""
+    """True: setuid programs gain no privileges."""
     read_only_root_filesystem: Flag | None = None
-    """Whether it can write in volumes and tmpfs folders only; /tmp and /workspace are such."""
+    """True: only volumes and tmpfs folders are writable, such as /tmp and /workspace."""
     seccomp_profile: SeccompName | None = None
-    """The list of system calls that it may make, of Paddock's own."""
+    """One of Paddock's own seccomp profiles."""
     network: NetworkReach | None = None
-    """What it can reach."""
+    """Network access."""
 
 
 class Security(Narrowing):
-    """Narrows the security level, field by field; whatever would widen it is refused."""
+    """Narrows the security level, field by field; anything that would widen it is refused."""
 
     run_as_non_root: Flag | None = None
-    """Whether root is refused; a spec that names no user then has an id that no host user has."""
+    """True: refuse root. A spec without a user gets an id that no host user has."""

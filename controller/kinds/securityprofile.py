@@ -1,6 +1,6 @@
-"""SecurityProfile: what a security level allows a sandbox. Some are built in; an operator's own derive from those.
+"""SecurityProfile: permissions of a sandbox. Some are built in; an operator's own derive from those.
 
-A changed profile recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
+A change recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
 """
 
 from collections.abc import Mapping
@@ -24,73 +24,73 @@ class ProfileLimits(Model):
     """CPU, memory and processes of one sandbox."""
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
-    """Processor time."""
+    """CPU time."""
     memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
-    """Memory, with what is written to tmpfs."""
+    """Memory, including tmpfs contents."""
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
     """Processes and threads."""
 
 
 class ProfileTmpfs(TmpfsMount):
-    """A folder in memory that every sandbox of the profile has."""
+    """An in-memory folder of every sandbox of the profile."""
 
     noexec: Flag = True
-    """Whether nothing in it can be executed."""
+    """True: nothing in it can be executed."""
 
 
 class ProfileNetwork(NetworkReach):
-    """What a sandbox of the profile can reach; with `allowedHosts`, those names, unasked, and no others."""
+    """Network access of the profile's sandboxes. With `allowedHosts`, only those names, by default."""
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=1024)] = None
-    """Names that it reaches unasked, by a sealed network's proxy, and the only ones."""
+    """The only reachable names, allowed by default through a sealed network's proxy."""
     peers: Flag | None = None
-    """Whether a sandbox may ask to be joined with others of its namespace."""
+    """True: a sandbox may ask to join others of its namespace."""
 
 
 class SecurityProfileSpec(Narrowing):
-    """What a sandbox with this `securityLevel` may do. It may tighten all of `base`, and loosen what policy grants.
+    """Permissions of a sandbox with this `securityLevel`.
 
-    What is left out is as in `base`. A spec or a template may narrow its profile further, and never widen it.
+    It may tighten all of `base`, and loosen what the operator grants. Fields left out are as in `base`. A spec or a
+    template may narrow its profile further, and never widen it.
     """
 
     base: Name
-    """The built-in profile that it derives from; what is left out is as there."""
+    """The built-in profile that it derives from. Fields left out are as there."""
     network: ProfileNetwork | None = None
-    """What it can reach."""
+    """Network access."""
     default_user: Annotated[
         Text | None,
         Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$"),
         Form("uid:gid, or empty for the image's own"),
     ] = None
-    """The user of a sandbox that names none."""
+    """User of a sandbox that names none."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
-    """The lowest uid and gid that a sandbox may name."""
+    """Lowest uid and gid that a sandbox may name."""
     read_only_host_folders: Flag | None = None
-    """Whether folders of the host, where the operator lets them be bound, can only be read."""
+    """True: folders of the host are mounted read-only."""
     tmpfs: Annotated[tuple[ProfileTmpfs, ...] | None, Field(max_length=32)] = None
-    """Folders in memory of every sandbox of the profile, beside those of `base`."""
+    """In-memory folders of every sandbox of the profile, besides those of `base`."""
     default_limits: ProfileLimits | None = None
-    """Limits of a sandbox that asks for none itself."""
+    """Limits of a sandbox that asks for none."""
     max_limits: ProfileLimits | None = None
-    """The highest limits that a sandbox may ask for; the host and the quotas bound what is left out."""
+    """Highest limits that a sandbox may ask for. The host and the quotas bound fields left out."""
     exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
-    """Seconds that a command may take where neither it nor its template asks for any. Left out: the daemon's own limit.
-    """
+    """Seconds for a command if neither it nor its template asks for any. Default: the daemon's own limit."""
     max_exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
-    """Seconds that a command may ask for at most, and a template for it. Left out: as many as the daemon lets it."""
+    """Maximum of seconds for a command or its template. Default: the daemon's own limit."""
 
 
 class ProfileGrants(Model):
-    """What the operator lets profiles have beyond their base: a setting, and never part of an object."""
+    """Permissions that the operator grants to profiles beyond their base. A setting, never part of an object."""
 
     capabilities: Annotated[tuple[Capability, ...], Field(max_length=64)] = ()
-    """Those of the level that it keeps; an empty list: none."""
+    """Capabilities that a profile may add."""
     seccomp_profile: SeccompName = "minimal"
-    """The list of system calls that it may make, of Paddock's own."""
+    """Least strict seccomp profile."""
     network: NetworkMode = "none"
-    """What it can reach."""
+    """Widest network mode."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
-    """The lowest uid and gid that a sandbox may name."""
+    """Lowest uid and gid that a profile may name."""
     writable_root: Flag = False
     writable_host_folders: Flag = False
     new_privileges: Flag = False
@@ -98,90 +98,90 @@ class ProfileGrants(Model):
 
 
 class EffectiveNetwork(NetworkReach):
-    """What it can reach, and what the operator says of that."""
+    """Network access, with the operator's restrictions."""
 
     allowed_hosts: tuple[Text, ...] | None = None
-    """The names that it reaches unasked, and the only ones; left out: those that its spec lists."""
+    """The only reachable names, allowed by default. Left out: the names in a sandbox's spec."""
     version: Text = ""
-    """Moves with that list."""
+    """Version of that list."""
     left_out: tuple[Text, ...] = ()
-    """What this host's package managers use and no sandbox can reach, and why."""
+    """Hosts of this host's package managers that no sandbox can reach, and why."""
     local_network: Flag | None = None
-    """Whether the operator lets a spec ask for the local network, too."""
+    """True: the operator allows specs to ask for the local network."""
     peers: Flag | None = None
-    """Whether a spec may ask for others of its namespace, too."""
+    """True: a spec may ask to join others of its namespace."""
 
 
 class Effective(Model):
-    """All that a sandbox of this profile is made with."""
+    """The effective settings of this profile's sandboxes."""
 
     capabilities: tuple[Text, ...]
-    """Those it has; all others are dropped."""
+    """Kept capabilities; all others are dropped."""
     no_new_privileges: Flag
-    """Whether setuid programs give it nothing."""
+    """True: setuid programs gain no privileges."""
     read_only_root_filesystem: Flag
-    """Whether it can write in tmpfs folders only."""
+    """True: only tmpfs folders are writable."""
     default_user: Text
-    """Uid:gid of a sandbox that names no user; empty: the image's."""
+    """User (uid:gid) of a sandbox that names none; empty: the image's."""
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID")]
-    """The lowest uid and gid to be named."""
+    """Lowest uid and gid that a sandbox may name."""
     network: EffectiveNetwork
-    """What it can reach, and what the operator says of that."""
+    """Network access, with the operator's restrictions."""
     seccomp_profile: Text
-    """The list of system calls it may make (images/seccomp)"""
+    """The seccomp profile (images/seccomp)."""
     read_only_host_folders: Flag
-    """Whether the host's folders can only be read."""
+    """True: folders of the host are mounted read-only."""
     security_options: tuple[Text, ...]
-    """What the engine is told, word for word."""
+    """Security options, as passed to the engine."""
     sysctls: tuple[Text, ...]
     """Kernel settings of its own, name=value."""
     tmpfs: tuple[ProfileTmpfs, ...]
-    """Its folders in memory."""
+    """In-memory folders."""
     shm_size: Text
     """Shared memory (/dev/shm); it counts as memory."""
     open_files: Whole
-    """Files that a process may have open."""
+    """Maximum of open files of a process."""
     oom_score_adjust: Whole
-    """Above 0: killed before the host's own when memory ends."""
+    """OOM score; above 0: killed before the host's own processes when memory runs out."""
     default_limits: ProfileLimits
-    """Limits of a sandbox that asks for none itself."""
+    """Limits of a sandbox that asks for none."""
     max_limits: ProfileLimits
-    """The highest it may ask for; the host bounds the others."""
+    """Highest limits that a sandbox may ask for; the host bounds the others."""
     exec_deadline_seconds: Whole | None = None
-    """Of a command that asks for none; left out: the daemon's own limit."""
+    """Seconds for a command that asks for none. Left out: the daemon's own limit."""
     max_exec_deadline_seconds: Whole | None = None
-    """The most that a command may ask for; left out: what the daemon lets it."""
+    """Maximum of seconds for a command. Left out: the daemon's own limit."""
 
 
 class ProfileCondition(HostCondition):
-    """Accepted: whether sandboxes may have this profile, by its spec, its base and the operator's grants."""
+    """Accepted: True if sandboxes may use this profile, by its spec, its base and the operator's grants."""
 
     observed_generation: Whole | None = None
-    """The generation it was found for."""
+    """Generation that was checked."""
     last_transition_time: Text | None = None
-    """When its status changed last."""
+    """Time of the last change of its status."""
 
 
 class SecurityProfileStatus(Model):
-    """What the profile comes to; `effective` is there while it is accepted."""
+    """Observed state of the profile; `effective` is set while it is accepted."""
 
     observed_generation: Whole | None = None
-    """The generation that this is the status of."""
+    """Generation that this status describes."""
     conditions: tuple[ProfileCondition, ...] = ()
-    """Accepted: whether sandboxes may have it."""
+    """Accepted: True if sandboxes may use it."""
     effective: Effective | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A stored profile with its spec; None: this version can't read it."""
+    """A stored profile with its spec parsed; None if this version can't read it."""
 
     obj: StoredObject
     spec: SecurityProfileSpec | None
 
 
 def stored_profile(obj: StoredObject) -> StoredProfile:
-    """The object with its spec parsed."""
+    """Return the object with its spec parsed."""
     try:
         return StoredProfile(obj, SecurityProfileSpec.model_validate(obj.spec))
     except ValidationError:

@@ -1,11 +1,11 @@
-"""The one function that says who may do what, for every door: (caller, ask) in, a decision out.
+"""Authorization for every listener: a caller and a request in, a decision out.
 
-viewer    reads what is in the namespace, logs too
-user      also has sandboxes there, and works in them (exec ...)
+viewer    reads the objects of the namespace, and logs
+user      also writes sandboxes there, and works in them (exec ...)
 operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
-admin     also its quotas; with namespace `*` the host's own kinds, tokens, audit and backups
+admin     also writes its quotas; with namespace `*` host-scoped kinds, tokens, audit and backups
 
-What is not named here takes an admin: a new route is closed until somebody says for whom it is open.
+Anything else requires an admin: a new route is closed until it is named here.
 """
 
 import re
@@ -32,7 +32,7 @@ _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
 
 def decide(caller: Caller, ask: Ask) -> Decision:
-    """Whether the caller may do this at all. What a spec may say is bounded by `refusals`."""
+    """Decide if the caller may do this. `refusals` bounds the contents of a spec."""
     if ask.verb == "self":
         return Decision(True)
     if ask.verb == "apply":  # each of its documents is asked for by itself, once they are read
@@ -46,12 +46,12 @@ def decide(caller: Caller, ask: Ask) -> Decision:
 
 
 def may_write(caller: Caller) -> bool:
-    """Whether there is any place where the caller may change anything."""
+    """Return True if the caller may change anything in any namespace."""
     return any(_at_least(each, _LEAST_WRITER) for each in caller.grants)
 
 
 def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why none of the caller's grants lets them ask for this spec; empty: one does."""
+    """Return every reason why none of the caller's grants allows this spec; empty: one does."""
     ask = Ask("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
     granted = [each for each in caller.grants if _reaches(each, ask) and _at_least(each, role)]
@@ -62,12 +62,12 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
 
 
 def is_work(ask: Ask) -> bool:
-    """Whether it reaches into an object (exec, files ...) and changes nothing that is stored."""
+    """Return True if it acts inside an object (exec, files ...) and changes nothing stored."""
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
 def _role(ask: Ask) -> Role:
-    """The least role that may do it."""
+    """Return the least role that may do it."""
     if ask.verb == "admin" or not ask.kind:
         return "admin"
     if ask.verb in _READ and ask.sub in _SEEN:
@@ -82,7 +82,7 @@ def _at_least(grant: Grant, role: Role) -> bool:
 
 
 def _reaches(grant: Grant, ask: Ask) -> bool:
-    """Whether the grant says anything about where this is. What belongs to the host is read by everyone."""
+    """Return True if the grant applies to the namespace of the request. Everyone reads host-scoped objects."""
     if EVERYWHERE in grant.namespaces:
         return True
     if ask.namespace == "":
@@ -107,7 +107,7 @@ def _words(caller: Caller, ask: Ask, role: Role) -> str:
 
 
 def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[Refusal]:
-    """What the spec asks for beyond the bounds of one grant."""
+    """Yield a refusal for each field of the spec beyond the bounds of one grant."""
     if not grant.bounded:
         return
     if kind.name not in _BOUNDED:
@@ -123,7 +123,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
 
 
 def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
-    """Images and levels wherever the spec names any."""
+    """Yield refusals for images and levels, wherever the spec names any."""
     for name, info in type(part).model_fields.items():
         value, path = getattr(part, name), f"{at}.{info.alias or name}"
         if isinstance(value, Model):
@@ -139,7 +139,7 @@ def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
 
 
 def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
-    """A weight or a priority over the grant's. What a stored template says of its weight is not asked for here."""
+    """Yield a refusal for each weight or priority above the grant's. Weights of stored templates are not checked here."""
     asked: dict[str, tuple[int | None, int]] = {}
     shares = _ORDINARY_SHARES if grant.cpu_shares is None else grant.cpu_shares
     if isinstance(spec, SandboxSpec):
@@ -178,7 +178,7 @@ def _is_image(pattern: str, image: str) -> bool:
 
 
 def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
-    """Limits over the grant's, also where they come from a default. With a stored template, each has to be named."""
+    """Yield a refusal for each limit above the grant's, defaults included. With a stored template, each must be named."""
     level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
     asked = _effective(resources.limits, template, level.limits if level else None)
     bounds = grant.limits

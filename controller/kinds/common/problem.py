@@ -1,4 +1,4 @@
-"""What is wrong with a document, and where: the one shape in which every door tells it."""
+"""Problems of a document and their positions: the one shape in which the CLI and the API report them."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend. `line` and `column` count from 1; 0 where there is no place in a file.
+    """One problem. `line` and `column` count from 1; 0 if there is no place in a file.
 
     `reason` is Kubernetes' word for the cause (FieldValueInvalid, FieldValueRequired ...).
     """
@@ -38,7 +38,7 @@ class Problem:
 
 
 def bounded(problems: Sequence[Problem]) -> list[Problem]:
-    """The first problems; after these, one that says how many more there are."""
+    """Return the first problems, and one that counts the rest."""
     told = list(problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
         told.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
@@ -46,7 +46,7 @@ def bounded(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def field_text(path: Path) -> str:
-    """A path as people write it: `spec.ports[0].name`, `metadata.labels[example.org/team]`."""
+    """Return a path as people write it: `spec.ports[0].name`, `metadata.labels[example.org/team]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -59,7 +59,7 @@ def field_text(path: Path) -> str:
 
 
 def field_path(text: str) -> Path:
-    """The path of that text; the inverse of `field_text`."""
+    """Return the path of that text; the inverse of `field_text`."""
     steps: list[str | int] = []
     for found in _STEP.finditer(text):
         name, index, key = found.groups()

@@ -1,4 +1,4 @@
-"""What a template may ask of the host's AppArmor or SELinux, and of the runtimes that the operator allows."""
+"""AppArmor, SELinux and runtime fields of a template."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ Type = Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,60}_t$"), Form("a type,
 
 
 class SELinuxOptions(Model):
-    """The label of the box's processes. `level` separates it from others; `type` says what it may do."""
+    """The SELinux label of the sandbox's processes. `level` separates it from others; `type` sets its permissions."""
 
     level: Level | None = None
     type: Type | None = None

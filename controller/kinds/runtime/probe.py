@@ -1,7 +1,7 @@
-"""Probes: what a sandbox is asked to see whether it has started, is ready, and still lives; and what came of it.
+"""Probes of a sandbox (startup, readiness, liveness) and their results.
 
-The words, defaults and bounds are Kubernetes', with three differences: tcpSocket and httpGet always reach the box
-itself (127.0.0.1 in its own network), redirects are not followed, and the readiness probe ends once it has passed.
+Names, defaults and bounds are Kubernetes', with three differences: tcpSocket and httpGet always connect to the sandbox
+itself (127.0.0.1 in its own network), redirects are not followed, and the readiness probe ends with its first success.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,59 +18,59 @@ Port = Annotated[Whole, Field(ge=1, le=65535)]
 
 
 class ExecAction(Model):
-    """A command in the box: exit code 0 passes. Without a shell."""
+    """A command in the sandbox, without a shell. Exit code 0 succeeds."""
 
     command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=64)]
     """The command and its arguments, without a shell."""
 
 
 class HttpGetAction(Model):
-    """A GET request from inside the box's network: a status from 200 to 399 passes. Redirects are not followed."""
+    """A GET request inside the sandbox's network. A status from 200 to 399 succeeds. Redirects are not followed."""
 
     port: Port
-    """The port in the sandbox."""
+    """Port in the sandbox."""
     path: Annotated[
         Text,
         Field(min_length=1, max_length=2048, pattern=r"^/[!-~]*$"),
         Form("starting with `/`, without spaces"),
     ] = "/"
-    """The path, with a query if there is one."""
+    """Path of the request, with a query if there is one."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
-    """HTTPS looks at no certificate."""
+    """HTTP or HTTPS. Certificates are not verified."""
     host: Annotated[
         Text | None,
         Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$"),
         Form("a host, with a port"),
     ] = None
-    """The Host header; localhost if left out. The request always goes to the sandbox itself."""
+    """Host header; localhost if left out. The connection always goes to the sandbox itself."""
 
 
 class TcpSocketAction(Model):
-    """A connection from inside the box's network: one that is taken passes."""
+    """A TCP connection inside the sandbox's network. An accepted one succeeds."""
 
     port: Port
-    """The port in the sandbox."""
+    """Port in the sandbox."""
 
 
 class Probe(Model):
-    """One of `exec`, `httpGet` and `tcpSocket`, and how often it is asked."""
+    """One of `exec`, `httpGet` and `tcpSocket`, and its schedule."""
 
     exec: ExecAction | None = None
-    """A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails."""
+    """A command in the sandbox. Exit code 0 succeeds; more than 64Ki of output fails."""
     http_get: HttpGetAction | None = None
-    """A GET request to 127.0.0.1 in the sandbox; a status from 200 to 399 passes; no redirect is followed."""
+    """A GET request to 127.0.0.1 in the sandbox. A status from 200 to 399 succeeds; redirects are not followed."""
     tcp_socket: TcpSocketAction | None = None
-    """A connection to 127.0.0.1 in the sandbox; one that is taken passes."""
+    """A TCP connection to 127.0.0.1 in the sandbox. An accepted one succeeds."""
     initial_delay_seconds: Annotated[Whole, Field(ge=0, le=86400)] = 0
-    """Seconds after the start before it is asked first."""
+    """Seconds from the start to the first probe."""
     period_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 10
-    """Seconds from one time to the next."""
+    """Seconds between probes."""
     timeout_seconds: Annotated[Whole, Field(ge=1, le=60)] = 1
-    """Seconds after which it has failed; a command is killed then."""
+    """Seconds after which a probe fails; its command is killed then."""
     success_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 1
-    """Successes in a row that it takes to pass."""
+    """Consecutive successes after which the probe succeeds."""
     failure_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 3
-    """Failures in a row that it takes to fail."""
+    """Consecutive failures after which the probe fails."""
 
     @model_validator(mode="after")
     def _one_action(self) -> "Probe":
@@ -80,10 +80,10 @@ class Probe(Model):
 
 
 class OneSuccessProbe(Probe):
-    """A probe for which one success is enough: startup and liveness, as in Kubernetes."""
+    """A probe with a success threshold of one: startup and liveness, as in Kubernetes."""
 
     success_threshold: Annotated[Whole, Field(ge=1, le=1)] = 1
-    """Successes in a row that it takes to pass."""
+    """Consecutive successes after which the probe succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ProbeSet:
         return any(True for _ in self.named())
 
     def named(self) -> Iterator[tuple[str, Probe]]:
-        """(name, probe) of each that is asked."""
+        """Yield (name, probe) of each probe that is set."""
         for name, probe in (("startup", self.startup), ("readiness", self.readiness), ("liveness", self.liveness)):
             if probe is not None:
                 yield name, probe
@@ -112,7 +112,7 @@ Run = tuple[str, float]  # container id and time of start: results never outlive
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """One probe of one run, asked every period from `due` (Unix seconds) on. `pid` is the host's of its PID 1."""
+    """One probe of one run, executed every period from `due` (Unix seconds) on. `pid` is PID 1's on the host."""
 
     name: str
     probe: Probe
@@ -126,7 +126,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What one probe came to. `unknown`: it could not be run, which says nothing of the box."""
+    """Result of one probe. `unknown`: it could not be run, which says nothing about the sandbox."""
 
     outcome: Literal["success", "failure", "unknown"]
     message: str = ""
@@ -134,7 +134,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The last result of a probe, and how many of a sort came in a row, counted up to the probe's threshold."""
+    """The last result of a probe, and its consecutive successes and failures, counted up to the thresholds."""
 
     last: ProbeResult
     successes: int = 0
@@ -146,7 +146,7 @@ _NO_TALLIES: Mapping[str, Tally] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The probes asked of one run, and what they came to so far, by name. Replaced whole when something changes."""
+    """The probes of one run and their results so far, by name. Replaced as a whole on each change."""
 
     run: Run
     watches: tuple[Watch, ...] = ()
@@ -155,10 +155,10 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is remembered of a run's probes: whether its startup and its readiness probe have passed.
+    """Probe state of a run: `started` and `ready` once the startup and the readiness probe have succeeded.
 
-    `since` is when the waiting for them began (Unix seconds; 0: nothing is waited for). `ended` is the reason for which
-    the run is being stopped ("" when it is not).
+    `since` is when the wait for them began (Unix seconds; 0: no wait). `ended` is the reason for which the run is being
+    stopped ("": it is not).
     """
 
     run: Run
@@ -169,5 +169,5 @@ class Checked:
 
 
 def checked_from_json(data: Mapping[str, Any]) -> Checked:
-    """The inverse of dataclasses.asdict."""
+    """Return the state from its JSON; the inverse of dataclasses.asdict."""
     return Checked(**{**data, "run": (str(data["run"][0]), float(data["run"][1]))})

@@ -1,7 +1,7 @@
-"""What confines a box, as one reads it of any container: what the kernel tells of its inside, in words. Pure.
+"""Isolation report of a sandbox, in words, from the kernel's view of its inside. Pure.
 
-Which filter is in force the kernel does not tell, only that one is: the calls are those of the profile that the
-container was made with.
+The kernel tells that a seccomp filter is in force, but not which. The system calls are those of the profile that the
+container was created with.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,14 +34,14 @@ LIMITED = ("clone", "personality", "socket", "socketpair")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing, in words."""
+    """One line of the report."""
 
     name: str
     found: str
 
 
 def report(config: ContainerConfig, inside: Inside, default_runtime: str = "") -> tuple[Row, ...]:
-    """All of it; nothing of a box that could not be read. `default_runtime` is the engine's ("": it names none)."""
+    """Return the report; empty for a sandbox that could not be read. `default_runtime` is the engine's ("": unknown)."""
     return () if inside.unread else tuple(Row(*each) for each in _rows(config, inside, default_runtime))
 
 

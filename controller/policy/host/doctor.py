@@ -1,4 +1,4 @@
-"""What the facts about a host mean for its sandboxes, and what to do about each: the judgement of `paddock doctor`."""
+"""Findings of `paddock doctor`: the meaning of each fact for sandboxes, and the remedy."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ Findings = Iterator[Finding]
 
 
 def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
-    """Every finding, in the order in which to read them. What can't be known without the engine is left out."""
+    """Return every finding, in reading order. Facts that need the engine are left out without it."""
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
         checks += [

@@ -1,4 +1,4 @@
-"""What is found about the folders of the settings, and what to do about each: a part of `paddock doctor`."""
+"""Findings of `paddock doctor` about the folders of the settings."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _STICKY = 0o1000
 
 
 def folders(facts: DoctorFacts) -> Iterator[Finding]:
-    """Roots for folders of the host, secrets, the place of mounts, and volumes; of the engine's own host alone."""
+    """Yield findings about host roots, secrets, the mount folder, and volumes; only for an engine on this host."""
     if not facts.local:
         return
     if not facts.host_roots:

@@ -1,4 +1,4 @@
-"""When a box is near a limit, and when no longer: with a gap between, so that nobody is told again and again."""
+"""Resource warnings of a sandbox near a limit, with hysteresis so that they do not repeat."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is near its limit now, and in how many samples in a row the others have been."""
+    """Resources near their limits, and for each other change the number of samples in a row."""
 
     near: frozenset[str] = frozenset()
     streaks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -21,7 +21,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A threshold that was crossed: `resource` has come near its limit, or has gone from there."""
+    """A crossed threshold: `resource` came near its limit, or recovered."""
 
     resource: str
     near: bool
@@ -31,9 +31,9 @@ WELL = Health()
 
 
 def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, tuple[Crossing, ...]]:
-    """How things stand after a sample, and what has changed. `shares` are use by limit; None: not known, or no limit.
+    """Return the state after a sample, and the crossings. `shares` are use by limit; None: unknown, or no limit.
 
-    What is not known moves nothing.
+    Unknown values change nothing.
     """
     found = dict(_each(before, shares))
     near = frozenset(name for name, (is_near, _) in found.items() if is_near)
@@ -43,7 +43,7 @@ def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, t
 
 
 def thresholds(resource: str) -> tuple[float, float]:
-    """From which share on it is near, and below which no longer."""
+    """Return the share from which a resource is near its limit, and the one below which it has recovered."""
     return (LAYER_NEAR, LAYER_CLEAR) if resource == "layer" else (NEAR, CLEAR)
 
 

@@ -1,4 +1,4 @@
-"""What a sandbox may be let through to, by its level: host names, and the local network."""
+"""Allowed network targets of a sandbox, by its level: host names, and the local network."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,7 +10,7 @@ _AT = "spec.network"
 
 
 def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -> Iterator[Refusal]:
-    """Every reason why this can't be asked for at that level."""
+    """Yield every reason why this network access is not allowed at that level."""
     if level is None:
         return
     yield from _hosts(network.allowed_hosts or (), level)
@@ -59,7 +59,7 @@ def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
 
 
 def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
-    """The names that its proxy lets it through to: those it asks for, of those that its level knows."""
+    """Return the names that its proxy allows: the requested ones that its level permits."""
     asked, known = network.allowed_hosts, level.allowed_hosts
     if known is None:
         return asked or ()
@@ -67,6 +67,6 @@ def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
 
 
 def covered(host: str, hosts: Collection[str]) -> bool:
-    """Whether every name that `host` stands for is one that the list stands for."""
+    """Return True if the list covers every name that `host` stands for."""
     wild = (each[1:] for each in hosts if each.startswith("*."))
     return host in hosts or any(host.removeprefix("*").endswith(each) for each in wild)

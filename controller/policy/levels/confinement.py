@@ -1,8 +1,8 @@
-"""AppArmor, SELinux and runtimes: what a template may ask for here, and what its container gets. Pure.
+"""AppArmor, SELinux and runtimes: admission of a template, and its container's settings. Pure.
 
-An engine takes options of a mechanism that its kernel lacks, and heeds none of them; so what the host does not have is
-refused. What it has is applied to every container: AppArmor's profile of the engine's by name, so that attestation can
-say that it is in force, SELinux's by the engine itself.
+An engine ignores options for a mechanism that its kernel lacks, so they are refused on such a host. Available ones
+apply to every container: the engine's AppArmor profile by name, so that attestation can check it, SELinux by the engine
+itself.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _SELINUX = "label="
 
 
 def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
-    """What of it the operator does not allow, or this host does not have. An unknown host is asked later again."""
+    """Yield the fields that the operator does not allow, or this host lacks. An unknown host is checked again later."""
     yield from _runtime(template, policy)
     yield from _apparmor(template, policy)
     yield from _selinux(template, policy)
@@ -65,7 +65,7 @@ def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
 
 
 def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
-    """The config with what confines its container beside its level."""
+    """Return the config with the confinement settings besides its level's."""
     profile = template.app_armor_profile
     if profile is None and policy.host is not None and policy.host.apparmor:
         profile = DEFAULT_PROFILE
@@ -80,7 +80,7 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
 
 
 def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
-    """What has to stand in the label of the box's processes, as the kernel tells it (/proc/PID/attr/current)."""
+    """Return the required content of the processes' label, as the kernel reports it (/proc/PID/attr/current)."""
     wanted = []
     for each in config.security_options:
         if each.startswith(APPARMOR):
