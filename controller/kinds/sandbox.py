@@ -322,7 +322,7 @@ class SandboxSpec(Model):
     @model_validator(mode="after")
     def _pools_have_templates_by_name(self) -> "SandboxSpec":
         if self.pool_policy == "Require" and self.template_ref is None:
-            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
+            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's sandboxes are of a SandboxTemplate")
         return self
 
 

@@ -139,7 +139,7 @@ def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
 
 
 def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
-    """Yield a refusal for each weight or priority above the grant's. Weights of stored templates are not checked here."""
+    """Yield a refusal for each weight or priority above the grant's, but for those of stored templates."""
     asked: dict[str, tuple[int | None, int]] = {}
     shares = _ORDINARY_SHARES if grant.cpu_shares is None else grant.cpu_shares
     if isinstance(spec, SandboxSpec):
@@ -178,7 +178,7 @@ def _is_image(pattern: str, image: str) -> bool:
 
 
 def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
-    """Yield a refusal for each limit above the grant's, defaults included. With a stored template, each must be named."""
+    """Yield a refusal for each limit above the grant's, defaults too. With a stored template, each must be named."""
     level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
     asked = _effective(resources.limits, template, level.limits if level else None)
     bounds = grant.limits

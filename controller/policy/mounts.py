@@ -11,7 +11,7 @@ from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, Worksp
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
 
-# Keys and tokens of people are kept under these names; none of them is for a box, nor is the folder that has one.
+# Keys and tokens of people are kept under these names; none of them is for a sandbox, nor is the folder that has one.
 CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")
 # Of the host's own: neither these, nor what is below them, nor what contains them.
 SYSTEM_FOLDERS = (

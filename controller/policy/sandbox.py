@@ -28,7 +28,7 @@ NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
 _SHM_BYTES = 16 << 20
 # What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
-# usual 8 MiB of stack, less a page for what the engine adds). Beyond that a box would die at each start without a word.
+# usual 8 MiB of stack, less a page for what the engine adds). Beyond that a sandbox would die at each start without a word.
 _ONE_STRING_BYTES = 128 << 10
 _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
@@ -62,7 +62,7 @@ class Rendered:
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Return every reason why this spec can't run. A spec with a template's name is checked with it when it is planned."""
+    """Return every reason why this spec can't run. A named template is checked with it when it is planned."""
     if spec.template is None:
         level = _unknown(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every box has of its own
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every sandbox has of its own
 SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 

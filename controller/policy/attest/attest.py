@@ -25,15 +25,15 @@ CAPABILITIES = tuple(_CAPABILITIES.split())
 # What every container may write: the engine's own mounts, and the kernel's, which have their own guards.
 _DEVICES = "/dev"
 _PROC = "/proc"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the box
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the sandbox
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/sys")
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
-# Runtimes whose processes are not the box's: the host's /proc shows the runtime itself.
+# Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
-# What was compared is kept as long as what was found inside is: boxes come and go, and each takes 12 KiB here.
+# What was compared is kept as long as what was found inside is: sandboxes come and go, and each takes 12 KiB here.
 _Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
 _COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
-_QUESTIONS = 4  # of one box: another spec, its networks changing
+_QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
 
 def hides(runtime: str) -> bool:

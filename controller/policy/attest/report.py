@@ -41,7 +41,7 @@ class Row:
 
 
 def report(config: ContainerConfig, inside: Inside, default_runtime: str = "") -> tuple[Row, ...]:
-    """Return the report; empty for a sandbox that could not be read. `default_runtime` is the engine's ("": unknown)."""
+    """Return the report; empty if the sandbox could not be read. `default_runtime` is the engine's ("": unknown)."""
     return () if inside.unread else tuple(Row(*each) for each in _rows(config, inside, default_runtime))
 
 

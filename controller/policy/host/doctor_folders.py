@@ -38,16 +38,18 @@ def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
         harm = "whoever is on this host can put a folder of another's out of its place, and one of his own there"
         return Finding(check, Grade.WARNING, f"{found}; anybody may write there", harm, f"`chmod o-w {root.path}`")
     if root.maps_ids is False:
-        harm = "a folder there is bound only where its owner has the very ids of the box's user, or read-only to read"
+        harm = (
+            "a folder there is bound only where its owner has the very ids of the sandbox's user, or read-only to read"
+        )
         action = f"move {root.path} to ext4, xfs, btrfs or tmpfs (Linux 5.19 maps ids on overlayfs, too)"
         return Finding(check, Grade.WARNING, f"{found}; ids can't be mapped there", harm, action)
     if root.maps_ids is None:
         if facts.kernel.root:
-            harm, action = "nobody knows whether boxes can write there", "see user.max_user_namespaces, and the log"
+            harm, action = "nobody knows whether sandboxes can write there", "see user.max_user_namespaces, and the log"
         else:
-            harm, action = "whether boxes can write there is not known", "run this as root"
+            harm, action = "whether sandboxes can write there is not known", "run this as root"
         return Finding(check, Grade.WARNING, f"{found}; whether ids can be mapped there was not told", harm, action)
-    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of boxes")
+    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
 
 
 def _secrets(folder: FolderFacts) -> Finding:

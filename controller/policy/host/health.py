@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 NEAR, CLEAR = 0.9, 0.8
-# What a box has written to disk is measured seldom, and more than its limit ends it: that is told earlier.
+# What a sandbox has written to disk is measured seldom, and more than its limit ends it: that is told earlier.
 LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
 # How many samples in a row have to be near. A processor may be busy for a while: that is what it is for.
 PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})

@@ -1,4 +1,4 @@
-"""The operator's own security profiles as levels: each is its base, tightened, and loosened by the operator's grants."""
+"""The operator's own security profiles as levels: each is its base, tightened, or loosened by grants."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""The way out of a sealed network: which names are let through, and the container that sees to it. Pure.
+"""Egress of a sealed network: the allowed names, and the proxy container that enforces them. Pure.
 
     sandbox -- pdx-<id> (sealed /28) -- egress-<id> (squid, and a DNS that knows no name) -- pdp-uplink -- Internet
 
-The sandbox has no route but to its own bridge. The proxy is the one other thing there; its configuration is part of
-its container's, so that another list of names means another container: open tunnels of the old one are cut.
+The sandbox has a route to its own bridge alone. Only the proxy is on it, too. The proxy's configuration is part of
+its container's: a changed list of names recreates that container, which cuts open tunnels.
 """
 
 import re
@@ -106,7 +106,7 @@ class Sealed:
     egress: ContainerConfig
 
     def bridge(self, subnet: str) -> NetworkConfig:
-        """Return the bridge on that subnet. Its lower half is the proxy's, so that the sandbox never gets that address."""
+        """Return the bridge on that subnet. Its lower half is the proxy's: no sandbox gets that address."""
         upper = list(IPv4Network(subnet).subnets(1))[1]
         return NetworkConfig(self.network, subnet, handed_out=str(upper), sealed=True)
 
