@@ -65,7 +65,7 @@ def parse(
             break
         if tree.root.size > MAX_VALUES:
             words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
-            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: keep what is large elsewhere"))
+            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: store large data elsewhere"))
             continue
         found = _Check(tree, registry, namespace)
         document = found.run()
@@ -83,7 +83,7 @@ def repeated(documents: Sequence[Document]) -> list[Problem]:
         first = seen.setdefault(each.key, each)
         if first is not each:
             place = f"{first.tree.file}:{first.tree.root.line}"
-            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is described already at {place}"))
+            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is already defined at {place}"))
     return problems
 
 
@@ -181,7 +181,7 @@ class _Check:
             word = self._registry.by_word(node.text) if node.text else None
             meant = word.name if word else closest(node.text, known)
             hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
-            self._say(("kind",), f"`{node.text}` is no kind; {hint}", reason="FieldValueNotSupported")
+            self._say(("kind",), f"`{node.text}` is not a known kind; {hint}", reason="FieldValueNotSupported")
         return kind
 
     def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:
@@ -207,12 +207,12 @@ class _Check:
         """Return the namespace of the object; None if there is a problem with it."""
         path = ("metadata", "namespace")
         if kind.only_name and metadata.name != kind.only_name:
-            self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+            self._say(("metadata", "name"), f"only one {kind.name} can exist, named `{kind.only_name}`; write that")
         if metadata.name in kind.built_in:
             self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:
             if metadata.namespace is not None:
-                self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)
+                self._say(path, f"{kind.name} is host-scoped and has no namespace; remove this line", at_key=True)
             return ""
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")

@@ -57,7 +57,7 @@ def faults(model: type[BaseModel], error: ValidationError, around: Path, text: C
     found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
         more = len(errors) - MOST_PROBLEMS
-        found.append(Fault(around, f"{more} more problems are not told; repair these first"))
+        found.append(Fault(around, f"{more} more problems are not listed; fix these first"))
     return found
 
 

@@ -60,8 +60,8 @@ def document_schema(kind: Kind) -> Json:
         "type": "object",
         "description": made.get("description", "") + read_only,
         "properties": {
-            "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
-            "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
+            "apiVersion": {"const": API_VERSION, "type": "string", "description": "API version of this document"},
+            "kind": {"const": kind.name, "type": "string", "description": "kind of the object"},
             "metadata": _plain(metadata, definitions),
             **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
         },
@@ -72,7 +72,7 @@ def document_schema(kind: Kind) -> Json:
 
 def _status_schema(kind: Kind) -> Json:
     if kind.status is None:
-        return {"type": "object", "description": "how it stands; only Paddock writes it"}
+        return {"type": "object", "description": "observed state; only Paddock writes it"}
     status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
     made: Json = _plain(status, status.pop("$defs", {}))
     return made

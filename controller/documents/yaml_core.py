@@ -31,7 +31,7 @@ def scalar(text: str) -> Scalar:
 
 def _number(text: str) -> Scalar:
     if _ENDLESS.match(text):
-        raise ValueError(f"`{text}` is no number that a field takes")
+        raise ValueError(f"`{text}` is not a number that any field accepts")
     if len(text) > _DIGITS_MAX and (_FLOAT.match(text) or _BASED.match(text)):
         raise ValueError("the number has too many digits; put it in quotes if it is text")
     if _LEADING_ZERO.match(text):

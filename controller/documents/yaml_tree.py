@@ -17,7 +17,7 @@ from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem, field_
 MAX_DEPTH = 64
 MAX_NODES = 400_000  # what takes some seconds to read
 _TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
-REST_UNTOLD = "what is wrong from here on is not told; repair the problems above first"
+REST_UNTOLD = "further problems are not listed; fix the problems above first"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -92,7 +92,7 @@ def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], li
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        words = f"character {error.start + 1} is half of one (\\ud800 to \\udfff alone), and no text; take it out"
+        words = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
         return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
@@ -168,7 +168,7 @@ class _Builder:
         else:
             node.items = []
         if event.tag not in (None, "!", _CORE + "map", _CORE + "seq"):
-            self._say(node, f"tag `{event.tag}` is not known here; remove it")
+            self._say(node, f"tag `{event.tag}` is not supported; remove it")
         self._anchor(event, node)
         self.stack.append(node)
 
@@ -184,9 +184,9 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         target = self.anchors.get(event.anchor or "")
         if target is None:
-            raise _TooMuch(event, f"`*{event.anchor}` names no anchor; write `&{event.anchor}` where it is defined")
+            raise _TooMuch(event, f"`*{event.anchor}` refers to no anchor; write `&{event.anchor}` where it is defined")
         if target.open:
-            raise _TooMuch(event, f"`*{event.anchor}` stands inside what it names; write the value out")
+            raise _TooMuch(event, f"`*{event.anchor}` refers to a value that contains it; write the value out")
         return target
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
@@ -197,7 +197,7 @@ class _Builder:
             except ValueError as error:
                 self._say(node, str(error))
         elif event.tag not in (None, "!", _CORE + "str"):
-            self._say(node, f"tag `{event.tag}` is not known here; write the value without it")
+            self._say(node, f"tag `{event.tag}` is not supported; write the value without it")
         self._anchor(event, node)
         return node
 
@@ -231,13 +231,13 @@ class _Builder:
             self._say(key, "`<<` (merge) is not part of YAML 1.2; write the fields out")
         elif key.value in fields:
             first = fields[key.value][0]
-            self._say(key, f"`{key.value}` is given twice (first on line {first.line}); remove one")
+            self._say(key, f"`{key.value}` is set twice (first on line {first.line}); remove one")
         else:
             fields[key.value] = (key, node)
 
 
 _HINTS = {
-    "mapping values are not allowed in this context": "a `:` too many, or wrong indentation before this place",
+    "mapping values are not allowed in this context": "one `:` too many, or wrong indentation before this",
     "found undefined tag handle": "a tag (`!`) that is not defined; put text that starts with `!` in quotes",
     "found unexpected end of stream": "a quote is not closed",
     "did not find expected key": "a line is indented differently from those around it, or a quote or bracket is open",
@@ -258,7 +258,7 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
     hint = _HINTS.get(message, message)
     if message == "found character that cannot start any token":
         at = text.splitlines()[mark.line][mark.column : mark.column + 1] if text else ""
-        hint = "a tab indents here; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
+        hint = "indented with a tab; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
     opened = getattr(error, "context_mark", None)
     if opened is not None and opened.line != mark.line:
         hint += f" (it began on line {opened.line + 1}, column {opened.column + 1})"

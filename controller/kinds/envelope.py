@@ -46,7 +46,7 @@ def too_large(annotations: Mapping[str, str]) -> str:
     held = sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
     if held <= _ANNOTATIONS_BYTES:
         return ""
-    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; keep what is large elsewhere"
+    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; store large data elsewhere"
 
 
 def _bounded(annotations: dict[str, str]) -> dict[str, str]:
@@ -94,4 +94,6 @@ def no_namespace(text: str) -> str:
     """Return why this is not a valid namespace; "" if it is. For names that stand in no document."""
     if len(text) <= _NAMESPACE_LETTERS and re.fullmatch(_NAMESPACE, text):
         return ""
-    return f"`{text[:_NAMESPACE_LETTERS]}` is no namespace: write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"
+    return (
+        f"`{text[:_NAMESPACE_LETTERS]}` is not a valid namespace; write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"
+    )

@@ -61,7 +61,7 @@ KIND = Kind(
     short=("ev",),
     spec=EventFields,
     flat=True,
-    read_only="Paddock writes down what happens to an object; annotate the object to add a note of your own",
+    read_only="Paddock records events; annotate the object to add a note of your own",
     selectable=(
         "type",
         "reason",

@@ -104,7 +104,7 @@ KIND = Kind(
     namespaced=False,
     spec=HostSpec,
     status=HostStatus,
-    read_only="it shows this machine as it is; the daemon's settings file says how it is used",
+    read_only="it shows the state of this machine; change the daemon's settings file instead",
     columns=(
         Column("STATUS", status_word),
         Column("CPU", _of("capacity", "cpu")),

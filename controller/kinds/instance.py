@@ -118,7 +118,7 @@ KIND = Kind(
     short=("inst",),
     spec=InstanceSpec,
     status=InstanceStatus,
-    read_only="Paddock keeps one for each container; change or delete the object that it is for (PARENT) instead",
+    read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",
     selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state"),
     columns=(
         Column("PARENT", _parent),

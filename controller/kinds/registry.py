@@ -79,7 +79,7 @@ class Kind:
         """Return why nobody may write or delete the object of that name; "" if it is not built in."""
         if name not in self.built_in:
             return ""
-        return f"{self.name} `{name}` is built in, and can't be changed or deleted; write one of another name"
+        return f"{self.name} `{name}` is built in and can't be changed or deleted; use another name"
 
 
 class Registry:

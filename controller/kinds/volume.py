@@ -79,7 +79,7 @@ KIND = Kind(
     short=("vol",),
     spec=VolumeSpec,
     status=VolumeStatus,
-    read_only="a volume is made for the sandbox that names it; change the sandbox or template that does (USED BY), or "
+    read_only="a volume is created for the sandbox that names it; change that sandbox or template (USED BY), or "
     "`paddock delete` the volume once nothing uses it",
     deletable=True,
     selectable=("spec.sandbox", "spec.reclaimPolicy", "status.phase"),

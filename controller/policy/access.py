@@ -36,7 +36,7 @@ def decide(caller: Caller, ask: Ask) -> Decision:
     if ask.verb == "self":
         return Decision(True)
     if ask.verb == "apply":  # each of its documents is asked for by itself, once they are read
-        words = f"{caller.name} may not apply anything: it takes at least the role {_LEAST_WRITER} in a namespace"
+        words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
         return Decision(True) if may_write(caller) else Decision(False, words)
     role = _role(ask)
     if any(_reaches(each, ask) and _at_least(each, role) for each in caller.grants):
@@ -99,11 +99,11 @@ def _matches(pattern: str, namespace: str) -> bool:
 def _words(caller: Caller, ask: Ask, role: Role) -> str:
     what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
     if ask.verb == "admin" or not ask.kind:
-        return f"{caller.name} may not do this: it takes the role admin in every namespace (`*`)"
+        return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"
     if ask.namespace is None:
-        return f"{caller.name} may not {what} in every namespace: name one that you may see (`-n NAME`)"
+        return f"{caller.name} may not {what} in every namespace; name one that you may read (`-n NAME`)"
     where = f"namespace `{ask.namespace}`" if ask.namespace else "every namespace (`*`)"
-    return f"{caller.name} may not {what}: it takes the role {role} in {where}"
+    return f"{caller.name} may not {what}; it needs the role {role} in {where}"
 
 
 def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[Refusal]:
@@ -111,7 +111,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
     if not grant.bounded:
         return
     if kind.name not in _BOUNDED:
-        yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}: ask an admin")
+        yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}; ask an admin")
         return
     yield from _named(grant, spec, "spec")
     yield from _weights(grant, spec)
@@ -152,19 +152,19 @@ def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
         asked["spec.priority"] = spec.priority, grant.priority or 0
     for path, (value, most) in asked.items():
         if value is not None and value > most:
-            yield Refusal(path, f"{value} is more than you may ask for: at most {most} for each sandbox")
+            yield Refusal(path, f"{value} is more than you may request; at most {most} for each sandbox")
 
 
 def _level(grant: Grant, level: str, path: str) -> Iterator[Refusal]:
     if grant.levels is not None and level not in grant.levels:
-        yield Refusal(path, f"`{level}` is not among your levels: {_listed(grant.levels)}")
+        yield Refusal(path, f"`{level}` is not one of your levels; choose from {_listed(grant.levels)}")
 
 
 def _image(grant: Grant, image: str, path: str) -> Iterator[Refusal]:
     if grant.images is not None and not any(_is_image(each, image) for each in grant.images):
-        yield Refusal(path, f"`{image}` is not among your images: {_listed(grant.images)}")
+        yield Refusal(path, f"`{image}` is not one of your images; choose from {_listed(grant.images)}")
     if grant.require_digest and not _DIGEST.search(image):
-        yield Refusal(path, f"`{image}` must be pinned: write it with its digest, NAME@sha256:...")
+        yield Refusal(path, f"`{image}` must be pinned; write it with its digest, NAME@sha256:...")
 
 
 def _is_image(pattern: str, image: str) -> bool:
@@ -191,8 +191,8 @@ def _limits(grant: Grant, resources: Resources, template: Template | None, polic
     ):
         if most is None or (value is not None and value <= most):
             continue
-        what = "must be named" if value is None else f"{shown(value)} is more than you may ask for"
-        yield Refusal(f"spec.resources.limits.{name}", f"{what}: at most {shown(most)} for each sandbox")
+        what = "must be set" if value is None else f"{shown(value)} is more than you may request"
+        yield Refusal(f"spec.resources.limits.{name}", f"{what}; at most {shown(most)} for each sandbox")
 
 
 def _effective(own: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:

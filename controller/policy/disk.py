@@ -26,9 +26,9 @@ def required(resources: Resources, template: Template) -> bool:
 def refused(limits: Limits, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield the reasons why a required enforcement is impossible."""
     if not limits.disk_bytes:
-        yield Refusal("resources.disk.enforcement", "is Required, but there is no limit: set resources.limits.disk")
+        yield Refusal("resources.disk.enforcement", "is Required, but there is no limit; set resources.limits.disk")
     elif not level.read_only_root and policy.host is not None and not _enforces(policy):
-        words = policy.host.disk.words if policy.host.disk else "not tried yet; it will be within seconds"
+        words = policy.host.disk.words if policy.host.disk else "not tested yet; retry in a few seconds"
         yield Refusal("resources.disk.enforcement", f"can't be Required on this host: {words}; {_HOW}")
 
 

@@ -33,9 +33,9 @@ def refused(image: str, rules: ImageRules) -> Iterator[str]:
     """Yield every reason why the operator refuses this image."""
     plain = _without_tag(image)
     if rules.allowed and not any(fnmatch.fnmatchcase(name, each) for each in rules.allowed for name in (image, plain)):
-        yield f"`{image}` is none of the images that this host's operator allows ({', '.join(rules.allowed)})"
+        yield f"`{image}` is not an image that this host's operator allows ({', '.join(rules.allowed)})"
     if rules.pinned and _DIGEST not in image:
-        yield f"this host's operator wants images by digest: write `{plain}@sha256:...`"
+        yield f"this host's operator requires images by digest; write `{plain}@sha256:...`"
     registry = registry_of(image)
     if is_local(registry) and not _is_listed(registry, rules):
         yield (

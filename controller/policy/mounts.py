@@ -154,10 +154,10 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
         return
     root = root_of(asked.host_path, policy.host_roots)
     if not asked.read_only and level.host_folders != "read-write":
-        words = f"level {level.name} has folders of the host read-only: write `readOnly: true`, or take another level"
+        words = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
         yield Refusal("spec.workspace.readOnly", words)
     elif not asked.read_only and root is not None and root.read_only:
-        words = f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`"
+        words = f"{root.path} is read-only (setting host_roots); write `readOnly: true`"
         yield Refusal("spec.workspace.readOnly", words)
 
 
@@ -182,7 +182,7 @@ def template_refused(template: Template) -> Iterator[Refusal]:
     sizes: dict[str, int] = {}
     for number, each in enumerate(template.volumes):
         if sizes.setdefault(each.name, each.size) != each.size:
-            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
+            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is requested in two sizes; keep one")
     taken = {each.name: "volumes" for each in template.volumes}
     for number, claim in enumerate(template.volume_claim_templates):
         if claim.name in taken:
@@ -219,17 +219,17 @@ def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
     """Return why this folder of the host is never bound, by its path alone; "" if it may be."""
     roots = tuple(roots)
     if not is_plain(path):
-        return f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`"
+        return f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
     found = next((each for each in path.split("/") if each in CREDENTIAL_FOLDERS), "")
     if found:
-        return f"`{path}` is among credentials ({found}): bind the folder of the project alone"
+        return f"`{path}` contains credentials ({found}); mount only the project's folder"
     system = system_folder(path)
     if system:
-        return f"`{path}` is the host's own ({system}): bind the folder of the project alone"
+        return f"`{path}` is a system folder ({system}); mount only the project's folder"
     if root_of(path, roots) is None:
         known = ", ".join(each.path for each in roots)
-        where = f"a folder below {known}" if known else "none: the operator names their roots (host_roots)"
-        return f"`{path}` is not below a root for folders of the host; what may be bound here is {where}"
+        where = f"a folder below {known}" if known else "nothing, until the operator sets host_roots"
+        return f"`{path}` is not below a host root; allowed here: {where}"
     return ""
 
 
@@ -239,12 +239,14 @@ def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusa
     places: list[str] = []
     for field, path in asked:
         if not is_plain(path) or path == "/":
-            yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
+            yield Refusal(
+                field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
+            )
         elif any(below(path, each) for each in _KERNEL_PATHS):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         near = next((each for each in taken if below(each, path)), "")
         near = near or next((each for each in places if below(path, each)), "")
         if near:
-            yield Refusal(field, f"`{path}` and the mount {near} are in each other's way; put them beside each other")
+            yield Refusal(field, f"`{path}` and the mount {near} overlap; use separate paths")
         taken.append(path)
         places.append(path)

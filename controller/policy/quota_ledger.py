@@ -65,7 +65,9 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
             continue
         one, most, now = getattr(per_sandbox, each.name, None), getattr(hard, each.name), getattr(used, each.unit)
         if one is not None and asked > one:
-            reasons.append(f"{each.name}: {each.text(asked)} asked, {each.text(one)} is the most for one sandbox")
+            reasons.append(
+                f"{each.name}: {each.text(asked)} requested, {each.text(one)} is the maximum for one sandbox"
+            )
             lacking[each.name] = None
             never = True
         if most is not None and now + more > most:
@@ -76,7 +78,7 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
 
 
 def _full(each: Resource, more: int, now: int, most: int) -> str:
-    return f"{each.name}: {each.text(more)} asked, {each.text(now)} of {each.text(most)} used"
+    return f"{each.name}: {each.text(more)} requested, {each.text(now)} of {each.text(most)} used"
 
 
 def host_defaults(facts: HostFacts) -> HardLimits:

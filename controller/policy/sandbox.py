@@ -27,8 +27,8 @@ from controller.policy.network.egress import Sealed
 NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
 _SHM_BYTES = 16 << 20
-# What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
-# usual 8 MiB of stack, less a page for what the engine adds). Beyond that a sandbox would die at each start without a word.
+# Bounds of execve(2): one string with its NUL, and all strings with 8 bytes of pointer each (a quarter of the usual
+# 8 MiB of stack, less a page for the engine's additions). Beyond that a container dies at each start without a message.
 _ONE_STRING_BYTES = 128 << 10
 _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
@@ -164,10 +164,10 @@ def _exec(template: Template) -> Iterator[Refusal]:
     for field, size in sizes.items():
         if size > _ONE_STRING_BYTES:
             yield Refusal(
-                field, f"the kernel takes less than {_ONE_STRING_BYTES} bytes here, name included; use a file"
+                field, f"the kernel accepts less than {_ONE_STRING_BYTES} bytes here, name included; use a file"
             )
     if sum(sizes.values()) + 8 * len(sizes) > _ALL_STRINGS_BYTES:
-        yield Refusal("env", "with the command it is more than the 2Mi the kernel takes; use a file")
+        yield Refusal("env", "with the command it is more than the 2Mi that the kernel accepts; use a file")
 
 
 def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
@@ -175,7 +175,9 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if not mounts.is_plain(path) or path == "/":
-            yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
+            yield Refusal(
+                field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
+            )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         if path in seen:
@@ -187,7 +189,7 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
         yield Refusal(
             "tmpfs" if template.tmpfs else "workspace",
             f"{format_bytes(asked)} (with {format_bytes(_SHM_BYTES)} of shared memory) do not fit the memory limit of "
-            f"{format_bytes(memory)}: what is written to a tmpfs counts as memory; shrink one or raise the other",
+            f"{format_bytes(memory)}: tmpfs contents count as memory; shrink one or raise the other",
         )
 
 

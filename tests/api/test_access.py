@@ -143,7 +143,7 @@ def test_what_may_be_asked_for_is_bounded_on_every_way_in(two: World) -> None:
             ),
         ):
             assert answer.status_code == 422, answer.text
-            assert "you may ask for" in answer.text or "not among your images" in answer.text
+            assert "you may ask for" in answer.text or "not one of your images" in answer.text
 
 
 def exec_status(world: World, text: str, name: str, namespace: str) -> tuple[int, bytes]:

@@ -97,7 +97,7 @@ def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
     documents, problems = parse("app.yaml", text, discover())
     assert not documents
     assert [each.field for each in problems] == ["metadata.annotations"]
-    assert problems[0].message.endswith("bytes together, more than 256 KiB; keep what is large elsewhere")
+    assert problems[0].message.endswith("bytes together, more than 256 KiB; store large data elsewhere")
 
 
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
@@ -136,18 +136,18 @@ def test_what_is_asked_for_beside_the_documents_must_be_a_namespace_too(asked: s
     documents, problems = parse("app.yaml", GOOD, discover(), namespace=asked)
     assert not documents
     assert [each.field for each in problems] == ["metadata.namespace"]
-    assert "is no namespace: write at most 63 lower-case letters" in problems[0].message
+    assert "is not a valid namespace; write at most 63 lower-case letters" in problems[0].message
 
 
 def test_of_endless_problems_the_first_are_told() -> None:
     fields = ", ".join(f"imag{number}: 1" for number in range(5000))
     _, problems = parse("app.yaml", GOOD.replace("template:", f"template: {{{fields}}}\n  x:"), discover())
     assert len(problems) <= 110
-    assert "more problems are not told; repair these first" in "\n".join(map(str, problems))
+    assert "more problems are not listed; fix these first" in "\n".join(map(str, problems))
     bad = "---\n".join(f"kind: Sandbix{number}\n" for number in range(5000))
     documents, problems = parse("app.yaml", bad + "---\n" + GOOD, discover())
     assert (documents, 100 <= len(problems) <= 110) == ([], True)
-    assert "what is wrong from here on is not told" in problems[-1].message
+    assert "further problems are not listed" in problems[-1].message
 
 
 class _Nothing(Model):
@@ -158,7 +158,7 @@ def test_kinds_of_the_host_have_no_namespace() -> None:
     registry = Registry((Kind("Profile", "profiles", _Nothing, namespaced=False),))
     text = "apiVersion: paddock/v1alpha1\nkind: Profile\nmetadata: {name: a, namespace: b}\n"
     _, problems = parse("a.yaml", text, registry, namespace="c")
-    assert [each.message for each in problems] == ["Profile belongs to the host, not to a namespace; remove this line"]
+    assert [each.message for each in problems] == ["Profile is host-scoped and has no namespace; remove this line"]
     documents, problems = parse("a.yaml", text.replace(", namespace: b", ""), registry, namespace="c")
     assert not problems
     assert documents[0].namespace == ""
@@ -168,7 +168,7 @@ def test_an_object_described_twice_is_told_with_the_first_place() -> None:
     first, _ = parse("a.yaml", GOOD, discover())
     second, _ = parse("b.yaml", GOOD, discover())
     assert [str(each) for each in repeated([*first, *second])] == [
-        "b.yaml:2:1: Sandbox `app` is described already at a.yaml:2"
+        "b.yaml:2:1: Sandbox `app` is already defined at a.yaml:2"
     ]
 
 

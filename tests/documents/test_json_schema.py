@@ -68,7 +68,7 @@ def test_every_field_has_a_description(kind: Kind) -> None:
 def test_a_description_stands_below_its_field() -> None:
     limits = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "resources", "limits", "cpu"))
     assert limits is not None
-    assert limits["description"].startswith("Processor time. (CPU in cores")
+    assert limits["description"].startswith("CPU time. (CPU in cores")
     assert json_schema.FORM not in json_schema.text(discover())
 
 

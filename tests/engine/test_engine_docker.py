@@ -224,7 +224,7 @@ def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None
     ("tricks", "words", "own"),
     [
         ("WORKDIR /proc/self/fd/8", "has the WORKDIR /proc/self/fd/8", {"working_dir": "/"}),
-        ('ENTRYPOINT ["{}"]'.format("a" * 4097), "has 4097 bytes, and 4096 are the most", {}),
+        ('ENTRYPOINT ["{}"]'.format("a" * 4097), "has 4097 bytes, more than the maximum of 4096", {}),
     ],
 )
 def test_an_image_that_runs_where_or_what_it_must_not(

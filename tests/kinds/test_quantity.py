@@ -55,8 +55,8 @@ def test_bytes_are_read_as_kubernetes_reads_them(text: object, count: int) -> No
     ("text", "words"),
     [
         ("512m", "`512m` is 0.512 bytes; write `512Mi`"),
-        ("1.0001", "finer than one byte"),
-        ("5MB", "`MB` is no unit of bytes"),
+        ("1.0001", "less than one byte"),
+        ("5MB", "`MB` is not a unit of bytes"),
         ("lots", "is not a quantity"),
         ("-1", "is not a quantity"),
         (True, "must be a quantity"),
@@ -71,7 +71,7 @@ def test_wrong_bytes_are_refused_in_words(text: object, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("0.0001", "finer than one millicore"), ("1Gi", "no unit of CPU"), ("a", "not")]
+    ("text", "words"), [("0.0001", "less than one millicore"), ("1Gi", "not a unit of CPU"), ("a", "not")]
 )
 def test_wrong_cpu_is_refused_in_words(text: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -97,7 +97,7 @@ def test_bytes_are_exact_or_refused(number: Decimal, suffix: str) -> None:
     if exact == int(exact):
         assert parse_bytes(f"{number}{suffix}") == exact
     else:
-        with pytest.raises(ValueError, match="finer"):
+        with pytest.raises(ValueError, match="less than one"):
             parse_bytes(f"{number}{suffix}")
 
 

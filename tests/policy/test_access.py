@@ -78,7 +78,7 @@ def test_what_is_for_admins_takes_one_of_everything() -> None:
 def test_every_namespace_at_once_takes_a_grant_for_every_namespace() -> None:
     refused = decide(granted("admin", "team-a"), Ask("list", "Sandbox", None))
     assert not refused.allowed
-    assert "name one that you may see" in refused.reason
+    assert "name one that you may read" in refused.reason
     assert decide(granted("viewer"), Ask("list", "Sandbox", None)).allowed
 
 

@@ -60,7 +60,7 @@ def test_what_was_compared_is_kept_no_longer_than_what_was_found() -> None:
         ({"uid": 0}, "user: found 0:20000, wanted 20000:20000"),
         ({"gid": 0}, "user: found 20000:0, wanted 20000:20000"),
         ({"groups": (0, 27, 20000)}, "groups of the host's users: found 0, 27, wanted none"),
-        ({"bounding": 1 << 21}, "capabilities that programs may get: found SYS_ADMIN, wanted none"),
+        ({"bounding": 1 << 21}, "capabilities that programs can gain: found SYS_ADMIN, wanted none"),
         ({"capabilities": 1}, "capabilities held: found CHOWN, wanted none"),
         ({"no_new_privileges": False}, "no new privileges: found no, wanted yes"),
         ({"seccomp": 0}, "seccomp: found none, wanted filter"),

@@ -47,7 +47,7 @@ def test_all_at_once() -> None:
         "spec.template.liveness.exec.command[0]",
     ]
     assert found["spec.template.command[0]"] == (
-        "the program's name has 4097 bytes, and 4096 are the most; write long text as an argument"
+        "the program's name has 4097 bytes, more than the maximum of 4096; write long text as an argument"
     )
 
 

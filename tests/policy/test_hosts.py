@@ -51,11 +51,11 @@ def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
         ("build", {"allowedHosts": ["deb.example.org"] * 2}, "allowedHosts[1]", "listed twice"),
         ("full-isolation", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "no network at all"),
         ("production", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "the whole Internet"),
-        ("production", {"localNetwork": "Allowed"}, "localNetwork", "the setting local_network"),
-        ("development", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
-        ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
-        ("full-isolation", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
-        ("production", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
+        ("production", {"localNetwork": "Allowed"}, "localNetwork", "setting local_network"),
+        ("development", {"localNetwork": "Allowed"}, "localNetwork", "no access to the local network"),
+        ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no access to the local network"),
+        ("full-isolation", {"peers": "Allowed"}, "peers", "can't join other sandboxes"),
+        ("production", {"peers": "Allowed"}, "peers", "can't join other sandboxes"),
     ],
 )
 def test_what_a_level_does_not_have_is_refused_in_words(
@@ -81,7 +81,7 @@ def test_peers_are_joined_where_the_level_its_narrowing_and_the_operator_let_the
     assert not render(asked, asked.template, name="a", uid="a", policy=replace(POLICY, peers=False)).config.joins_peers
     (refusal,) = admit(asked, replace(POLICY, peers=False))
     assert refusal.field == "spec.network.peers"
-    assert "the setting peers" in refusal.message
+    assert "setting peers" in refusal.message
     narrowed = asked.model_dump(by_alias=True, exclude_none=True)
     narrowed["template"]["security"] = {"network": {"mode": "none"}}
     (refusal,) = admit(SandboxSpec.model_validate(narrowed), POLICY)

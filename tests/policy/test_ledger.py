@@ -63,9 +63,9 @@ def test_reasons_are_words_that_tell_all() -> None:
     hard = QuotaSpec.model_validate({"hard": {"cpu": 2, "memory": "1Gi"}, "perSandbox": {"cpu": 1}})
     found = admit(Amount(1500, 512 << 20, 0, 1), Amount(2000, 1 << 30, 64, 1), hard.hard, hard.per_sandbox)
     assert found.reasons == (
-        "cpu: 2 asked, 1 is the most for one sandbox",
-        "cpu: 2 asked, 1500m of 2 used",
-        "memory: 1Gi asked, 512Mi of 1Gi used",
+        "cpu: 2 requested, 1 is the maximum for one sandbox",
+        "cpu: 2 requested, 1500m of 2 used",
+        "memory: 1Gi requested, 512Mi of 1Gi used",
     )
     assert found.never
 

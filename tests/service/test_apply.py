@@ -100,7 +100,7 @@ def test_problems_of_all_files_come_at_once(world: World) -> None:
     text = str(caught.value)
     assert text.startswith("4 problems; nothing was changed\n")
     assert "a.yaml:11:33: spec.resources.limits.memory: `512m`" in text
-    assert "b.yaml:1:7: kind: `Sandbx` is no kind; did you mean `Sandbox`?" in text
+    assert "b.yaml:1:7: kind: `Sandbx` is not a known kind; did you mean `Sandbox`?" in text
 
 
 def test_what_policy_refuses_is_placed_in_the_file(world: World) -> None:

@@ -13,7 +13,7 @@ KERNEL_PATHS = ("/proc", "/sys", "/dev")
 def too_long(text: str) -> str:
     """Return the size of a program's name or a folder's path as a message, "" if it is within the bound."""
     size = len(text.encode(errors="surrogatepass"))
-    return f"{size} bytes, and {LONGEST_BYTES} are the most" if size > LONGEST_BYTES else ""
+    return f"{size} bytes, more than the maximum of {LONGEST_BYTES}" if size > LONGEST_BYTES else ""
 
 
 def in_kernel_paths(path: str) -> bool:

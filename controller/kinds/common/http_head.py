@@ -21,7 +21,7 @@ def fault(head: bytes) -> str:
     if _BROKEN_LINE.search(head.removesuffix(b"\r")):
         return "a line of its head ends in a bare LF or CR; end each in CRLF"
     if _FOLDED.search(head):
-        return "a header goes on in the next line; write it in one"
+        return "a header continues on the next line; write it in one"
     names = {line.partition(b":")[0].strip().lower() for line in head.split(b"\r\n")}
     if {b"content-length", b"transfer-encoding"} <= names:
         return "it has both Content-Length and Transfer-Encoding; send one of them"

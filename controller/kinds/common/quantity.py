@@ -71,7 +71,7 @@ def _split(text: str) -> tuple[Decimal, str]:
 
 def _whole(value: Decimal, text: str, unit: str) -> int:
     if value != value.to_integral_value():
-        raise ValueError(f"`{text}` is finer than one {unit}; write a whole number of {unit}s")
+        raise ValueError(f"`{text}` is less than one {unit}; write a whole number of {unit}s")
     return int(value)
 
 
@@ -95,7 +95,7 @@ def parse_cpu(value: Any) -> Millicores:
     if suffix == "m":
         return Millicores(_whole(number, text, "millicore"))
     if suffix not in _DECIMAL:
-        raise ValueError(f"`{text}`: `{suffix}` is no unit of CPU; write cores (2, 0.5) or millicores (500m)")
+        raise ValueError(f"`{text}`: `{suffix}` is not a unit of CPU; write cores (2, 0.5) or millicores (500m)")
     return Millicores(_whole(number * _DECIMAL[suffix] * 1000, text, "millicore"))
 
 
@@ -112,7 +112,7 @@ def parse_bytes(value: Any) -> Bytes:
         raise ValueError(f"`{text}` is {format((number / 1000).normalize(), 'f')} bytes; write `{number}Mi`")
     factor = _BINARY.get(suffix) or _DECIMAL.get(suffix)
     if factor is None:
-        raise ValueError(f"`{text}`: `{suffix}` is no unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
+        raise ValueError(f"`{text}`: `{suffix}` is not a unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
     return Bytes(_whole(number * factor, text, "byte"))
 
 

@@ -132,12 +132,12 @@ class Observation:
     """
 
     revision: int = 0
-    blind: str = "not looked yet"
+    blind: str = "not observed yet"
     at: float = 0.0
     containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
     facts: HostFacts = field(default_factory=HostFacts)
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
-    unguarded: str = "not looked yet"
+    unguarded: str = "not observed yet"
     guard_lost: bool = False

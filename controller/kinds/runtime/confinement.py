@@ -9,7 +9,7 @@ from controller.kinds.base import Form, Model, Text
 RuntimeName = Annotated[
     Text,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"),
-    Form("a runtime of the engine's, such as runsc; the operator has to allow it"),
+    Form("a runtime of the engine, such as runsc; the operator must allow it"),
 ]
 ProfileName = Annotated[
     Text,

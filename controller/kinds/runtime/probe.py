@@ -40,7 +40,7 @@ class HttpGetAction(Model):
     host: Annotated[
         Text | None,
         Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$"),
-        Form("a host, with a port"),
+        Form("a host, with an optional port"),
     ] = None
     """Host header; localhost if left out. The connection always goes to the sandbox itself."""
 

@@ -65,7 +65,7 @@ def differing(compared: Iterable[Fact]) -> str:
 def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[Fact]:
     yield from _user(config, inside)
     wanted, found = mask_of(config.capabilities), inside.bounding
-    yield Fact("capabilities that programs may get", names_of(found), names_of(wanted), not found & ~wanted)
+    yield Fact("capabilities that programs can gain", names_of(found), names_of(wanted), not found & ~wanted)
     held = wanted if inside.uid == 0 else 0
     holds = not inside.capabilities & ~held
     yield Fact("capabilities held", names_of(inside.capabilities), names_of(held), holds)

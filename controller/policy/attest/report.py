@@ -53,7 +53,7 @@ def _rows(config: ContainerConfig, inside: Inside, default_runtime: str) -> Iter
     yield "no new privileges", "yes" if inside.no_new_privileges else "no"
     yield from _seccomp(config, inside)
     yield "AppArmor or SELinux", inside.label or "none: the kernel has neither"
-    yield "namespaces of its own", _list(each for each in NAMESPACES if each not in inside.shared)
+    yield "own namespaces", _list(each for each in NAMESPACES if each not in inside.shared)
     yield "namespaces of the host", _list((*inside.shared, *(() if inside.own_users else ("user",))))
     yield "network interfaces", _list(inside.interfaces)
     for each in inside.mounts:

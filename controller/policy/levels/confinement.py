@@ -47,7 +47,7 @@ def _apparmor(template: Template, policy: Policy) -> Iterator[Refusal]:
         words = f"this host's operator does not allow `{asked}`; choose one of {', '.join(known)}"
         yield Refusal("appArmorProfile", words)
     elif policy.host is not None and not policy.host.apparmor:
-        words = "this host has no AppArmor: the engine would take the profile, and not apply it; leave it out"
+        words = "this host has no AppArmor: the engine would accept the profile and not apply it; remove it"
         yield Refusal("appArmorProfile", words)
 
 
@@ -60,7 +60,7 @@ def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
         words = f"this host's operator does not allow `{asked.type}` (setting `selinux_types`: {allowed})"
         yield Refusal("seLinuxOptions.type", words)
     if policy.host is not None and not policy.host.selinux:
-        words = "this host's engine has no SELinux: it would take the label, and not apply it; leave it out"
+        words = "this host's engine has no SELinux: it would accept the label and not apply it; remove it"
         yield Refusal("seLinuxOptions", words)
 
 

@@ -33,7 +33,7 @@ def widened(template: Template, level: Level) -> Iterator[Refusal]:
     for each in beyond(level, asked):
         yield Refusal(f"security.{each.field}", f"{each.message}; a spec can only narrow its level")
     if asked.run_as_non_root is False and level.lowest_uid:
-        words = f"{level.name} runs nothing as root; leave it out"
+        words = f"{level.name} allows no root; remove it"
         yield Refusal("security.runAsNonRoot", f"{words}; a spec can only narrow its level")
 
 
@@ -44,9 +44,9 @@ def beyond(level: Level, asked: Narrowing) -> Iterator[Refusal]:
             has = ", ".join(level.capabilities) or "none"
             yield Refusal(f"capabilities[{index}]", f"`{name}` is more than {level.name} has: {has}")
     if asked.no_new_privileges is False and level.no_new_privileges:
-        yield Refusal("noNewPrivileges", f"{level.name} gives nobody new privileges; leave it out")
+        yield Refusal("noNewPrivileges", f"{level.name} allows no new privileges; remove it")
     if asked.read_only_root_filesystem is False and level.read_only_root:
-        yield Refusal("readOnlyRootFilesystem", f"the root file system of {level.name} is read-only; leave it out")
+        yield Refusal("readOnlyRootFilesystem", f"the root file system of {level.name} is read-only; remove it")
     seccomp = asked.seccomp_profile
     if seccomp is not None and WIDTH[SECCOMP[seccomp]] > WIDTH.get(level.seccomp, len(WIDTH)):
         yield Refusal("seccompProfile", f"`{seccomp}` allows more calls than {level.name}'s: {name_of(level.seccomp)}")

@@ -68,7 +68,7 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
     base = policy.levels.get(spec.base)
     if base is None or base.base:
         known = ", ".join(sorted(name for name, level in policy.levels.items() if not level.base))
-        return (Refusal("base", f"`{spec.base}` is no built-in profile; choose one of {known}"),)
+        return (Refusal("base", f"`{spec.base}` is not a built-in profile; choose one of {known}"),)
     if not base.offered:
         return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
     bound, made = loosened(base, policy.grants), profile_level(spec, base)
@@ -175,29 +175,27 @@ def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
     if network is None or network.allowed_hosts is None:
         return
     if network.mode != "sealed":
-        yield Refusal(at, f"only a sealed network is held to a list, and this is `{network.mode}`; leave one of them")
+        yield Refusal(at, f"only a sealed network can have a list, and this is `{network.mode}`; remove one of them")
     for index, each in enumerate(network.allowed_hosts):
         if base.allowed_hosts is not None and not covered(each, base.allowed_hosts):
-            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; leave it out")
+            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; remove it")
 
 
 def _peers(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
     network = spec.network
     if network is not None and network.peers and not (base.peers and network.mode == "sealed"):
-        words = (
-            f"a sandbox of {base.name} with a network that is `{network.mode}` is joined with no other; leave it out"
-        )
+        words = f"a sandbox of {base.name} with a network that is `{network.mode}` can't join others; remove it"
         yield Refusal("network.peers", words)
 
 
 def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
     if made.lowest_uid < bound.lowest_uid:
-        words = f"{made.lowest_uid} is lower than {bound.name} lets anybody be: {bound.lowest_uid}{_GRANTED}"
+        words = f"{made.lowest_uid} is lower than {bound.name} allows: {bound.lowest_uid}{_GRANTED}"
         yield Refusal("lowestUserID", words)
     uid, _, gid = made.default_user.partition(":")
     if made.default_user and min(int(uid), int(gid or 0)) < made.lowest_uid:
         field = "lowestUserID" if spec.default_user is None else "defaultUser"
-        words = f"the default user is {made.default_user}, and {made.lowest_uid} the lowest uid and gid"
+        words = f"the default user is {made.default_user}, below the lowest uid and gid {made.lowest_uid}"
         yield Refusal(field, f"{words}; name a `defaultUser: uid:gid` from there up")
 
 
@@ -222,7 +220,7 @@ def _exec_seconds(made: Level, bound: Level) -> Iterator[Refusal]:
 
 def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
     if made.host_folders != "read-only" and bound.host_folders == "read-only":
-        yield Refusal("readOnlyHostFolders", f"{bound.name} writes in no folder of the host; leave it out{_GRANTED}")
+        yield Refusal("readOnlyHostFolders", f"{bound.name} can't write to host folders; remove it{_GRANTED}")
     closed = {each.path for each in bound.tmpfs if each.noexec}
     for index, each in enumerate(spec.tmpfs or ()):
         if each.mount_path in closed and not each.noexec:
