@@ -9,7 +9,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import age
 
-InstanceState = Literal[
+ContainerState = Literal[
     "Absent", "Created", "Running", "Paused", "Restarting", "Removing", "Exited", "Dead", "Unknown"
 ]  # fmt: skip
 
@@ -79,7 +79,7 @@ class InstanceFailure(Model):
 class InstanceStatus(Model):
     """Observed state of the container."""
 
-    state: InstanceState
+    state: ContainerState
     """State of the container. Absent: there is none. Unknown: it could not be inspected."""
     message: Text = ""
     """Reason for the state Unknown."""

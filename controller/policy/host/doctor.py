@@ -222,8 +222,8 @@ def _guard(facts: DoctorFacts) -> Findings:
         yield _ok("guard", "the nft table of Paddock's networks is loaded")
         return
     meaning = "no sandbox with a network is started; those without one are not affected"
-    action = "`nft -f deploy/paddock-guard.nft`, and deploy/paddock-guard.service for each boot"
-    yield _warning("guard", facts.kernel.unguarded.partition(";")[0], meaning, action)
+    action = "do that, and enable deploy/paddock-guard.service, which loads the table at each boot"
+    yield _warning("guard", facts.kernel.unguarded, meaning, action)
 
 
 def _bridges(facts: DoctorFacts) -> Findings:
