@@ -101,7 +101,7 @@ OTHER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_the_effect_of_a_template_field_is_what_the_hash_says(name: str) -> None:
+def test_effect_of_a_template_field_matches_the_hash(name: str) -> None:
     before = spec()
     assert before.template is not None
     after = before.template.model_dump(mode="json", by_alias=True, exclude_none=True) | {name: OTHER[name]}

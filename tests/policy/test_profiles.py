@@ -74,7 +74,7 @@ SECURITY = merged(*NARROWING, some("runAsNonRoot", True, False))
 
 
 @given(PROFILES, GRANTS, TEMPLATES, SECURITY, LIMITS, NETWORKS)
-def test_no_profile_and_no_spec_is_wider_than_the_base_and_what_is_granted(
+def test_no_profile_exceeds_its_base_and_grants(
     profile: dict[str, Any],
     grants: dict[str, Any],
     template: dict[str, Any],
@@ -141,7 +141,7 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         (folder("/tmp", "1Gi"), "tmpfs", "count as memory"),
     ],
 )
-def test_what_a_profile_may_not_say(spec: dict[str, Any], field: str | None, words: str) -> None:
+def test_invalid_profiles_are_refused(spec: dict[str, Any], field: str | None, words: str) -> None:
     policy = with_packages(Policy(), PackageHosts(("*.deb.example.org",), ()))
     found = refusals(SecurityProfileSpec.model_validate(spec), policy)
     assert [each.field for each in found] == ([] if field is None else [field])
