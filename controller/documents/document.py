@@ -126,7 +126,7 @@ class _Check:
         self._top(root)
         kind = self._kind()
         if kind is not None and kind.read_only:
-            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self.problems = []  # this one problem is enough
             self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
             return None
         metadata = self._read(Metadata, "metadata")

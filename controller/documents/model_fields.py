@@ -11,7 +11,7 @@ from controller.kinds.base import Form
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import Bytes, Millicores
 
-_LONGEST_WORD = 100  # that somebody may have meant for another
+_LONGEST_WORD = 100  # of a possible misspelling
 
 
 def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:

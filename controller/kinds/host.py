@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 
 NAME = "host"
-_NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is kept as specs say
+_NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is reconciled
 
 
 class HostSpec(Model):

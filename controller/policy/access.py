@@ -22,11 +22,19 @@ from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 
 _READ = ("get", "list")
-_SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it
+_SEEN = (
+    "",
+    "status",
+    "logs",
+    "why",
+    "attest",
+    "metrics",
+    "-/metrics",
+)  # subresources that need no more than reading the object
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
 _LEAST_WRITER: Role = "user"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
-_ORDINARY_SHARES = 1024  # what a container has that names none
+_ORDINARY_SHARES = 1024  # the default weight of a container
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
 _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
@@ -35,7 +43,7 @@ def decide(caller: Caller, ask: Ask) -> Decision:
     """Decide if the caller may do this. `refusals` bounds the contents of a spec."""
     if ask.verb == "self":
         return Decision(True)
-    if ask.verb == "apply":  # each of its documents is asked for by itself, once they are read
+    if ask.verb == "apply":  # each document is authorized by itself after parsing
         words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
         return Decision(True) if may_write(caller) else Decision(False, words)
     role = _role(ask)

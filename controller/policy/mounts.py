@@ -11,9 +11,9 @@ from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, Worksp
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
 
-# Keys and tokens of people are kept under these names; none of them is for a sandbox, nor is the folder that has one.
+# Folders of keys and tokens. Neither they nor a parent of one may be mounted into a sandbox.
 CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")
-# Of the host's own: neither these, nor what is below them, nor what contains them.
+# System folders of the host. Neither they, nor their contents, nor their parents may be mounted.
 SYSTEM_FOLDERS = (
     "/bin",
     "/boot",

@@ -10,8 +10,8 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, of_pool
 
-# A host's processors may be promised this many times over: a processor that is short makes sandboxes slow, never breaks
-# them, and most of them idle most of the time. Memory that is short kills, so it is promised once. Processes and
+# Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
+# time. A shortage of memory kills, so memory is reserved once. Processes and
 # threads, and the number of sandboxes, are not bounded by default: each sandbox's own limit bounds the first.
 CPU_OVERCOMMIT = 16
 HOST = ""

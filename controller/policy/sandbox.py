@@ -32,7 +32,7 @@ _SHM_BYTES = 16 << 20
 _ONE_STRING_BYTES = 128 << 10
 _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
-# What reaches a running container: of a volume, how large it is, and what becomes of it afterwards.
+# Fields that reach a running container: a volume's size and its reclaim policy.
 _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
     **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
@@ -79,7 +79,7 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     network = network_refused(spec.network, level, policy)
     bound = mounts.refused(spec, template, level, policy) if level else ()
     judged = judge(template, spec.resources, "spec.template.", policy, spec)
-    if spec.security_level is not None:  # that is where it stands
+    if spec.security_level is not None:
         judged = tuple(
             replace(each, field="spec.securityLevel") if each.field == _LEVEL_AT else each for each in judged
         )
@@ -284,7 +284,7 @@ def render(
         config = bridge.behind(config, open_)
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
-    # Devices can't be changed in a container that is there; the other limits can.
+    # Devices of an existing container can't be changed; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A place that the template has none of; and another source in it makes a new container, too.
     place: dict[str, object] = (

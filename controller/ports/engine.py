@@ -105,7 +105,7 @@ class Images(Protocol):
         ...
 
     def remove(self, image: HostImage) -> str:
-        """Remove one, if it still bears our label and no container is made of it.
+        """Remove one, if it still has our label and no container uses it.
 
         Empty when it is gone, else why not. Never raises.
         """

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 GENESIS = ""  # the hash before the first entry
 # Verbs of entries of Paddock's own. `thin`: so many entries of one caller were dropped, who had more than a fair share.
-# `thinned` stands where they were, with the hash of the last of them: the chain goes on from it.
+# `thinned` replaces them, with the hash of the last one, from which the chain continues.
 OWN, THIN, THINNED = "paddock", "thin", "thinned"
 Outcome = Literal["allowed", "refused"]
 

@@ -5,8 +5,8 @@ A container runtime repeats both in its error text. A text longer than a pipe's 
 
 import posixpath
 
-LONGEST_BYTES = 4096  # no path that the kernel takes is longer
-# A folder of the kernel's may lead out of the sandbox (CVE-2024-21626: /proc/self/fd/8), and is no place to work in.
+LONGEST_BYTES = 4096  # the kernel's maximum for a path
+# Kernel folders may lead out of the sandbox (CVE-2024-21626: /proc/self/fd/8).
 KERNEL_PATHS = ("/proc", "/sys", "/dev")
 
 

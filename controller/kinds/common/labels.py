@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 
 PREFIX = "paddock."
-_OF_IMAGES = PREFIX + "dev/"  # what our images bear; it means nothing on a container
+_OF_IMAGES = PREFIX + "dev/"  # label of our images; it means nothing on a container
 INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"

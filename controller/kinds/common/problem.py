@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-MOST_PROBLEMS = 100  # of a request: what a person repairs before asking again, and no more than an answer should hold
-_MOST_LETTERS = {"file": 500, "field": 500, "message": 1500}  # of what was sent, a problem repeats no more
+MOST_PROBLEMS = 100  # in the answer to one request
+_MOST_LETTERS = {"file": 500, "field": 500, "message": 1500}  # quoted from the request
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
@@ -39,10 +39,10 @@ class Problem:
 
 def bounded(problems: Sequence[Problem]) -> list[Problem]:
     """Return the first problems, and one that counts the rest."""
-    told = list(problems[:MOST_PROBLEMS])
+    listed = list(problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
-        told.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
-    return told
+        listed.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
+    return listed
 
 
 def field_text(path: Path) -> str:

@@ -14,7 +14,7 @@ from controller.kinds.runtime.mount import Mount, Slot
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
-# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+# Fields added later: a default value is not hashed, so that existing hashes stay the same.
 _ADDED = {"added": True}
 _NEVER = object()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "pack", "unpack"]
-# What sends data in, and what only looks.
+# Operations that send data in, and read-only ones.
 TAKES = frozenset[Operation](("write", "unpack"))
 LOOKS = frozenset[Operation](("stat", "list", "read", "pack"))
 

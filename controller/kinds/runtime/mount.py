@@ -12,7 +12,7 @@ from controller.kinds.base import Flag, Model, Text
 from controller.kinds.common.quantity import format_bytes
 
 PLAIN_PATH = r"^(/[^/\x00:]+)+$"
-# What is in a place as long as nothing is bound there: an empty, read-only tmpfs of one page.
+# Content of an unused slot: an empty, read-only tmpfs of one page.
 EMPTY_BYTES = 4096
 
 

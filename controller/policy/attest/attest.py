@@ -30,7 +30,7 @@ _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 # Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
-# What was compared is kept as long as what was found inside is: sandboxes come and go, and each takes 12 KiB here.
+# Comparisons are cached as long as their observation, because each takes 12 KiB.
 _Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
 _COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
 _QUESTIONS = 4  # of one sandbox: another spec, its networks changing
@@ -134,7 +134,7 @@ def _expected(mount: Mounted, config: ContainerConfig) -> bool:
     """Return True if a container of this config has that writable mount."""
     path = mount.path
     if path == "/" or _below(path, _KERNEL_SETTINGS):
-        return True  # told apart
+        return True
     if path in {*(each.path for each in config.tmpfs), *(each.path for each in config.slots)} or path == _PROC:
         return True
     masked = path.startswith(f"{_PROC}/") and mount.kind in ("tmpfs", "devtmpfs")

@@ -78,13 +78,15 @@ def _engine(facts: DoctorFacts) -> Findings:
     if facts.engine.trouble:
         yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "fix that, then run this again")
         return
-    told = facts.engine.facts
-    yield _ok("engine", f"Docker Engine {told.engine_version} at {facts.engine.address}, API {told.api_version}")
+    reported = facts.engine.facts
+    yield _ok(
+        "engine", f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
+    )
 
 
 def _cgroups(facts: DoctorFacts) -> Findings:
-    told, controllers = facts.engine.facts, facts.kernel.controllers
-    found = f"version {told.cgroup_version or 'unknown'}, driver {told.cgroup_driver or 'unknown'}"
+    reported, controllers = facts.engine.facts, facts.kernel.controllers
+    found = f"version {reported.cgroup_version or 'unknown'}, driver {reported.cgroup_driver or 'unknown'}"
     if not facts.local:
         yield _ok("cgroups", found)
     elif not controllers:
@@ -157,9 +159,11 @@ def _mandatory(facts: DoctorFacts) -> Findings:
 
 
 def _runtimes(facts: DoctorFacts) -> Findings:
-    told, allowed = facts.engine.facts, facts.allowed_runtimes
-    missing = sorted(set(allowed) - set(told.runtimes))
-    found = f"{told.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    reported, allowed = facts.engine.facts, facts.allowed_runtimes
+    missing = sorted(set(allowed) - set(reported.runtimes))
+    found = (
+        f"{reported.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    )
     if not missing:
         yield _ok("runtimes", found)
         return
@@ -170,11 +174,11 @@ def _runtimes(facts: DoctorFacts) -> Findings:
 
 
 def _runc(facts: DoctorFacts) -> Findings:
-    told, package = facts.engine.runc_version, facts.engine.runc_package
-    if not told and not package:
+    reported, package = facts.engine.runc_version, facts.engine.runc_package
+    if not reported and not package:
         return
-    found = f"runc {told or 'of unknown version'}" + (f" (package runc {package})" if package else "")
-    safe = is_mended(told, package)
+    found = f"runc {reported or 'of unknown version'}" + (f" (package runc {package})" if package else "")
+    safe = is_mended(reported, package)
     if safe:
         yield _ok("runc", found)
         return

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 NEAR, CLEAR = 0.9, 0.8
-# What a sandbox has written to disk is measured seldom, and more than its limit ends it: that is told earlier.
+# Disk usage is measured seldom, and exceeding the limit stops the sandbox: so it is reported earlier.
 LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
-# How many samples in a row have to be near. A processor may be busy for a while: that is what it is for.
+# Samples in a row above the threshold until a resource is near. Short CPU peaks are normal.
 PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
 
 
@@ -48,7 +48,7 @@ def thresholds(resource: str) -> tuple[float, float]:
 
 
 def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
-    for name, patience in PATIENCE.items():
+    for name, needed in PATIENCE.items():
         share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
         near, clear = thresholds(name)
         if share is None:
@@ -57,4 +57,4 @@ def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[
             yield name, (share >= clear, 0)
         else:
             streak = streak + 1 if share >= near else 0
-            yield name, (streak >= patience, 0 if streak >= patience else streak)
+            yield name, (streak >= needed, 0 if streak >= needed else streak)

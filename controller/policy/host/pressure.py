@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from controller.kinds.observed.pressure import NONE, HostUse, Pressure, Supply
 
-# What has recovered is believed to have done so after this time: a host at the edge must not flap.
+# A recovery counts after this time, so that a host near the threshold does not flap.
 CALM_SECONDS = 60.0
 _RECOVERED = 1.5  # times the threshold
 _CALM, _LOW, _CRITICAL = range(3)

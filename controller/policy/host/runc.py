@@ -8,7 +8,7 @@ import re
 
 LEAK = "CVE-2024-21626"
 _MENDED = (1, 1, 12)
-# The first mended packages of each distribution: what their versions begin with, and the number from which on it is so.
+# The first fixed packages of each distribution: the prefix of their versions, and the lowest fixed number.
 _PACKAGES = (
     ("1.0.0~rc6+dfsg1-3+deb10u", 3),
     ("1.0.0~rc93+ds1-5+deb11u", 3),

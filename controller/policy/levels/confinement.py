@@ -81,10 +81,10 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
 
 def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
     """Return the required content of the processes' label, as the kernel reports it (/proc/PID/attr/current)."""
-    wanted = []
+    expected = []
     for each in config.security_options:
         if each.startswith(APPARMOR):
-            wanted.append(f"{each.removeprefix(APPARMOR)} (enforce)")
+            expected.append(f"{each.removeprefix(APPARMOR)} (enforce)")
         elif each.startswith(_SELINUX):
-            wanted.append(f":{each.partition(':')[2]}")
-    return tuple(wanted)
+            expected.append(f":{each.partition(':')[2]}")
+    return tuple(expected)

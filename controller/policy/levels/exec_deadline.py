@@ -38,6 +38,6 @@ def time_limit(
         return min(usual, highest) if usual and highest else usual or highest
     if highest and (asked > highest or not asked):
         whose = next(each for each, seconds in known.items() if seconds == highest)
-        wanted = f"{asked:g} s" if asked else "no limit"
-        raise ValueError(f"may run for {highest:g} s at most ({whose}), not {wanted}; ask for no more")
+        requested = f"{asked:g} s" if asked else "no limit"
+        raise ValueError(f"may run for {highest:g} s at most ({whose}), not {requested}; ask for no more")
     return asked

@@ -24,7 +24,7 @@ _LIMITS = Limits(cpu_millicores=1000, memory_bytes=512 * _MIB, pids=64)
 _LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
 _UNBOUNDED = Limits(0, 0, 0)
 _FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the sandbox
-# Without it the engine lets everybody in a sandbox take the ports below 1024, and the capability would mean nothing.
+# Without it the engine opens the ports below 1024 to every user in a sandbox, and the capability means nothing.
 PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
 _CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
 

@@ -20,7 +20,7 @@ def level_of(template: Template, policy: Policy) -> Level | None:
     level = policy.levels.get(template.security_level)
     asked = template.security
     if level is None or asked is None or any(widened(template, level)):
-        return level  # what would widen it is refused, and means nothing
+        return level  # widening is refused at admission, and has no effect
     found = laid_over(level, asked)
     return running_as(found, max(found.lowest_uid, 1)) if asked.run_as_non_root else found
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 MINIMAL = "minimal@e91fdbe24d7ba597"
 STANDARD = "standard@f3abe7b61c81555f"
 LOG_ONLY = "log-only@aa440d926a0c9830"
-# How much each one allows; what is not here (the engine's own profile, or none) counts as more than any of them.
+# Rank of each profile by its allowed calls. Any other (the engine's own profile, or none) ranks above them.
 WIDTH: Mapping[str, int] = MappingProxyType({MINIMAL: 0, STANDARD: 1, LOG_ONLY: 2})
 
 

@@ -27,15 +27,15 @@ _PROXY = f"http://{PENDING}:{PORT}"
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _NO_PROXY = f"localhost,127.0.0.1,::1,.{peers.DOMAIN}"
 _USER = "13:13"  # Debian's `proxy`
-# It forwards nothing, and takes nothing on one bridge that claims to come from the other: were the host to masquerade
-# what crosses the sealed one, the answers would leave by the uplink.
+# No forwarding, and no packets with a source address of the other bridge: if the host masqueraded traffic of the
+# sealed one, the answers would leave by the uplink.
 _SYSCTLS = (
     ("net.ipv4.conf.all.rp_filter", "1"),
     ("net.ipv4.ip_forward", "0"),
     ("net.ipv4.ip_unprivileged_port_start", "53"),
 )
 _SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
-# Nothing of these is the Internet: they are refused after a listed name was resolved, and by the guard.
+# Addresses outside the Internet: refused after a listed name was resolved, and by the firewall.
 SPECIAL_RANGES = (
     "0.0.0.0/8",
     "10.0.0.0/8",

@@ -10,7 +10,7 @@ from controller.kinds.common.labels import peers_name
 from controller.kinds.runtime.network import NetworkConfig
 
 ROLE = "peers"
-DOMAIN = "peers.internal"  # of names that no resolver outside knows, and that no proxy is asked for
+DOMAIN = "peers.internal"  # no outside resolver knows these names, and no proxy is used for them
 PREFIX = 24
 
 
