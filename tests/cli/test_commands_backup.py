@@ -58,4 +58,4 @@ def test_it_is_for_admins_of_everything(world: World, tmp_path: Path) -> None:
         environment = {"PADDOCK_TOKEN": token(world, "admin", "default")}
         done = CliRunner().invoke(cli, words, env=environment)
     assert done.exit_code == 1
-    assert "it takes the role admin in every namespace" in done.output
+    assert "it needs the role admin in every namespace" in done.output

@@ -170,7 +170,7 @@ def _sandbox_kind():
 
 
 def test_the_same_object_twice_in_one_apply_is_refused(world: World) -> None:
-    with pytest.raises(errors.Invalid, match=r"described already at spec\.yaml:1"):
+    with pytest.raises(errors.Invalid, match=r"already defined at spec\.yaml:1"):
         world.apply(f"{QUICKSTART}---\n{QUICKSTART}")
 
 
