@@ -1,6 +1,6 @@
-"""Reads spec files: text into checked documents, with every problem of every document told at once.
+"""Parser of spec files: text into checked documents, with every problem of every document at once.
 
-A document here is right by itself; whether it is admitted on this host, and fits what is stored, is decided later.
+A document here is valid by itself. Admission on this host, and conflicts with stored objects, are checked later.
 """
 
 import itertools
@@ -23,7 +23,7 @@ MAX_VALUES = 20_000  # of one object, with what aliases stand for
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that is right by itself. `spec`, `labels` and `annotations` are as written, nulls included."""
+    """A document that is valid by itself. `spec`, `labels` and `annotations` are as written, nulls included."""
 
     tree: Tree
     kind: Kind
@@ -41,11 +41,11 @@ class Document:
         return self.kind.name, self.namespace, self.name
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A problem at that path of this document."""
+        """Return a problem at that path of this document."""
         return self.tree.problem(path, message)
 
     def text(self, path: Path) -> str:
-        """The scalar at that path as it was written; empty where there is none."""
+        """Return the scalar at that path as written; "" if there is none."""
         node = self.tree.find(path)
         return node.text if node else ""
 
@@ -53,9 +53,9 @@ class Document:
 def parse(
     file: str, text: str, registry: Registry, *, namespace: str | None = None, room: Room | None = None
 ) -> tuple[list[Document], list[Problem]]:
-    """The good documents of a file, and the problems of the others.
+    """Return the valid documents of a file, and the problems of the others.
 
-    `namespace` is where documents go that name none; one that names another is a problem. `room`: see `read`.
+    `namespace` is for documents that name none; one that names another is a problem. `room`: see `read`.
     """
     trees, problems = read(file, text, room)
     good: list[Document] = []
@@ -65,7 +65,7 @@ def parse(
             break
         if tree.root.size > MAX_VALUES:
             words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
-            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: keep what is large elsewhere"))
+            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: store large data elsewhere"))
             continue
         found = _Check(tree, registry, namespace)
         document = found.run()
@@ -76,19 +76,19 @@ def parse(
 
 
 def repeated(documents: Sequence[Document]) -> list[Problem]:
-    """A problem for each document that describes an object a second time."""
+    """Yield a problem for each document that describes an object a second time."""
     seen: dict[tuple[str, str, str], Document] = {}
     problems = []
     for each in documents:
         first = seen.setdefault(each.key, each)
         if first is not each:
             place = f"{first.tree.file}:{first.tree.root.line}"
-            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is described already at {place}"))
+            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is already defined at {place}"))
     return problems
 
 
 def _flattened(tree: Tree) -> Iterator[Tree]:
-    """The documents inside a `kind: List` (what `get -o yaml` prints for several objects)."""
+    """Yield the documents inside a `kind: List` (`get -o yaml` prints one for several objects)."""
     kind, items = tree.find(("kind",)), tree.find(("items",))
     if kind is None or kind.value != "List" or items is None or items.items is None:
         yield tree
@@ -98,7 +98,7 @@ def _flattened(tree: Tree) -> Iterator[Tree]:
 
 
 def _one_each_place(problems: list[Problem]) -> list[Problem]:
-    """The first problem of each place and field, in the order of the file: what follows from it is not told."""
+    """Return the first problem of each place and field, in the order of the file. Consequences of it are left out."""
     kept: dict[tuple[int, int, str], Problem] = {}
     for each in problems:
         blank = kept.get((each.line, each.column, ""))
@@ -108,7 +108,7 @@ def _one_each_place(problems: list[Problem]) -> list[Problem]:
 
 
 class _Check:
-    """Checks one document; the problems gather here."""
+    """Checks one document and collects its problems."""
 
     def __init__(self, tree: Tree, registry: Registry, namespace: str | None) -> None:
         self._tree, self._registry, self._namespace = tree, registry, namespace
@@ -126,7 +126,7 @@ class _Check:
         self._top(root)
         kind = self._kind()
         if kind is not None and kind.read_only:
-            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self.problems = []  # this one problem is enough
             self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
             return None
         metadata = self._read(Metadata, "metadata")
@@ -181,7 +181,7 @@ class _Check:
             word = self._registry.by_word(node.text) if node.text else None
             meant = word.name if word else closest(node.text, known)
             hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
-            self._say(("kind",), f"`{node.text}` is no kind; {hint}", reason="FieldValueNotSupported")
+            self._say(("kind",), f"`{node.text}` is not a known kind; {hint}", reason="FieldValueNotSupported")
         return kind
 
     def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:
@@ -204,15 +204,15 @@ class _Check:
         return node.text if node else ""
 
     def _place(self, kind: Kind, metadata: Metadata) -> str | None:
-        """The namespace the object goes to; None when there is a problem with it."""
+        """Return the namespace of the object; None if there is a problem with it."""
         path = ("metadata", "namespace")
         if kind.only_name and metadata.name != kind.only_name:
-            self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+            self._say(("metadata", "name"), f"only one {kind.name} can exist, named `{kind.only_name}`; write that")
         if metadata.name in kind.built_in:
             self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:
             if metadata.namespace is not None:
-                self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)
+                self._say(path, f"{kind.name} is host-scoped and has no namespace; remove this line", at_key=True)
             return ""
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
@@ -225,7 +225,7 @@ class _Check:
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without fields that are null: in a document they mean "take it away"."""
+    """Return the value without null fields: in a document null removes a field."""
     if isinstance(value, dict):
         return {key: without_nulls(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""pydantic's errors in our words: what is wrong with the value as it was written, and what to do."""
+"""pydantic's errors as messages for users: the wrong value as written, and the remedy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from controller.kinds.common.quantity import format_bytes, format_cpu
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One error of a value: where below it, what to tell. `at_key`: the key is wrong, not what it holds."""
+    """One error of a value: its path and message. `at_key`: the key is wrong, not its value."""
 
     path: Path
     message: str
@@ -23,8 +23,8 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """What a wording needs: the error, the model, where the value stands in the document, and its text there."""
+class _Context:
+    """Input of a message: the error, the model, the value's place in the document, and its text there."""
 
     error: ErrorDetails
     model: type[BaseModel]
@@ -48,13 +48,16 @@ class _Case:
 
 
 def faults(model: type[BaseModel], error: ValidationError, around: Path, text: Callable[[Path], str]) -> list[Fault]:
-    """All faults of a failed validation, as far as anybody reads them. `around` is the model's place in the document,
-    for the paths in words; `text` gives a scalar of the document as it was written ("" where there is none)."""
+    """Return the faults of a failed validation, up to a maximum.
+
+    `around` is the model's place in the document, for paths in messages; `text` gives a scalar of the document as
+    written ("" if there is none).
+    """
     errors = error.errors(include_url=False)
     found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
         more = len(errors) - MOST_PROBLEMS
-        found.append(Fault(around, f"{more} more problems are not told; repair these first"))
+        found.append(Fault(around, f"{more} more problems are not listed; fix these first"))
     return found
 
 
@@ -63,15 +66,15 @@ def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Call
     if path[-1:] == ("[key]",) and error["type"] != "extra_forbidden":  # a field may be called so
         path, at_key = path[:-1], True
     written = str(path[-1]) if at_key else text((*around, *path)) or str(error["input"])
-    case = _Case(error, model, around, path, written)
+    context = _Context(error, model, around, path, written)
     word = _WORDS.get(error["type"])
-    message = word(case) if word else error["msg"][:1].lower() + error["msg"][1:]
+    message = word(context) if word else error["msg"][:1].lower() + error["msg"][1:]
     reason = _REASONS.get(error["type"], "FieldValueInvalid")
     return Fault((*around, *path), message, reason, at_key or error["type"] == "extra_forbidden")
 
 
 def kind_of(value: Any) -> str:
-    """What a plain value is called in a message."""
+    """Return the name of a value's type for messages."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -80,101 +83,107 @@ def kind_of(value: Any) -> str:
     return next((name for each, name in names if isinstance(value, each)), "a list")
 
 
-def _missing(case: _Case) -> str:
-    info = model_fields.field_at(case.model, case.path)
-    known = model_fields.descriptions(info) if info else []
-    return f"is required; add `{case.path[-1]}:`" + (f" ({known[0]})" if known else "")
+def _missing(context: _Context) -> str:
+    info = model_fields.field_at(context.model, context.path)
+    known = model_fields.forms(info) if info else []
+    return f"is required; add `{context.path[-1]}:`" + (f" ({known[0]})" if known else "")
 
 
-def _unknown(case: _Case) -> str:
-    name = str(case.path[-1])
-    holder = model_fields.model_at(case.model, case.path[:-1])
+def _unknown(context: _Context) -> str:
+    name = str(context.path[-1])
+    holder = model_fields.model_at(context.model, context.path[:-1])
     known = list(model_fields.spelled(holder)) if holder else []
     if meant := model_fields.closest(name, known):
         return f"unknown field; did you mean `{meant}`?"
-    if place := model_fields.elsewhere(case.model, name):
-        return f"unknown field here; did you mean `{field_text((*case.around, *place))}`?"
+    if place := model_fields.elsewhere(context.model, name):
+        return f"unknown field here; did you mean `{field_text((*context.around, *place))}`?"
     return f"unknown field; known here: {', '.join(known)}"
 
 
-def _text(case: _Case) -> str:
-    if isinstance(case.value, bool | int | float):
-        return f'must be text, and `{case.written}` is {kind_of(case.value)}; put it in quotes: "{case.written}"'
-    return f"must be text, not {kind_of(case.value)}"
+def _text(context: _Context) -> str:
+    if isinstance(context.value, bool | int | float):
+        return (
+            f'must be text, and `{context.written}` is {kind_of(context.value)}; put it in quotes: "{context.written}"'
+        )
+    return f"must be text, not {kind_of(context.value)}"
 
 
-def _integer(case: _Case) -> str:
-    if isinstance(case.value, str) and case.value.strip().lstrip("+-").isdigit():
-        return f"must be a whole number, and `{case.value}` is text; remove the quotes"
-    return f"must be a whole number, not {_shown(case)}"
+def _integer(context: _Context) -> str:
+    if isinstance(context.value, str) and context.value.strip().lstrip("+-").isdigit():
+        return f"must be a whole number, and `{context.value}` is text; remove the quotes"
+    return f"must be a whole number, not {_shown(context)}"
 
 
-def _boolean(case: _Case) -> str:
+def _boolean(context: _Context) -> str:
     note = ""
-    if isinstance(case.value, str) and case.value.lower() in ("yes", "no", "on", "off", "y", "n"):
-        note = f" (`{case.value}` is text in YAML 1.2)"
-    return f"must be true or false, not {_shown(case)}{note}"
+    if isinstance(context.value, str) and context.value.lower() in ("yes", "no", "on", "off", "y", "n"):
+        note = f" (`{context.value}` is text in YAML 1.2)"
+    return f"must be true or false, not {_shown(context)}{note}"
 
 
-def _shown(case: _Case) -> str:
-    simple = isinstance(case.value, str | int | float) and case.written
-    return f"`{_short(case.written)}`" if simple else kind_of(case.value)
+def _shown(context: _Context) -> str:
+    simple = isinstance(context.value, str | int | float) and context.written
+    return f"`{_short(context.written)}`" if simple else kind_of(context.value)
 
 
 def _short(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _choice(case: _Case) -> str:
-    choices = str(case.ctx["expected"]).replace("'", "")
-    return f"must be {choices}, not {_shown(case)}"
+def _choice(context: _Context) -> str:
+    choices = str(context.ctx["expected"]).replace("'", "")
+    return f"must be {choices}, not {_shown(context)}"
 
 
-def _pattern(case: _Case) -> str:
-    info = model_fields.field_at(case.model, case.path)
-    known = model_fields.descriptions(info) if info else []
+def _pattern(context: _Context) -> str:
+    info = model_fields.field_at(context.model, context.path)
+    known = model_fields.forms(info) if info else []
     if not known:
-        return f"`{_short(case.written)}` does not fit; it must match {case.ctx['pattern']}"
-    wanted = known[0] if case.error["loc"][-1] == "[key]" else known[-1]
-    return f"`{_short(case.written)}` does not fit; write {wanted}"
+        return f"`{_short(context.written)}` does not fit; it must match {context.ctx['pattern']}"
+    form = known[0] if context.error["loc"][-1] == "[key]" else known[-1]
+    return f"`{_short(context.written)}` does not fit; write {form}"
 
 
-def _too_short(case: _Case) -> str:
-    least = case.ctx["min_length"]
+def _too_short(context: _Context) -> str:
+    least = context.ctx["min_length"]
     return "must not be empty" if least == 1 else f"must have at least {least} characters"
 
 
-def _mapping(case: _Case) -> str:
-    holder = model_fields.model_at(case.model, case.path)
+def _mapping(context: _Context) -> str:
+    holder = model_fields.model_at(context.model, context.path)
     known = ", ".join(model_fields.spelled(holder)) if holder else ""
-    return f"must be a mapping{f' with the fields {known}' if known else ''}, not {_shown(case)}"
+    return f"must be a mapping{f' with the fields {known}' if known else ''}, not {_shown(context)}"
 
 
-def _list(case: _Case) -> str:
-    return f"must be a list (`- ` before each item, or [a, b]), not {_shown(case)}"
+def _list(context: _Context) -> str:
+    return f"must be a list (`- ` before each item, or [a, b]), not {_shown(context)}"
 
 
-_WORDS: Mapping[str, Callable[[_Case], str]] = {
+_WORDS: Mapping[str, Callable[[_Context], str]] = {
     "missing": _missing,
     "extra_forbidden": _unknown,
     "string_type": _text,
     "int_type": _integer,
     "int_parsing": _integer,
     "int_from_float": _integer,
-    "float_type": lambda case: f"must be a number, not {_shown(case)}",
+    "float_type": lambda context: f"must be a number, not {_shown(context)}",
     "bool_type": _boolean,
     "bool_parsing": _boolean,
     "literal_error": _choice,
     "string_pattern_mismatch": _pattern,
     "string_too_short": _too_short,
-    "string_too_long": lambda case: f"must have at most {case.ctx['max_length']} characters, has {len(case.value)}",
-    "too_short": lambda case: f"must have at least {case.ctx['min_length']} item(s)",
-    "too_long": lambda case: f"must have at most {case.ctx['max_length']} items, has {case.ctx['actual_length']}",
-    "greater_than_equal": lambda case: f"must be at least {case.bound('ge')}, not {_shown(case)}",
-    "less_than_equal": lambda case: f"must be at most {case.bound('le')}, not {_shown(case)}",
-    "greater_than": lambda case: f"must be more than {case.bound('gt')}, not {_shown(case)}",
-    "less_than": lambda case: f"must be less than {case.bound('lt')}, not {_shown(case)}",
-    "value_error": lambda case: str(case.ctx["error"]),
+    "string_too_long": lambda context: (
+        f"must have at most {context.ctx['max_length']} characters, has {len(context.value)}"
+    ),
+    "too_short": lambda context: f"must have at least {context.ctx['min_length']} item(s)",
+    "too_long": lambda context: (
+        f"must have at most {context.ctx['max_length']} items, has {context.ctx['actual_length']}"
+    ),
+    "greater_than_equal": lambda context: f"must be at least {context.bound('ge')}, not {_shown(context)}",
+    "less_than_equal": lambda context: f"must be at most {context.bound('le')}, not {_shown(context)}",
+    "greater_than": lambda context: f"must be more than {context.bound('gt')}, not {_shown(context)}",
+    "less_than": lambda context: f"must be less than {context.bound('lt')}, not {_shown(context)}",
+    "value_error": lambda context: str(context.ctx["error"]),
     "model_type": _mapping,
     "model_attributes_type": _mapping,
     "dict_type": _mapping,

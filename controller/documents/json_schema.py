@@ -1,4 +1,4 @@
-"""JSON Schema of the kinds, made from their models: what `paddock explain`, editors and the published file show.
+"""JSON Schema of the kinds, made from their models, for `paddock explain`, editors and the published file.
 
 `python -m controller.documents.json_schema` prints the published file, specs/schema/paddock.schema.json.
 """
@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from pydantic.alias_generators import to_camel
 
-from controller.documents.field_descriptions import WORDS
-from controller.kinds.base import live_fields
+from controller.kinds.base import FORM, live_fields
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.envelope import Metadata
@@ -28,10 +27,10 @@ _REF = "#/definitions/{model}"
 
 
 def takes_effect(kind: str, path: Path) -> Effect:
-    """How a new value at that path (below `spec`) reaches a sandbox that runs.
+    """Return the effect of a new value at that path (below `spec`) on a running sandbox.
 
-    What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template, or a
-    profile, recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
+    A sandbox's own template is hashed, and a change recreates the container. A named template or a profile recreates
+    nothing by itself. Limits, probes and everything that Paddock itself does are changed in place.
     """
     if kind == "SecurityProfile":
         return "live" if path[:1] == ("defaultLimits",) else "at next start"
@@ -43,16 +42,16 @@ def takes_effect(kind: str, path: Path) -> Effect:
 
 
 def _is_live(path: Path) -> bool:
-    """Whether a path below a template starts with a field that reaches running containers."""
+    """Return True if a path below a template starts with a field that reaches running containers."""
     return bool(path) and path[0] in {to_camel(name) for name in live_fields(Template)}
 
 
 def document_schema(kind: Kind) -> Json:
-    """The schema of a whole document of one kind, with every reference written out."""
+    """Return the schema of a whole document of one kind, with every reference resolved."""
     spec = kind.spec.model_json_schema(by_alias=True, ref_template=_REF)
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
-    made = _plain(spec, definitions, kind.spec.__name__)
+    made = _plain(spec, definitions)
     if not kind.read_only:
         _mark(made, kind.name, ())
     needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
@@ -61,9 +60,9 @@ def document_schema(kind: Kind) -> Json:
         "type": "object",
         "description": made.get("description", "") + read_only,
         "properties": {
-            "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
-            "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
-            "metadata": _plain(metadata, definitions, "Metadata"),
+            "apiVersion": {"const": API_VERSION, "type": "string", "description": "API version of this document"},
+            "kind": {"const": kind.name, "type": "string", "description": "kind of the object"},
+            "metadata": _plain(metadata, definitions),
             **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
         },
         "required": needed,
@@ -73,14 +72,14 @@ def document_schema(kind: Kind) -> Json:
 
 def _status_schema(kind: Kind) -> Json:
     if kind.status is None:
-        return {"type": "object", "description": "how it stands; only Paddock writes it"}
+        return {"type": "object", "description": "observed state; only Paddock writes it"}
     status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
-    made: Json = _plain(status, status.pop("$defs", {}), kind.status.__name__)
+    made: Json = _plain(status, status.pop("$defs", {}))
     return made
 
 
 def published(registry: Registry) -> Json:
-    """One schema for any document that can be applied, as editors take it."""
+    """Return one schema for any document that can be applied, for editors."""
     kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
     return {
         "$schema": _DRAFT,
@@ -100,12 +99,12 @@ def published(registry: Registry) -> Json:
 
 
 def text(registry: Registry) -> str:
-    """The published file."""
+    """Return the published file."""
     return json.dumps(published(registry), indent=2, ensure_ascii=False) + "\n"
 
 
 def at(schema: Json, names: tuple[str, ...]) -> Json | None:
-    """The schema of the field that these names lead to, through lists; None where there is none."""
+    """Return the schema of the field at these names, through lists; None if there is none."""
     found: Json | None = schema
     for name in names:
         found = fields(found).get(name) if found is not None else None
@@ -113,62 +112,64 @@ def at(schema: Json, names: tuple[str, ...]) -> Json | None:
 
 
 def fields(schema: Json) -> Mapping[str, Json]:
-    """The fields below a schema: its own, or those of its items."""
+    """Return the fields below a schema: its own, or those of its items."""
     inner = schema.get("items", schema)
     found: Mapping[str, Json] = inner.get("properties", {})
     return found
 
 
 def required(schema: Json) -> tuple[str, ...]:
-    """The fields below a schema that have to be there."""
+    """Return the required fields below a schema."""
     return tuple(schema.get("items", schema).get("required", ()))
 
 
-def _plain(schema: Any, definitions: Mapping[str, Any], model: str) -> Any:
-    """A schema without references, titles and nulls ("not set" is told by a field not being required)."""
+def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a schema without references, titles and nulls. A field that may be unset is one that is not required."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
         around = {key: value for key, value in schema.items() if key not in ("$ref", "default")}
-        return {**_plain(definitions[name], definitions, name), **around}
+        return described({**_plain(definitions[name], definitions), **around})
     if "anyOf" in schema:
         schema = _without_null(schema)
         if "$ref" in schema:
-            return _plain(schema, definitions, model)
+            return _plain(schema, definitions)
     made = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
     if made.get("default", ...) is None:
         del made["default"]
-    made |= _bounds(schema)
-    if "description" in made:
-        made["description"] = " ".join(str(made["description"]).split())
+    made = described(made | _bounds(schema))
+    if "propertyNames" in schema:
+        made["propertyNames"] = described(schema["propertyNames"])
+    if "patternProperties" in schema:
+        made["patternProperties"] = {key: described(each) for key, each in schema["patternProperties"].items()}
     if "items" in schema:
-        made["items"] = _plain(schema["items"], definitions, model)
+        made["items"] = _plain(schema["items"], definitions)
     if "properties" in schema:
-        made["properties"] = {key: _field(model, key, each, definitions) for key, each in schema["properties"].items()}
+        made["properties"] = {key: _plain(each, definitions) for key, each in schema["properties"].items()}
     return made
 
 
-def _field(model: str, name: str, schema: Any, definitions: Mapping[str, Any]) -> Json:
-    made: Json = _plain(schema, definitions, model)
-    words = WORDS.get(f"{model}.{name}") or WORDS.get(name, "")
-    format_ = str(made.get("description", "")) if "properties" not in made else ""
-    described = f"{words} ({format_})" if words and format_ else words or made.get("description", "")
-    return {**made, "description": described} if described else made
+def described(schema: Json) -> Json:
+    """Return a schema with the form of its values in its description: `Meaning. (form)`."""
+    form, meaning = schema.get(FORM, ""), " ".join(str(schema.get("description", "")).split())
+    text = f"{meaning} ({form})" if meaning and form else meaning or form
+    plain = {key: value for key, value in schema.items() if key not in (FORM, "description")}
+    return {"description": text, **plain} if text else plain
 
 
 def _without_null(schema: Json) -> Json:
-    """`T | None` as T: in a document null takes a field away, it is no value."""
+    """Return `T | None` as T: in a document null removes a field, it is no value."""
     kept = [each for each in schema["anyOf"] if each != {"type": "null"}]
     around = {key: value for key, value in schema.items() if key != "anyOf"}
     return {**kept[0], **around} if len(kept) == 1 else {**around, "anyOf": kept}
 
 
 def _bounds(schema: Json) -> Json:
-    """The bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
+    """Return the bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
     if "ge" not in schema and "le" not in schema:
         return {}
-    shown = format_cpu if "CPU" in str(schema.get("description")) else format_bytes
-    bounds = f"from {shown(schema['ge'])} to {shown(schema['le'])}"
-    return {"description": f"{schema.get('description', '')}, {bounds}"}
+    form = str(schema.get(FORM, ""))
+    shown = format_cpu if "CPU" in form else format_bytes
+    return {FORM: f"{form}, from {shown(schema['ge'])} to {shown(schema['le'])}"}
 
 
 def _mark(schema: Json, kind: str, path: tuple[str, ...]) -> None:

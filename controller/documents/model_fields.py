@@ -1,4 +1,4 @@
-"""Looking around in the spec models: which field a path leads to, and where else a name would fit."""
+"""Lookup in the spec models: the field at a path, and the likely field for a misspelled name."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -7,14 +7,15 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from controller.kinds.base import Form
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import Bytes, Millicores
 
-_LONGEST_WORD = 100  # that somebody may have meant for another
+_LONGEST_WORD = 100  # of a possible misspelling
 
 
 def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by the name users write."""
+    """Return the fields of a model by the name users write."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
@@ -26,7 +27,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """The model of the mapping at that path; None where there is none."""
+    """Return the model of the mapping at that path; None if there is none."""
     found: type[BaseModel] | None = model
     for step in path:
         if found is None or isinstance(step, int):
@@ -37,7 +38,7 @@ def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
 
 
 def field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
-    """The field that a path leads to, or the field whose item it leads to."""
+    """Return the field at a path, or the field whose item is there."""
     names = [at for at, step in enumerate(path) if isinstance(step, str)]
     for at in reversed(names):
         holder = model_at(model, path[:at])
@@ -57,14 +58,13 @@ def _metadata(info: FieldInfo) -> Iterator[Any]:
     yield from inner(info.annotation)
 
 
-def descriptions(info: FieldInfo) -> list[str]:
-    """How the field, or its items or keys, are described."""
-    inner = [each.description for each in _metadata(info) if isinstance(each, FieldInfo) and each.description]
-    return [info.description, *inner] if info.description else inner
+def forms(info: FieldInfo) -> list[str]:
+    """Return the forms, in words, of the field's value, or of its items or keys."""
+    return [each.text for each in _metadata(info) if isinstance(each, Form)]
 
 
 def quantity(info: FieldInfo) -> str:
-    """`cpu` or `bytes` for a field that holds such a quantity, else nothing."""
+    """Return `cpu` or `bytes` for a field of such a quantity, else ""."""
     types = set(_types(info.annotation))
     if Millicores in types:
         return "cpu"
@@ -72,7 +72,7 @@ def quantity(info: FieldInfo) -> str:
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation is made of."""
+    """Yield the types in an annotation."""
     inner = get_args(annotation)
     if not inner:
         yield annotation
@@ -81,7 +81,7 @@ def _types(annotation: Any) -> Iterator[Any]:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or nothing."""
+    """Return the most similar known word; "" if none is similar."""
     if len(word) > _LONGEST_WORD:
         return ""
     by_lower = {each.lower(): each for each in known}
@@ -90,7 +90,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def elsewhere(model: type[BaseModel], name: str) -> Path:
-    """The one path at which the model has a field of that name; empty when there is none, or more."""
+    """Return the one path at which the model has a field of that name; empty if there is none, or more."""
     found = list(_paths(model, name, ()))
     return found[0] if len(found) == 1 else ()
 

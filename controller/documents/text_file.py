@@ -1,4 +1,4 @@
-"""From bytes to text: what a spec file must be before anything reads it. Imports nothing heavy: the CLI uses it."""
+"""Decoding of spec files: bytes to text. Imports nothing heavy, because the CLI uses it at its start."""
 
 from controller.kinds.common.problem import Problem
 
@@ -7,7 +7,7 @@ _BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff",
 
 
 def decode(file: str, data: bytes) -> str | Problem:
-    """The text of a spec file, or why it is none."""
+    """Return the text of a spec file, or the reason why it is none."""
     if len(data) > MAX_BYTES:
         return Problem(file, 0, 0, "", too_large(len(data)))
     for mark, name in _BOMS:
@@ -25,7 +25,7 @@ def decode(file: str, data: bytes) -> str | Problem:
 
 
 def too_large(count: int) -> str:
-    """Why a file of that many bytes is not read."""
+    """Return why a file of that many bytes is not read; "" if it is."""
     return f"the file is {count / (1 << 20):.1f} MiB; at most {MAX_BYTES >> 20} MiB are read: split it"
 
 

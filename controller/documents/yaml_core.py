@@ -1,4 +1,4 @@
-"""YAML 1.2 core scalars: what a plain word means. PyYAML follows YAML 1.1, where `no` is false and 0644 is 420.
+"""YAML 1.2 core scalars. PyYAML follows YAML 1.1, where `no` is false and 0644 is 420.
 
 https://yaml.org/spec/1.2.2/#103-core-schema
 """
@@ -19,7 +19,7 @@ Scalar = str | int | float | bool | None
 
 
 def scalar(text: str) -> Scalar:
-    """The value of a plain (unquoted) scalar. Raises ValueError, in words, for what reads differently elsewhere."""
+    """Return the value of a plain (unquoted) scalar. ValueError for a scalar that other parsers read differently."""
     if text in _NULLS:
         return None
     if text in _TRUE or text in _FALSE:
@@ -31,7 +31,7 @@ def scalar(text: str) -> Scalar:
 
 def _number(text: str) -> Scalar:
     if _ENDLESS.match(text):
-        raise ValueError(f"`{text}` is no number that a field takes")
+        raise ValueError(f"`{text}` is not a number that any field accepts")
     if len(text) > _DIGITS_MAX and (_FLOAT.match(text) or _BASED.match(text)):
         raise ValueError("the number has too many digits; put it in quotes if it is text")
     if _LEADING_ZERO.match(text):
@@ -44,14 +44,14 @@ def _number(text: str) -> Scalar:
 
 
 def _two_readings(text: str) -> str:
-    """Words for a number with leading zeros, which YAML 1.1 reads in base 8."""
+    """Return the message for a number with leading zeros, which YAML 1.1 reads in base 8."""
     digits = text.lstrip("+-")
     octal = "" if set(digits) & set("89") else f" and {int(digits, 8)} in YAML 1.1"
     return f'`{text}` is {int(digits)} in YAML 1.2{octal}; write `{int(digits)}`, or "{text}" in quotes'
 
 
 def is_plain_text(text: str) -> bool:
-    """Whether a reader of YAML 1.2 takes this plain scalar for text."""
+    """Return True if a YAML 1.2 parser takes this plain scalar for text."""
     try:
         return scalar(text) == text
     except ValueError:

@@ -1,7 +1,7 @@
-"""YAML (and so JSON) text into trees that know where each part was written.
+"""Parser of YAML (and so JSON) text into trees with the position of each part.
 
-Built from the parser's events, without recursion: PyYAML's own composer overflows the C stack on deep nesting.
-Aliases share a node, and their expanded size is counted before anything is expanded.
+Built from the parser's events, without recursion: PyYAML's own composer overflows the C stack on deep nesting. Aliases
+share a node, and their expanded size is counted before anything is expanded.
 """
 
 import re
@@ -17,7 +17,7 @@ from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem, field_
 MAX_DEPTH = 64
 MAX_NODES = 400_000  # what takes some seconds to read
 _TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
-REST_UNTOLD = "what is wrong from here on is not told; repair the problems above first"
+REST_UNTOLD = "further problems are not listed; fix the problems above first"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -25,7 +25,7 @@ _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a
 
 @dataclass(slots=True)
 class Node:
-    """A part of a document. `text` is a scalar as written; `size` counts the nodes of its expansion."""
+    """A part of a document. `text` is a scalar as written; `size` counts the nodes after alias expansion."""
 
     line: int
     column: int
@@ -38,7 +38,7 @@ class Node:
     key: "Node | None" = None  # the key whose value comes next
 
     def plain(self) -> Any:
-        """The value as plain JSON data."""
+        """Return the value as plain JSON data."""
         if self.fields is not None:
             return {key: node.plain() for key, (_, node) in self.fields.items()}
         if self.items is not None:
@@ -54,14 +54,14 @@ class Tree:
     root: Node
 
     def find(self, path: Path) -> Node | None:
-        """The node at that path."""
+        """Return the node at that path."""
         node: Node | None = self.root
         for step in path:
             node = None if node is None else _child(node, step)
         return node
 
     def problem(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> Problem:
-        """A problem at that path, or at the nearest part around it that was written."""
+        """Return a problem at that path, or at its nearest written parent."""
         shown = path
         while (node := self.find(path)) is None:
             path = path[:-1]
@@ -79,20 +79,20 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 @dataclass(slots=True)
 class Room:
-    """How many values there may still be, with what aliases stand for, in all documents of all files together."""
+    """Remaining number of values, with aliases expanded, of all documents in all files of a request."""
 
     left: int = MAX_NODES
 
 
 def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], list[Problem]]:
-    """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out.
+    """Return the documents of a file, and all YAML problems. Empty documents are left out.
 
     Files that are read together share their `room`.
     """
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        words = f"character {error.start + 1} is half of one (\\ud800 to \\udfff alone), and no text; take it out"
+        words = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
         return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
@@ -110,7 +110,7 @@ def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], li
 
 
 def _join_pairs(text: str) -> str:
-    """JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
+    """Join surrogate pairs: JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
 
     def one(found: re.Match[str]) -> str:
         if found[1]:
@@ -134,7 +134,7 @@ def _place(event: yaml.Event) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Builder:
-    """Takes the parser's events one by one. `stack` holds the collections that are still open."""
+    """Builds trees from the parser's events. `stack` holds the open collections."""
 
     file: str
     room: Room
@@ -168,7 +168,7 @@ class _Builder:
         else:
             node.items = []
         if event.tag not in (None, "!", _CORE + "map", _CORE + "seq"):
-            self._say(node, f"tag `{event.tag}` is not known here; remove it")
+            self._say(node, f"tag `{event.tag}` is not supported; remove it")
         self._anchor(event, node)
         self.stack.append(node)
 
@@ -184,9 +184,9 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         target = self.anchors.get(event.anchor or "")
         if target is None:
-            raise _TooMuch(event, f"`*{event.anchor}` names no anchor; write `&{event.anchor}` where it is defined")
+            raise _TooMuch(event, f"`*{event.anchor}` refers to no anchor; write `&{event.anchor}` where it is defined")
         if target.open:
-            raise _TooMuch(event, f"`*{event.anchor}` stands inside what it names; write the value out")
+            raise _TooMuch(event, f"`*{event.anchor}` refers to a value that contains it; write the value out")
         return target
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
@@ -197,7 +197,7 @@ class _Builder:
             except ValueError as error:
                 self._say(node, str(error))
         elif event.tag not in (None, "!", _CORE + "str"):
-            self._say(node, f"tag `{event.tag}` is not known here; write the value without it")
+            self._say(node, f"tag `{event.tag}` is not supported; write the value without it")
         self._anchor(event, node)
         return node
 
@@ -231,13 +231,13 @@ class _Builder:
             self._say(key, "`<<` (merge) is not part of YAML 1.2; write the fields out")
         elif key.value in fields:
             first = fields[key.value][0]
-            self._say(key, f"`{key.value}` is given twice (first on line {first.line}); remove one")
+            self._say(key, f"`{key.value}` is set twice (first on line {first.line}); remove one")
         else:
             fields[key.value] = (key, node)
 
 
 _HINTS = {
-    "mapping values are not allowed in this context": "a `:` too many, or wrong indentation before this place",
+    "mapping values are not allowed in this context": "one `:` too many, or wrong indentation before this",
     "found undefined tag handle": "a tag (`!`) that is not defined; put text that starts with `!` in quotes",
     "found unexpected end of stream": "a quote is not closed",
     "did not find expected key": "a line is indented differently from those around it, or a quote or bracket is open",
@@ -250,7 +250,7 @@ _HINTS = {
 
 
 def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
-    """The parser's complaint, in words that say what to do."""
+    """Return the parser's error as a message with a remedy."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return Problem(file, *_control_character(text), "", "a control character that YAML does not allow; remove it")
@@ -258,7 +258,7 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
     hint = _HINTS.get(message, message)
     if message == "found character that cannot start any token":
         at = text.splitlines()[mark.line][mark.column : mark.column + 1] if text else ""
-        hint = "a tab indents here; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
+        hint = "indented with a tab; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
     opened = getattr(error, "context_mark", None)
     if opened is not None and opened.line != mark.line:
         hint += f" (it began on line {opened.line + 1}, column {opened.column + 1})"

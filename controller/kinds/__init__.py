@@ -1,1 +1,4 @@
-"""THE NOUNS: frozen data that every other room speaks in. Pure: no I/O, no clock, no randomness, no logging."""
+"""Frozen data that every other package uses: specs, statuses, snapshot, actions, plan, labels.
+
+Pure: no I/O, no clock, no randomness, no logging.
+"""

@@ -1,4 +1,4 @@
-"""What surrounds every spec: the top level of a document and its metadata, by Kubernetes' rules."""
+"""The top level of a document and its metadata, by Kubernetes' rules."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from controller.kinds.base import Model, Name, Text
+from controller.kinds.base import Form, Model, Name, Text
 from controller.kinds.common.owner_reference import MOST_OWNERS, OwnerReference
 
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
@@ -21,73 +21,79 @@ _NAMESPACE, _NAMESPACE_WORDS = (
 _NAMESPACE_LETTERS = 63
 Namespace = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=_NAMESPACE_LETTERS,
-        pattern=rf"^{_NAMESPACE}$",
-        description=_NAMESPACE_WORDS,
-    ),
+    Field(min_length=1, max_length=_NAMESPACE_LETTERS, pattern=rf"^{_NAMESPACE}$"),
+    Form(_NAMESPACE_WORDS),
 ]
 LabelKey = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=253 + 1 + 63,
-        pattern=rf"^({_SUBDOMAIN}/)?{_WORD}$",
-        description="at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit, "
-        "after an optional `example.org/`",
+    Field(min_length=1, max_length=253 + 1 + 63, pattern=rf"^({_SUBDOMAIN}/)?{_WORD}$"),
+    Form(
+        "at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit, "
+        "after an optional `example.org/`"
     ),
 ]
 LabelValue = Annotated[
     Text,
-    Field(
-        max_length=63,
-        pattern=rf"^({_WORD})?$",
-        description="letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit",
-    ),
+    Field(max_length=63, pattern=rf"^({_WORD})?$"),
+    Form("letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit"),
 ]
 
 _ANNOTATIONS_BYTES = 256 << 10  # together, as Kubernetes has it
 
 
 def too_large(annotations: Mapping[str, str]) -> str:
-    """Why an object can't have these annotations together; "" when it can."""
+    """Return why these annotations are too large together; "" if they are not."""
     held = sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
     if held <= _ANNOTATIONS_BYTES:
         return ""
-    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; keep what is large elsewhere"
+    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; store large data elsewhere"
 
 
 def _bounded(annotations: dict[str, str]) -> dict[str, str]:
-    """One long text could stand in each of them, by an alias."""
+    """Refuse annotations that are too large together. A YAML alias can repeat one long text in each of them."""
     if words := too_large(annotations):
         raise ValueError(words)
     return annotations
 
 
 class Metadata(Model):
-    """Who an object is. What only Paddock sets may stand in a document (`get -o yaml` prints it) and is not read.
+    """Identity of an object.
 
-    `resource_version` and `uid`, where given, must be those of the stored object.
+    Fields that only Paddock sets may stand in a document (`get -o yaml` prints them); they are ignored.
+    `resource_version` and `uid`, if given, must be those of the stored object.
     """
 
     name: Name
+    """The name, unique for its kind in its namespace; it cannot be changed."""
     namespace: Namespace | None = None
+    """The project or tenant it belongs to; `default` if left out."""
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = {}
+    """Key-value pairs to select by: `paddock get sandboxes -l app=web`."""
     annotations: Annotated[
         dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256), AfterValidator(_bounded)
     ] = {}
+    """Notes for people and tools; nothing selects by them."""
     resource_version: Text | None = None
+    """If given, the change is refused unless the object is still at this version."""
     uid: Text | None = None
+    """If given, the change is refused unless it is still the same object."""
     generation: Any = None
+    """Number of changes of the spec; only Paddock sets it."""
     creation_timestamp: Any = None
+    """Time of creation; only Paddock sets it."""
     deletion_timestamp: Any = None
+    """Time of the deletion request; only Paddock sets it."""
     finalizers: Any = None
+    """Cleanup steps that must finish before the object is deleted. Paddock has its own; a patch adds or removes others.
+    """
     owner_references: Annotated[tuple[OwnerReference, ...] | None, Field(max_length=MOST_OWNERS)] = None
+    """Owners of this object: once all of them are deleted, it is deleted."""
 
 
 def no_namespace(text: str) -> str:
-    """Why this is no name of a namespace, for one that stands in no document; "" when it is."""
+    """Return why this is not a valid namespace; "" if it is. For names that stand in no document."""
     if len(text) <= _NAMESPACE_LETTERS and re.fullmatch(_NAMESPACE, text):
         return ""
-    return f"`{text[:_NAMESPACE_LETTERS]}` is no namespace: write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"
+    return (
+        f"`{text[:_NAMESPACE_LETTERS]}` is not a valid namespace; write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"
+    )

@@ -1,9 +1,7 @@
-"""Event as a kind: something that happened to an object, told in words. Equal ones are counted, not repeated."""
+"""Event as a kind: something that happened to an object. Equal events are counted, not repeated."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
@@ -12,23 +10,33 @@ from controller.kinds.sandbox import age
 
 
 class InvolvedObject(Model):
-    """The object that it happened to; it may be gone."""
+    """The object of an event; it may be gone."""
 
-    kind: Annotated[Text, Field(description="its kind")]
-    namespace: Annotated[Text, Field(description="its namespace; left out for kinds that belong to the host")] = ""
+    kind: Text
+    """Kind of the object."""
+    namespace: Text = ""
+    """Namespace of the object; left out for host-scoped kinds."""
     name: Text
-    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+    """Name of the object."""
+    uid: Text
+    """UID of the object; it tells objects of the same name apart."""
 
 
 class EventFields(Model):
-    """Something that happened to an object: what an engine call changed, or why one failed."""
+    """Something that happened to an object: a change that Paddock made, or why one failed."""
 
-    type: Annotated[Literal["Normal", "Warning"], Field(description="Warning: something failed")]
-    reason: Annotated[Text, Field(description="one word for programs, such as Started")]
-    message: Annotated[Text, Field(description="what happened, for people")]
-    count: Annotated[Whole, Field(description="how often it happened")]
-    first_timestamp: Annotated[Text, Field(description="when it happened first, RFC 3339 in UTC")]
-    last_timestamp: Annotated[Text, Field(description="when it happened last, RFC 3339 in UTC")]
+    type: Literal["Normal", "Warning"]
+    """Normal, or Warning if something failed."""
+    reason: Text
+    """One word for programs, such as Started."""
+    message: Text
+    """Description for people."""
+    count: Whole
+    """Number of times it happened."""
+    first_timestamp: Text
+    """Time of the first occurrence, RFC 3339 in UTC."""
+    last_timestamp: Text
+    """Time of the last occurrence, RFC 3339 in UTC."""
     involved_object: InvolvedObject
 
 
@@ -53,7 +61,7 @@ KIND = Kind(
     short=("ev",),
     spec=EventFields,
     flat=True,
-    read_only="Paddock writes down what happens to an object; annotate the object to add a note of your own",
+    read_only="Paddock records events; annotate the object to add a note of your own",
     selectable=(
         "type",
         "reason",

@@ -10,57 +10,75 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 
 NAME = "host"
-_NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is kept as specs say
+_NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is reconciled
 
 
 class HostSpec(Model):
-    """This machine and its container engine, as they are: nothing of it can be asked for."""
+    """This machine and its container engine, read-only: nothing of it can be changed."""
 
 
 class Capacity(Model):
-    """What the machine has."""
+    """Size of the machine."""
 
-    cpu: Annotated[Text, Field(description="cores")]
-    memory: Annotated[Text, Field(description="main memory")]
+    cpu: Text
+    """Number of cores."""
+    memory: Text
+    """Main memory."""
 
 
 class EngineInfo(Model):
-    """What the engine says of itself."""
+    """The container engine's answers about itself."""
 
-    version: Annotated[Text, Field(description="its version")]
-    api_version: Annotated[Text, Field(description="the version of its API that is spoken with it")]
-    storage_driver: Annotated[Text, Field(description="how it keeps images and the layers of containers")]
-    root_dir: Annotated[Text, Field(description="the folder where it keeps them")]
-    cgroup_version: Annotated[Text, Field(description="1 or 2")]
-    cgroup_driver: Annotated[Text, Field(description="systemd or cgroupfs")]
-    default_runtime: Annotated[Text, Field(description="what starts containers, such as runc")]
-    security_options: Annotated[tuple[Text, ...], Field(description="what it can enforce, such as name=seccomp")] = ()
+    version: Text
+    """Version of the engine."""
+    api_version: Text
+    """Version of the engine's API that Paddock uses."""
+    storage_driver: Text
+    """Storage driver of images and container layers."""
+    root_dir: Text
+    """Data folder of the engine."""
+    cgroup_version: Text
+    """Cgroup version, 1 or 2."""
+    cgroup_driver: Text
+    """Cgroup driver, systemd or cgroupfs."""
+    default_runtime: Text
+    """Runtime that starts containers, such as runc."""
+    security_options: tuple[Text, ...] = ()
+    """Security features that the engine can enforce, such as name=seccomp."""
 
 
 class PaddockInfo(Model):
-    """What the daemon is."""
+    """The daemon."""
 
-    version: Annotated[Text, Field(description="its version")]
-    instance_id: Annotated[Text, Field(alias="instanceID", description="the label paddock.instance of its containers")]
+    version: Text
+    """Version of the daemon."""
+    instance_id: Annotated[Text, Field(alias="instanceID")]
+    """Value of the label paddock.instance on its containers."""
 
 
 class HostCondition(Model):
-    """One thing that holds, does not hold, or is not known. Only what is checked is here."""
+    """One checked property of the host, which is True, False or Unknown. Only checked ones are listed."""
 
-    type: Annotated[Text, Field(description="what is checked: EngineReachable, NetworkGuard, MemoryPressure ...")]
-    status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
-    reason: Annotated[Text, Field(description="one word for programs")]
-    message: Annotated[Text, Field(description="details, and what to do")] = ""
+    type: Text
+    """Name of the check: EngineReachable, NetworkGuard, MemoryPressure ..."""
+    status: Literal["True", "False", "Unknown"]
+    """True if the property holds."""
+    reason: Text
+    """One word for programs."""
+    message: Text = ""
+    """Details, and what to do."""
 
 
 class HostStatus(Model):
-    """How the machine stands; `capacity` and `engine` are there once the engine has answered."""
+    """Observed state of the machine. `capacity` and `engine` are set once the engine has answered."""
 
     capacity: Capacity | None = None
     engine: EngineInfo | None = None
     paddock: PaddockInfo
-    instances: Annotated[Whole | None, Field(description="containers that Paddock keeps or is about to make")] = None
-    conditions: Annotated[tuple[HostCondition, ...], Field(description="what was checked at this reading")] = ()
+    instances: Whole | None = None
+    """Number of containers that Paddock manages or is about to create."""
+    conditions: tuple[HostCondition, ...] = ()
+    """Checks made for this answer."""
 
 
 def _of(*path: str) -> Any:
@@ -74,7 +92,7 @@ def _of(*path: str) -> Any:
 
 
 def status_word(obj: StoredObject, _now: float) -> str:
-    """Ready, or what of the needed conditions is not True, as kubectl shows nodes."""
+    """Return Ready, or the required conditions that are not True, as kubectl shows nodes."""
     holding = [each["type"] for each in obj.status["conditions"] if each["status"] == "True"]
     failing = [each for each in _NEEDED if each not in holding]
     return f"NotReady ({', '.join(failing)})" if failing else "Ready"
@@ -86,7 +104,7 @@ KIND = Kind(
     namespaced=False,
     spec=HostSpec,
     status=HostStatus,
-    read_only="it shows this machine as it is; the daemon's settings file says how it is used",
+    read_only="it shows the state of this machine; change the daemon's settings file instead",
     columns=(
         Column("STATUS", status_word),
         Column("CPU", _of("capacity", "cpu")),

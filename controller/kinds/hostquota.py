@@ -1,12 +1,12 @@
-"""HostQuota: how much all sandboxes of this host may hold together. There is one, `host`; it bounds even unwritten.
+"""HostQuota: upper bound for all sandboxes of this host together. There is one, `host`; defaults apply without it.
 
-What it leaves out comes from the host's real size (policy/quota_ledger.py: host_defaults). Bigger numbers over-commit.
+Fields left out come from the host's real size (policy/quota_ledger.py: host_defaults). Larger numbers over-commit.
 """
 
 from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.quota import COLUMNS, QuotaSpec, StoredQuota
+from controller.kinds.quota import COLUMNS, HardQuota, QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 
 NAME = "host"
@@ -15,6 +15,9 @@ NAME = "host"
 class HostQuotaSpec(QuotaSpec):
     """The fields of a Quota."""
 
+    hard: HardQuota = HardQuota()
+    """Maxima of all sandboxes of the host together. Fields left out come from the host's real size."""
+
 
 KIND = Kind(
     name="HostQuota", plural="hostquotas", spec=HostQuotaSpec, namespaced=False, only_name=NAME, columns=COLUMNS
@@ -22,7 +25,7 @@ KIND = Kind(
 
 
 def stored_quota(obj: StoredObject) -> StoredQuota:
-    """Return the Quota or HostQuota with its spec; one that this version can't read bounds everything."""
+    """Return the Quota or HostQuota with its spec parsed. One that this version can't read blocks everything."""
     try:
         return StoredQuota(obj, (HostQuotaSpec if obj.kind == KIND.name else QuotaSpec).model_validate(obj.spec))
     except ValidationError:

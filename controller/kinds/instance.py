@@ -1,4 +1,4 @@
-"""Instance as a kind: a container that Paddock keeps or is about to make, as its record and the last look show it."""
+"""Instance as a kind: a container that Paddock manages or is about to create."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,66 +9,92 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import age
 
-InstanceState = Literal[
+ContainerState = Literal[
     "Absent", "Created", "Running", "Paused", "Restarting", "Removing", "Exited", "Dead", "Unknown"
 ]  # fmt: skip
 
 
 class Parent(Model):
-    """The object that it is for."""
+    """The object that the container belongs to."""
 
-    kind: Annotated[Text, Field(description="its kind")]
+    kind: Text
+    """Kind of the object."""
     name: Text
-    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+    """Name of the object."""
+    uid: Text
+    """UID of the object; it tells objects of the same name apart."""
 
 
 class Amounts(Model):
-    """Amounts of what a container may use."""
+    """Resource amounts of a container."""
 
-    cpu: Annotated[Text, Field(description="processor time, in cores or millicores")]
-    memory: Annotated[Text, Field(description="memory, with what is written to tmpfs")]
-    pids: Annotated[Whole, Field(description="processes and threads")]
-    disk: Annotated[Text, Field(description="disk; left out: none")] = ""
-    gpus: Annotated[Whole, Field(description="GPUs; left out: none")] = 0
+    cpu: Text
+    """CPU in cores or millicores."""
+    memory: Text
+    """Memory, including tmpfs contents."""
+    pids: Whole
+    """Processes and threads."""
+    disk: Text = ""
+    """Disk; left out if none."""
+    gpus: Whole = 0
+    """GPUs; left out if none."""
 
 
 class InstanceSpec(Model):
-    """A container that Paddock keeps, or is about to make: its record is written before the container is made."""
+    """A container that Paddock manages, or is about to create. Its record is written before the container exists."""
 
     parent: Parent
-    role: Annotated[Text, Field(description="what it is for the object, such as sandbox")]
-    reserves: Annotated[Amounts, Field(description="what is set aside for it on this host, whether it runs or not")]
+    role: Text
+    """Role of the container for the object, such as sandbox."""
+    reserves: Amounts
+    """Resources reserved for it on this host, running or not."""
 
 
 class InstanceEnd(Model):
-    """How its last run ended."""
+    """The end of its last run."""
 
-    exit_code: Annotated[Whole, Field(description="128 and the number of the signal, for one that was killed")]
-    reason: Annotated[Text, Field(description="Completed, Error, OOMKilled, Stopped ...")]
-    started_time: Annotated[Text, Field(description="when that run began, RFC 3339 in UTC")]
-    finished_time: Annotated[Text, Field(description="when it ended, RFC 3339 in UTC")]
+    exit_code: Whole
+    """Exit code; 128 plus the signal's number for a killed container."""
+    reason: Text
+    """Completed, Error, OOMKilled, Stopped ..."""
+    started_time: Text
+    """Start of that run, RFC 3339 in UTC."""
+    finished_time: Text
+    """End of that run, RFC 3339 in UTC."""
 
 
 class InstanceFailure(Model):
     """The engine call that keeps failing for it."""
 
-    reason: Annotated[Text, Field(description="one word for programs")]
-    message: Annotated[Text, Field(description="what failed, and what to do")]
-    count: Annotated[Whole, Field(description="how often in a row")]
-    retry_time: Annotated[Text, Field(description="when it is tried again; left out: with a new spec only")] = ""
+    reason: Text
+    """One word for programs."""
+    message: Text
+    """Error, and what to do."""
+    count: Whole
+    """Failures in a row."""
+    retry_time: Text = ""
+    """Time of the next try; left out: only after a change of the spec."""
 
 
 class InstanceStatus(Model):
-    """How it stands."""
+    """Observed state of the container."""
 
-    state: Annotated[InstanceState, Field(description="Absent: no container; Unknown: it could not be looked at")]
-    message: Annotated[Text, Field(description="why the state is Unknown")] = ""
-    container_id: Annotated[Text, Field(alias="containerID", description="the engine's id of the container")] = ""
-    image_id: Annotated[Text, Field(alias="imageID", description="the image that it runs, by digest")] = ""
-    start_time: Annotated[Text, Field(description="when its last run began, RFC 3339 in UTC")] = ""
-    limits: Annotated[Amounts | None, Field(description="the limits in force, as read back from the host")] = None
-    restart_count: Annotated[Whole, Field(description="restarts and repairs in the life of its object")]
-    crash_count: Annotated[Whole, Field(description="unasked-for ends in a row; they make the pause before a start")]
+    state: ContainerState
+    """State of the container. Absent: there is none. Unknown: it could not be inspected."""
+    message: Text = ""
+    """Reason for the state Unknown."""
+    container_id: Annotated[Text, Field(alias="containerID")] = ""
+    """ID of the container in the engine."""
+    image_id: Annotated[Text, Field(alias="imageID")] = ""
+    """Digest of the running image."""
+    start_time: Text = ""
+    """Start of its last run, RFC 3339 in UTC."""
+    limits: Amounts | None = None
+    """Limits in force, as read back from the host."""
+    restart_count: Whole
+    """Restarts and repairs since the object was created."""
+    crash_count: Whole
+    """Unexpected ends in a row; they set the restart back-off."""
     last_termination: InstanceEnd | None = None
     failure: InstanceFailure | None = None
 
@@ -92,7 +118,7 @@ KIND = Kind(
     short=("inst",),
     spec=InstanceSpec,
     status=InstanceStatus,
-    read_only="Paddock keeps one for each container; change or delete the object that it is for (PARENT) instead",
+    read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",
     selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state"),
     columns=(
         Column("PARENT", _parent),

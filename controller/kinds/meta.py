@@ -1,4 +1,4 @@
-"""What every stored object carries, whatever its kind: identity, versions, ownership, conditions, events."""
+"""Data that every stored object carries: identity, versions, ownership, conditions, events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """Which object something is about. `namespace` is empty for kinds that belong to the host."""
+    """Reference to an object. `namespace` is empty for host-scoped kinds."""
 
     kind: str
     namespace: str
@@ -22,10 +22,10 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One API object as the store keeps it. `spec`, `last_applied` and `status` are plain JSON values.
+    """One API object as stored. `spec`, `last_applied` and `status` are plain JSON values.
 
-    Times are Unix seconds. `last_applied` is what the last `apply` sent (None: never applied). `deleted_at` set
-    means that deletion was asked for and waits for `finalizers` to become empty.
+    Times are Unix seconds. `last_applied` is the document of the last `apply` (None: never applied). If `deleted_at` is
+    set, deletion was requested and waits for `finalizers` to become empty.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a status, as it is computed; when it last changed is found from what was stored before."""
+    """One computed condition of a status. Its transition time is derived from the stored status."""
 
     type: str
     status: ConditionStatus
@@ -61,7 +61,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth telling the user about an object. Equal events are counted by the store, not repeated."""
+    """An event about an object, for users. The store counts equal events instead of repeating them."""
 
     ref: ObjectRef
     type: Literal["Normal", "Warning"]

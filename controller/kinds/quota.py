@@ -1,7 +1,7 @@
-"""Quota: how much the sandboxes of one namespace may hold together, and each by itself. HostQuota is the host's.
+"""Quota: maxima for the sandboxes of one namespace together, and for each. HostQuota is the host's.
 
-Limits are counted, not use: what a sandbox may take is promised to it from before its container exists until that is
-seen stopped. A sandbox counts as one from its admission until it is gone, suspended or finished too.
+Limits are counted, not use: a sandbox reserves its limits from before its container exists until it is observed
+stopped. It counts as a sandbox from admission until it is gone, suspended or finished too.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,61 +23,83 @@ _Count = Annotated[Whole | None, Field(ge=0, le=1 << 40)]
 
 
 class HardLimits(Model):
-    """What all sandboxes together may hold. What is left out is not bounded by this quota."""
+    """Maxima of all sandboxes together. A field left out is not bounded by this quota."""
 
     cpu: _Cpu = None
+    """Sum of CPU limits of running and starting sandboxes."""
     memory: _Memory = None
+    """Sum of memory limits of running and starting sandboxes."""
     pids: _Count = None
+    """Sum of pids limits (processes and threads) of running and starting sandboxes."""
     sandboxes: _Count = None
+    """Number of sandboxes, including suspended and finished ones."""
     disk: _Memory = None
+    """Sum of disk reservations of sandboxes, including stopped ones."""
     gpus: _Count = None
+    """Sum of GPUs of running and starting sandboxes."""
 
 
 class PerSandbox(Model):
-    """What one sandbox may ask for. What is left out is not bounded by this quota."""
+    """Maxima of one sandbox. A field left out is not bounded by this quota."""
 
     cpu: _Cpu = None
+    """CPU time."""
     memory: _Memory = None
+    """Memory, including tmpfs contents."""
     pids: _Count = None
+    """Processes and threads."""
     disk: _Memory = None
+    """Disk reservation."""
     gpus: _Count = None
+    """GPUs."""
 
 
 class PoolQuota(Model):
-    """What the members of one pool and the sandboxes that came of it may hold together, and each by itself."""
+    """Maxima of one pool's members and claimed sandboxes together, and of each."""
 
     cpu: _Cpu = None
+    """Sum of CPU limits."""
     memory: _Memory = None
+    """Sum of memory limits."""
     pids: _Count = None
+    """Sum of pids limits (processes and threads)."""
     per_sandbox: PerSandbox = PerSandbox()
+    """Maxima of one sandbox of the pool."""
 
     @property
     def hard(self) -> HardLimits:
-        """The limits for all together, as a Quota has them."""
+        """Return the limits for all together, in the form of a Quota."""
         return HardLimits(cpu=self.cpu, memory=self.memory, pids=self.pids)
 
 
 class HardQuota(HardLimits):
-    """What a namespace may hold. `objects` are stored ones of any kind; left out, the daemon's own bound holds."""
+    """Maxima of a namespace. `objects` counts stored ones of any kind; left out, the daemon's own limit holds."""
 
     objects: _Count = None
+    """Number of objects of any kind in the namespace. Default: the daemon's own limit."""
 
 
 class SandboxBounds(PerSandbox):
-    """What one sandbox may ask for, its weight against others and its place among those that wait included."""
+    """Maxima of one sandbox, including its CPU weight and its priority."""
 
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+    """CPU weight against other sandboxes when all of the host's processors are busy."""
     priority: Annotated[Whole | None, Field(ge=-1_000_000, le=1_000_000)] = None
+    """Priority in the queue for quota."""
 
 
 class QuotaSpec(Model):
+    """Maxima of the sandboxes of a namespace, together and each."""
+
     hard: HardQuota = HardQuota()
+    """Maxima of all sandboxes of the namespace together."""
     per_sandbox: SandboxBounds = SandboxBounds()
+    """Maxima of one sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So much of everything that a quota bounds."""
+    """An amount of every resource that a quota bounds."""
 
     cpu_millicores: int = 0
     memory_bytes: int = 0
@@ -93,13 +115,13 @@ class Amount:
         return Amount(*(getattr(self, each.unit) - getattr(other, each.unit) for each in RESOURCES))
 
     def within(self, other: "Amount") -> bool:
-        """Whether nothing of this is more than there."""
+        """Return True if no resource exceeds the other amount."""
         return all(getattr(self, each.unit) <= getattr(other, each.unit) for each in RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing that is bounded: its name in a spec, its field of an Amount, and how a number of it is written."""
+    """One bounded resource: its name in a spec, its field of an Amount, and its formatter."""
 
     name: str
     unit: str
@@ -117,13 +139,13 @@ RESOURCES = (
 
 
 def amount_of(limits: Limits, sandboxes: int = 0) -> Amount:
-    """What these limits come to."""
+    """Return the amount of these limits."""
     return Amount(limits.cpu_millicores, limits.memory_bytes, limits.pids, sandboxes, limits.disk_bytes, limits.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQuota:
-    """A stored Quota or HostQuota with its spec parsed; None where this version can't read it."""
+    """A stored Quota or HostQuota with its spec parsed; None if this version can't read it."""
 
     obj: StoredObject
     spec: QuotaSpec | None
@@ -131,19 +153,19 @@ class StoredQuota:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """After a commit no more than this may be held in the namespace ("": on the host; see `of_pool`: by a pool)."""
+    """Maximum of a namespace's reservations after a commit ("": the host's; see `of_pool` for a pool's)."""
 
     namespace: str
     amount: Amount
 
 
 def of_pool(uid: str) -> str:
-    """What stands in the place of a namespace for the pool of that uid; no namespace can have this name."""
+    """Return the key of a pool's ceiling, in the place of a namespace. No namespace can have this name."""
     return f"pool/{uid}"
 
 
 def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:
-    """The cell of one resource: `used/hard`, `-` for what is not bounded or not known yet."""
+    """Return the cell of one resource: `used/hard`, `-` for unlimited or unknown."""
 
     def cell(obj: StoredObject, _now: float) -> str:
         used: Mapping[str, Any] = obj.status.get("used", {})

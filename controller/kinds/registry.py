@@ -1,4 +1,4 @@
-"""The kinds Paddock knows. A file of this folder that defines `KIND` is a kind: nothing else has to be edited."""
+"""Registry of kinds. A module of this package that defines `KIND` is a kind; nothing else has to be edited."""
 
 import importlib
 import pkgutil
@@ -22,16 +22,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where objects of another kind name one of this kind: the path in their spec.
+    """The path in the spec of another kind at which it names an object of this kind.
 
-    One that lives in a namespace is named in that namespace, one of the host in any.
+    A namespaced object is named in its namespace, a host-scoped one in any.
     """
 
     kind: str
     path: tuple[str, ...]
 
     def names(self, obj: StoredObject) -> str:
-        """The name that an object of that kind refers to; empty when it refers to none."""
+        """Return the name that an object of that kind refers to; "" if none."""
         found: object = obj.spec
         for step in self.path:
             found = found.get(step) if isinstance(found, Mapping) else None
@@ -40,19 +40,17 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the doors need to know of a kind: its names, where it lives, its spec, how it is shown.
+    """Description of a kind for the CLI and the API: names, scope, spec, columns.
 
-    `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
-    seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them.
-    `only_name` is the name of a kind of which there is one object at most.
-    `built_in` are names that belong to Paddock: such objects are shown, and nobody writes or deletes them.
-    `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
+    `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has seen that
+    all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them. `only_name` is
+    the single allowed name. `built_in` are names of Paddock's own objects, which are read-only. `scale` is the path
+    below the spec that `paddock scale` sets; empty: none.
 
-    A kind with `read_only` words (what writes it, and what to do instead) is worked out at each reading by the
-    source of its name in service/sources: nobody can write or watch it; where it is `deletable`, that source deletes
-    objects, too. `selectable` are the fields that a field
-    selector may name besides its name and namespace. `flat`: its fields stand at the top, not in `spec`, and its
-    table begins with its own columns, as Kubernetes has it for events.
+    A kind with `read_only` (a text: who writes it, and what to do instead) is computed at each read by the source of
+    its name in service/sources: nobody can write or watch it. If it is `deletable`, that source deletes objects.
+    `selectable` are the fields for field selectors besides name and namespace. `flat`: its fields stand at the top, not
+    in `spec`, and its table begins with its own columns, as Kubernetes does for events.
     """
 
     name: str
@@ -74,18 +72,18 @@ class Kind:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Every word a user may call it by, lower case."""
+        """Return every name of the kind on the command line, in lower case."""
         return (self.plural, self.name.lower(), *self.short)
 
     def is_built_in(self, name: str) -> str:
-        """Why nobody may write or delete the object of that name; empty: it is no built-in one."""
+        """Return why nobody may write or delete the object of that name; "" if it is not built in."""
         if name not in self.built_in:
             return ""
-        return f"{self.name} `{name}` is built in, and can't be changed or deleted; write one of another name"
+        return f"{self.name} `{name}` is built in and can't be changed or deleted; use another name"
 
 
 class Registry:
-    """Looks kinds up by name (`Sandbox`) or by any word a user may type (`sandboxes`, `sandbox`, `sb`)."""
+    """Finds kinds by name (`Sandbox`) or by any name of the command line (`sandboxes`, `sandbox`, `sb`)."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self._by_name: Mapping[str, Kind] = {kind.name: kind for kind in kinds}
@@ -101,7 +99,9 @@ class Registry:
 
     @cached_property
     def deletion_order(self) -> Mapping[str, int]:
-        """The place of each kind, by its name, when several are deleted: users before what they refer to."""
+        """Return the position of each kind, by name, in a deletion of several: referrers before the objects they refer
+        to.
+        """
         users = {kind.name: [each.kind for each in kind.referenced_by] for kind in self}
         return {name: place for place, name in enumerate(TopologicalSorter(users).static_order())}
 
@@ -114,7 +114,7 @@ class Registry:
 
 @cache
 def discover() -> Registry:
-    """The registry of all files in this folder that define `KIND`."""
+    """Return the registry of all modules in this package that define `KIND`."""
     package = importlib.import_module("controller.kinds")
     found = []
     for module in pkgutil.iter_modules(package.__path__):

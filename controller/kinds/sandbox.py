@@ -1,11 +1,11 @@
-"""Sandbox: one isolated box on this host, kept as its spec says."""
+"""Sandbox: one isolated container on this host, kept as its spec says."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.base import LIVE, Flag, Form, Model, Name, Text, Whole
 from controller.kinds.common.quantity import Bytes, BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
@@ -22,18 +22,15 @@ FINALIZER = "paddock/container"
 
 AbsolutePath = Annotated[
     Text,
-    Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$", description="an absolute path without a colon"),
+    Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$"),
+    Form("an absolute path without a colon"),
 ]
 EnvName = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=256,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="letters, digits and `_`, not starting with a digit",
-    ),
+    Field(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
+    Form("letters, digits and `_`, not starting with a digit"),
 ]
-Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$"), Form("text without a NUL")]
 
 HostName = Annotated[
     Text,
@@ -41,88 +38,107 @@ HostName = Annotated[
         min_length=3,
         max_length=253,
         pattern=r"^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$",
-        description="a whole host name in lower case, such as git.example.org; `*.` may stand in front; no address",
     ),
+    Form("a whole host name in lower case, such as git.example.org; `*.` may stand in front; no address"),
 ]
 
 ImageName = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=512,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$",
-        description="an image's name, with its tag or digest, such as paddock/python:1",
-    ),
+    Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$"),
+    Form("an image's name, with its tag or digest, such as paddock/python:1"),
 ]
 
 
 class EnvVar(Model):
-    """A plain value in PID 1's environment. Secrets do not belong here: they would show in `docker inspect`."""
+    """A plain environment variable of PID 1. Secrets do not belong here: `docker inspect` shows it."""
 
     name: EnvName
+    """Name of the variable."""
     value: Argument = ""
+    """Value of the variable."""
 
 
 class TmpfsMount(Model):
-    """An in-memory folder. What is written there counts as memory of the sandbox and is gone with the container."""
+    """An in-memory folder. Its contents count as memory of the sandbox and are lost with the container."""
 
     mount_path: AbsolutePath
+    """Mount point in the sandbox."""
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
+    """Size of the folder."""
 
 
 class WorkspaceMount(Model):
-    """Where the sandbox's workspace is, and how large it is in memory where the sandbox names no folder for it."""
+    """The sandbox's workspace: its path, and its size in memory if the sandbox names no folder for it."""
 
     mount_path: AbsolutePath = "/workspace"
+    """Mount point in the sandbox."""
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = Bytes(64 << 20)
+    """Size in memory, if the sandbox names no folder for it."""
 
 
 class SecretMount(Model):
-    """A secret of the operator's for this namespace, as a file in memory that the sandbox's user may read."""
+    """An operator's secret for this namespace, as a file in memory that the sandbox's user may read."""
 
     name: Name
+    """Name of the secret, among those for this namespace."""
     mount_path: AbsolutePath
+    """Path of the file in the sandbox."""
 
 
 class VolumeSource(Model):
-    """A volume of the namespace, made where there is none; it stays when sandboxes go, unless told to go with them.
+    """A volume of the namespace, created if missing. It outlives sandboxes, unless `reclaimPolicy` is Delete.
 
-    A larger `size` makes it larger; it never becomes smaller.
+    A larger `size` grows it; it never shrinks.
     """
 
     name: Name
+    """Name of the volume; created if missing."""
     size: Annotated[BytesQuantity, Field(ge=4 << 20, le=1 << 44)]
+    """Size of the volume, allocated at once. A larger size grows it; a smaller one is refused."""
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+    """Retain: keep the volume when sandboxes are deleted. Delete: delete it with the last sandbox that names it."""
 
 
 class VolumeMount(VolumeSource):
-    """A volume, and where it appears in the sandbox."""
+    """A volume and its mount point in the sandbox."""
 
     mount_path: AbsolutePath
+    """Mount point in the sandbox."""
     read_only: Flag = False
+    """Mount it read-only."""
 
 
 class VolumeClaimTemplate(Model):
-    """A volume that each sandbox has for itself, named `<name>-<sandbox>` and made when the sandbox is.
+    """A volume for each sandbox alone, named `<name>-<sandbox>` and created with the sandbox.
 
-    A new sandbox of the same name finds it again, unless it is told to go with the sandbox.
+    A new sandbox of the same name gets it again, unless `reclaimPolicy` is Delete.
     """
 
     name: Name
+    """Prefix of the volumes' names."""
     mount_path: AbsolutePath
+    """Mount point in the sandbox."""
     size: Annotated[BytesQuantity, Field(ge=4 << 20, le=1 << 44)]
+    """Size of each volume, allocated at once. A larger size grows it; a smaller one is refused."""
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+    """Retain: keep the volume for the next sandbox of that name. Delete: delete it with its sandbox."""
 
 
 class WorkspaceSource(Model):
     """A folder of the host, below one of the operator's roots, or a volume.
 
-    What the box writes in a folder is its owner's.
+    Files that the sandbox writes in a folder belong to the folder's owner.
     """
 
     host_path: AbsolutePath | None = None
+    """A folder of the host, below one of the operator's host roots.
+
+    Files of its owner belong to the sandbox's user inside; those of others to nobody.
+    """
     volume: VolumeSource | None = None
+    """A volume of the namespace."""
     read_only: Flag = False
+    """Mount it read-only; full-isolation requires that."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "WorkspaceSource":
@@ -132,100 +148,170 @@ class WorkspaceSource(Model):
 
 
 class ResourceLimits(Model):
-    """Upper bounds, changed in place, but for `gpus`: another number of them makes a new container.
+    """Upper bounds, changed in place except for `gpus`: a change of it recreates the container.
 
-    What is left out is filled in by the security level; no disk is reserved, and no gpus.
+    Defaults come from the security level; no disk and no GPUs are reserved by default.
     """
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    """CPU time."""
     memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    """Memory, including tmpfs contents."""
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    """Processes and threads."""
     disk: Annotated[BytesQuantity | None, Field(ge=0, le=1 << 60)] = None
+    """Disk reserved for it in the quotas, from its admission until it is gone."""
     gpus: Annotated[Whole | None, Field(ge=0, le=1024)] = None
+    """GPUs, as `docker run --gpus` gives them. A change recreates the container."""
 
 
 class Resources(Model):
+    """Limits and CPU weight of a sandbox."""
+
     limits: ResourceLimits = ResourceLimits()
+    """Upper bounds, changed in place. Defaults come from the template, then from the security level."""
     disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+    """CPU weight against other sandboxes when all of the host's processors are busy. Default: 1024."""
 
 
 class Template(Model):
-    """What a running container cannot change: a new value makes a new container.
+    """The fixed part of a container: a change recreates it.
 
-    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's,
-    and so is the time that a command may take.
+    Fields marked LIVE are the exception: `resources` (defaults for the sandbox's own), probes and the exec deadline are
+    changed in place.
     """
 
     image: ImageName
+    """The image. It is pinned to its digest at each change of the spec: a moved tag recreates nothing."""
     command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
-    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$", description="uid or uid:gid")] = None
+    """The command and its arguments; the image's own if left out."""
+    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$"), Form("uid or uid:gid")] = None
+    """Numeric user; an id that no host user has if left out."""
     working_dir: AbsolutePath | None = None
+    """Working directory; the image's own if left out."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
+    """Environment variables. Anyone who may inspect the container can read them: put no secrets here."""
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
+    """In-memory folders, writable by its user and lost with the container. They count as memory."""
     workspace: WorkspaceMount | None = None
+    """Working folder of the sandbox."""
     secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
+    """Files from the operator's secrets folder, as files in memory. Renewed at each start."""
     volumes: Annotated[tuple[VolumeMount, ...], Field(max_length=32)] = ()
+    """Volumes of the namespace: file systems of a fixed size that outlive sandboxes."""
     volume_claim_templates: Annotated[tuple[VolumeClaimTemplate, ...], Field(max_length=32)] = ()
+    """Volumes for each sandbox alone, named `<name>-<sandbox>` and created with it."""
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    """Isolation of the sandbox, by the name of a SecurityProfile; the strictest is the default."""
     security: Security | None = None
+    """Narrows the security level, field by field; anything that would widen it is refused."""
     runtime: RuntimeName | None = None
     app_armor_profile: ProfileName | None = None
     se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
+    """Resources that it may use."""
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
+    """Runs first; the other two wait for its success. A sandbox that fails it too often is stopped."""
     readiness: Annotated[Probe | None, LIVE] = None
+    """The sandbox is not Ready before its first success; then it is not run again until the next start."""
     liveness: Annotated[OneSuccessProbe | None, LIVE] = None
+    """Runs as long as the sandbox does. A sandbox that fails it too often is stopped, and restarted by restartPolicy.
+    """
     exec_deadline_seconds: Annotated[Whole | None, LIVE, Field(ge=1, le=LONGEST_SECONDS)] = None
+    """Default and maximum of seconds for a command (exec, shell, run); changed at once.
+
+    Left out: the daemon's own default, and no maximum.
+    """
 
 
 class TemplateRef(Model):
-    """A SandboxTemplate of the same namespace."""
+    """Reference to a SandboxTemplate of the same namespace."""
 
     name: Name
+    """Name of the SandboxTemplate."""
 
 
 class NetworkSpec(Model):
-    """What it may reach beyond itself, by name. Left out: what its security level lets through unasked.
+    """Network access of the sandbox, by host name. Left out: what its security level allows by default.
 
-    `*.` in front stands for one label or more. Changed while it runs; open connections are cut by that.
+    `*.` in front stands for one or more labels. It can be changed while the sandbox runs; that cuts open connections.
     """
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+    """Whole host names that it may reach through its proxy, by HTTP on port 80 and TLS on 443.
+
+    `*.` in front stands for one or more labels. Left out: what its level allows by default.
+    """
     local_network: Literal["Blocked", "Allowed"] = "Blocked"
+    """Allowed: a sandbox of level production may reach private ranges, too.
+
+    Requires the operator's setting local_network.
+    """
     peers: Literal["Blocked", "Allowed"] = "Blocked"
+    """Allowed: join the other sandboxes of the namespace that set it, too.
+
+    Each is NAME.peers.internal to the others. Requires the level's permission and the operator's setting `peers`.
+    """
 
 
 class Lifecycle(Model):
-    """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
+    """Deadlines and idleness. A stored spec without `idleTimeoutSeconds` predates it, and has none."""
 
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    """Seconds from SIGTERM to SIGKILL when it is stopped."""
     startup_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=86400)] = None
+    """Seconds for the startup and readiness probes to succeed.
+
+    After that it is stopped (StartFailed) and started again with back-off. Default: no deadline.
+    """
     active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    """Seconds after its first start at which it is stopped for good, until its spec changes. Default: none."""
     ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
+    """Seconds after which a finished sandbox is deleted. Default: never."""
     idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
+    """Seconds without use (exec, followed log, CPU time) until `onIdle` applies."""
     keep_running: Flag = False
+    """Never idle: for unattended services."""
     on_idle: Literal["Suspend", "Delete"] = "Suspend"
+    """Suspend: stop it; the next exec starts it again. Delete: delete the sandbox."""
 
 
 class SandboxSpec(Model):
-    """One of `template` and `templateRef` says what to run.
+    """The desired sandbox. One of `template` and `templateRef` is required.
 
-    `poolPolicy` says whether a new sandbox takes a ready box of a SandboxPool of its template: where there is one
-    (Prefer), never, or Require: it becomes one of the pool's, and waits while the pool is at its maxReplicas.
+    `poolPolicy` decides if a new sandbox claims a warm one from a SandboxPool of its template. Prefer: if there is one.
+    Require: it must come from the pool, and waits while the pool is at its maxReplicas. Never: it does not.
     """
 
     template: Template | None = None
+    """The container to run, inline. One of `template` and `templateRef` is required."""
     template_ref: TemplateRef | None = None
+    """The container to run, by the name of a SandboxTemplate of the same namespace."""
     security_level: Annotated[Text | None, Field(min_length=1, max_length=52)] = None
+    """Overrides the template's security level.
+
+    If it differs from a pool's, the sandbox starts cold; a change recreates the container.
+    """
     workspace: WorkspaceSource | None = None
+    """Working folder of the sandbox."""
     resources: Resources = Resources()
+    """Resources that it may use."""
     pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
+    """Claiming a warm sandbox from a SandboxPool of its template.
+
+    Prefer: if there is one. Require: only from the pool; it waits while the pool is at its maximum. Never.
+    """
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
+    """Running. Suspended: stopped, and started when this is Running again. Paused: frozen, memory kept."""
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
+    """Restarts after it ends by itself. Always. OnFailure: not after exit code 0. Never."""
     lifecycle: Lifecycle = Lifecycle()
+    """Deadlines and idleness."""
     network: NetworkSpec = NetworkSpec()
+    """Network access."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
+    """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
 
     @model_validator(mode="after")
     def _one_template(self) -> "SandboxSpec":
@@ -236,21 +322,21 @@ class SandboxSpec(Model):
     @model_validator(mode="after")
     def _pools_have_templates_by_name(self) -> "SandboxSpec":
         if self.pool_policy == "Require" and self.template_ref is None:
-            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
+            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's sandboxes are of a SandboxTemplate")
         return self
 
 
 def leveled(spec: SandboxSpec | None, template: Template) -> Template:
-    """The template at the security level that the sandbox itself asks for, where it does."""
+    """Return the template at the sandbox's own security level, if it has one."""
     if spec is None or spec.security_level is None:
         return template
     return template.model_copy(update={"security_level": spec.security_level})
 
 
 def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
-    """After how many seconds without use it is reaped; None: never.
+    """Return the seconds without use after which it is reaped; None: never.
 
-    Specs that were stored before there was a timeout lack it, and go on to mean what they meant: never.
+    Specs stored before there was a timeout lack it, and keep their meaning: never.
     """
     lifecycle = spec.lifecycle if spec else None
     if lifecycle is None or lifecycle.keep_running or "idle_timeout_seconds" not in lifecycle.model_fields_set:
@@ -259,7 +345,7 @@ def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
 
 
 def status_word(obj: StoredObject) -> str:
-    """The STATUS column: one word for a person, computed from conditions; never stored."""
+    """Return the STATUS column: one word for people, computed from conditions; never stored."""
     if obj.deleted_at is not None:
         return "Terminating"
     conditions: Mapping[str, Mapping[str, Any]] = {each["type"]: each for each in obj.status.get("conditions", ())}
@@ -279,7 +365,7 @@ def _ready(obj: StoredObject, _now: float) -> str:
 
 
 def _image(obj: StoredObject) -> str:
-    """The image's name, or the template that has it."""
+    """Return the image's name, or the template that has it."""
     inline, ref = obj.spec.get("template"), obj.spec.get("templateRef")
     return str(inline["image"]) if inline else f"(template {ref['name']})" if ref else "-"
 
@@ -293,7 +379,7 @@ def _limit(name: str) -> Any:
 
 
 def age(seconds: float) -> str:
-    """kubectl's short form of a duration: 45s, 12m, 5h, 3d."""
+    """Return kubectl's short form of a duration: 45s, 12m, 5h, 3d."""
     whole = max(0, int(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if whole >= 2 * size:

@@ -1,4 +1,4 @@
-"""SandboxPool: boxes of one template that are started before anyone asks, and claimed by sandboxes of that template."""
+"""SandboxPool: sandboxes of one template that are started in advance, and claimed by sandboxes of that template."""
 
 from typing import Annotated, Literal
 
@@ -14,20 +14,33 @@ Replicas = Annotated[Whole, Field(ge=0, le=1000)]
 
 
 class SandboxPoolSpec(Model):
-    """`maxReplicas` bounds the warm members and the sandboxes that came of the pool together; none: quotas alone do.
+    """A warm pool. `maxReplicas` bounds its warm and claimed members together; left out: only quotas do.
 
-    `priority` says which of several pools is filled first, and gives way last; all of them come after sandboxes.
+    `priority` orders pools: the highest is filled first and loses members last. All of them come after sandboxes.
     """
 
     template_ref: TemplateRef
+    """The container of its members, by the name of a SandboxTemplate of the same namespace."""
     warm_replicas: Replicas = 1
+    """Number of warm members."""
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
+    """Maximum of warm and claimed members together. Default: none."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
+    """Seconds for a member's startup and readiness probes to succeed.
+
+    After that it is stopped, and started again after its back-off.
+    """
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    """Seconds from SIGTERM to SIGKILL when a member is removed."""
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
+    """Seconds after which an unclaimed member is replaced by a fresh one."""
     update_strategy: Literal["OnReplenish"] = "OnReplenish"
+    """Reaction to a changed template. OnReplenish: replace members one by one, each once a new one is ready."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
+    """Order of pools: the highest is filled first and loses members last. All come after sandboxes."""
     quota: PoolQuota | None = None
+    """Maxima of the pool's members and claimed sandboxes together, within the quotas of the namespace and of the host.
+    """
 
     @model_validator(mode="after")
     def _room_for_the_warm(self) -> "SandboxPoolSpec":

@@ -1,6 +1,6 @@
-"""SandboxTemplate: what to run, by name, for any number of sandboxes of its namespace.
+"""SandboxTemplate: a named container spec for any number of sandboxes of its namespace.
 
-A changed template recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
+A change recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
 """
 
 from controller.kinds.meta import StoredObject

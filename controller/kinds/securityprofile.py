@@ -1,6 +1,6 @@
-"""SecurityProfile: what a security level allows a sandbox. Some are built in; an operator's own derive from those.
+"""SecurityProfile: permissions of a sandbox. Some are built in; an operator's own derive from those.
 
-A changed profile recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
+A change recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from controller.kinds.base import Flag, Model, Name, Text, Whole
+from controller.kinds.base import Flag, Form, Model, Name, Text, Whole
 from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.host import HostCondition
 from controller.kinds.meta import StoredObject
@@ -24,51 +24,73 @@ class ProfileLimits(Model):
     """CPU, memory and processes of one sandbox."""
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    """CPU time."""
     memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    """Memory, including tmpfs contents."""
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    """Processes and threads."""
 
 
 class ProfileTmpfs(TmpfsMount):
-    """A folder in memory that every sandbox of the profile has."""
+    """An in-memory folder of every sandbox of the profile."""
 
     noexec: Flag = True
+    """True: nothing in it can be executed."""
 
 
 class ProfileNetwork(NetworkReach):
-    """What a sandbox of the profile can reach; with `allowedHosts`, those names, unasked, and no others."""
+    """Network access of the profile's sandboxes. With `allowedHosts`, only those names, by default."""
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=1024)] = None
+    """The only reachable names, allowed by default through a sealed network's proxy."""
     peers: Flag | None = None
+    """True: a sandbox may ask to join others of its namespace."""
 
 
 class SecurityProfileSpec(Narrowing):
-    """What a sandbox with this `securityLevel` may do. It may tighten all of `base`, and loosen what policy grants.
+    """Permissions of a sandbox with this `securityLevel`.
 
-    What is left out is as in `base`. A spec or a template may narrow its profile further, and never widen it.
+    It may tighten all of `base`, and loosen what the operator grants. Fields left out are as in `base`. A spec or a
+    template may narrow its profile further, and never widen it.
     """
 
     base: Name
+    """The built-in profile that it derives from. Fields left out are as there."""
     network: ProfileNetwork | None = None
+    """Network access."""
     default_user: Annotated[
         Text | None,
-        Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$", description="uid:gid, or empty for the image's own"),
+        Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$"),
+        Form("uid:gid, or empty for the image's own"),
     ] = None
+    """User of a sandbox that names none."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
+    """Lowest uid and gid that a sandbox may name."""
     read_only_host_folders: Flag | None = None
+    """True: folders of the host are mounted read-only."""
     tmpfs: Annotated[tuple[ProfileTmpfs, ...] | None, Field(max_length=32)] = None
+    """In-memory folders of every sandbox of the profile, besides those of `base`."""
     default_limits: ProfileLimits | None = None
+    """Limits of a sandbox that asks for none."""
     max_limits: ProfileLimits | None = None
+    """Highest limits that a sandbox may ask for. The host and the quotas bound fields left out."""
     exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    """Seconds for a command if neither it nor its template asks for any. Default: the daemon's own limit."""
     max_exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    """Maximum of seconds for a command or its template. Default: the daemon's own limit."""
 
 
 class ProfileGrants(Model):
-    """What the operator lets profiles have beyond their base: a setting, and never part of an object."""
+    """Permissions that the operator grants to profiles beyond their base. A setting, never part of an object."""
 
     capabilities: Annotated[tuple[Capability, ...], Field(max_length=64)] = ()
+    """Capabilities that a profile may add."""
     seccomp_profile: SeccompName = "minimal"
+    """Least strict seccomp profile."""
     network: NetworkMode = "none"
+    """Widest network mode."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
+    """Lowest uid and gid that a profile may name."""
     writable_root: Flag = False
     writable_host_folders: Flag = False
     new_privileges: Flag = False
@@ -76,74 +98,90 @@ class ProfileGrants(Model):
 
 
 class EffectiveNetwork(NetworkReach):
-    """What it can reach, and what the operator says of that."""
+    """Network access, with the operator's restrictions."""
 
-    allowed_hosts: Annotated[
-        tuple[Text, ...] | None,
-        Field(description="the names that it reaches unasked, and the only ones; left out: those that its spec lists"),
-    ] = None
-    version: Annotated[Text, Field(description="moves with that list")] = ""
-    left_out: Annotated[
-        tuple[Text, ...], Field(description="what this host's package managers use and no sandbox can reach, and why")
-    ] = ()
-    local_network: Annotated[
-        Flag | None, Field(description="whether the operator lets a spec ask for the local network, too")
-    ] = None
-    peers: Annotated[Flag | None, Field(description="whether a spec may ask for others of its namespace, too")] = None
+    allowed_hosts: tuple[Text, ...] | None = None
+    """The only reachable names, allowed by default. Left out: the names in a sandbox's spec."""
+    version: Text = ""
+    """Version of that list."""
+    left_out: tuple[Text, ...] = ()
+    """Hosts of this host's package managers that no sandbox can reach, and why."""
+    local_network: Flag | None = None
+    """True: the operator allows specs to ask for the local network."""
+    peers: Flag | None = None
+    """True: a spec may ask to join others of its namespace."""
 
 
 class Effective(Model):
-    """All that a sandbox of this profile is made with."""
+    """The effective settings of this profile's sandboxes."""
 
-    capabilities: Annotated[tuple[Text, ...], Field(description="those it has; all others are dropped")]
-    no_new_privileges: Annotated[Flag, Field(description="whether setuid programs give it nothing")]
-    read_only_root_filesystem: Annotated[Flag, Field(description="whether it can write in tmpfs folders only")]
-    default_user: Annotated[Text, Field(description="uid:gid of a sandbox that names no user; empty: the image's")]
-    lowest_user_id: Annotated[Whole, Field(alias="lowestUserID", description="the lowest uid and gid to be named")]
+    capabilities: tuple[Text, ...]
+    """Kept capabilities; all others are dropped."""
+    no_new_privileges: Flag
+    """True: setuid programs gain no privileges."""
+    read_only_root_filesystem: Flag
+    """True: only tmpfs folders are writable."""
+    default_user: Text
+    """User (uid:gid) of a sandbox that names none; empty: the image's."""
+    lowest_user_id: Annotated[Whole, Field(alias="lowestUserID")]
+    """Lowest uid and gid that a sandbox may name."""
     network: EffectiveNetwork
-    seccomp_profile: Annotated[Text, Field(description="the list of system calls it may make (images/seccomp)")]
-    read_only_host_folders: Annotated[Flag, Field(description="whether the host's folders can only be read")]
-    security_options: Annotated[tuple[Text, ...], Field(description="what the engine is told, word for word")]
-    sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")]
-    tmpfs: Annotated[tuple[ProfileTmpfs, ...], Field(description="its folders in memory")]
-    shm_size: Annotated[Text, Field(description="shared memory (/dev/shm); it counts as memory")]
-    open_files: Annotated[Whole, Field(description="files that a process may have open")]
-    oom_score_adjust: Annotated[Whole, Field(description="above 0: killed before the host's own when memory ends")]
-    default_limits: Annotated[ProfileLimits, Field(description="limits of a sandbox that asks for none itself")]
-    max_limits: Annotated[ProfileLimits, Field(description="the highest it may ask for; the host bounds the others")]
-    exec_deadline_seconds: Annotated[
-        Whole | None, Field(description="of a command that asks for none; left out: the daemon's own limit")
-    ] = None
-    max_exec_deadline_seconds: Annotated[
-        Whole | None, Field(description="the most that a command may ask for; left out: what the daemon lets it")
-    ] = None
+    """Network access, with the operator's restrictions."""
+    seccomp_profile: Text
+    """The seccomp profile (images/seccomp)."""
+    read_only_host_folders: Flag
+    """True: folders of the host are mounted read-only."""
+    security_options: tuple[Text, ...]
+    """Security options, as passed to the engine."""
+    sysctls: tuple[Text, ...]
+    """Kernel settings of its own, name=value."""
+    tmpfs: tuple[ProfileTmpfs, ...]
+    """In-memory folders."""
+    shm_size: Text
+    """Shared memory (/dev/shm); it counts as memory."""
+    open_files: Whole
+    """Maximum of open files of a process."""
+    oom_score_adjust: Whole
+    """OOM score; above 0: killed before the host's own processes when memory runs out."""
+    default_limits: ProfileLimits
+    """Limits of a sandbox that asks for none."""
+    max_limits: ProfileLimits
+    """Highest limits that a sandbox may ask for; the host bounds the others."""
+    exec_deadline_seconds: Whole | None = None
+    """Seconds for a command that asks for none. Left out: the daemon's own limit."""
+    max_exec_deadline_seconds: Whole | None = None
+    """Maximum of seconds for a command. Left out: the daemon's own limit."""
 
 
 class ProfileCondition(HostCondition):
-    """Accepted: whether sandboxes may have this profile, by its spec, its base and the operator's grants."""
+    """Accepted: True if sandboxes may use this profile, by its spec, its base and the operator's grants."""
 
-    observed_generation: Annotated[Whole | None, Field(description="the generation it was found for")] = None
-    last_transition_time: Annotated[Text | None, Field(description="when its status changed last")] = None
+    observed_generation: Whole | None = None
+    """Generation that was checked."""
+    last_transition_time: Text | None = None
+    """Time of the last change of its status."""
 
 
 class SecurityProfileStatus(Model):
-    """What the profile comes to; `effective` is there while it is accepted."""
+    """Observed state of the profile; `effective` is set while it is accepted."""
 
-    observed_generation: Annotated[Whole | None, Field(description="the generation that this is the status of")] = None
+    observed_generation: Whole | None = None
+    """Generation that this status describes."""
     conditions: tuple[ProfileCondition, ...] = ()
+    """Accepted: True if sandboxes may use it."""
     effective: Effective | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A stored profile with its spec; None: this version can't read it."""
+    """A stored profile with its spec parsed; None if this version can't read it."""
 
     obj: StoredObject
     spec: SecurityProfileSpec | None
 
 
 def stored_profile(obj: StoredObject) -> StoredProfile:
-    """The object with its spec parsed."""
+    """Return the object with its spec parsed."""
     try:
         return StoredProfile(obj, SecurityProfileSpec.model_validate(obj.spec))
     except ValidationError:

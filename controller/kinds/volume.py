@@ -1,12 +1,10 @@
-"""Volume: a file system of its own size in a namespace, which outlives the sandboxes that it is bound into.
+"""Volume: a file system of a fixed size in a namespace, which outlives the sandboxes that mount it.
 
-Sandboxes make volumes, by naming them; here they are listed and deleted.
+Sandboxes create volumes by naming them; here they are listed and deleted.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from controller.kinds.base import Model, Text
 from controller.kinds.meta import StoredObject
@@ -16,10 +14,10 @@ from controller.kinds.sandbox import age
 
 @dataclass(frozen=True, slots=True)
 class KeptVolume:
-    """A volume as it is found on this host. `made_at` is Unix seconds.
+    """A volume found on this host. `made_at` is Unix seconds.
 
-    `claimed_by` is the sandbox that has it for itself ("": it belongs to all that name it). `used_bytes` is what is
-    written in it (None: not known, as of one that is not mounted).
+    `claimed_by` is the sandbox that owns it alone ("": shared). `used_bytes` is None if unknown, as for an unmounted
+    one.
     """
 
     namespace: str
@@ -33,36 +31,36 @@ class KeptVolume:
 
 
 class VolumeSpec(Model):
-    """A volume of the namespace, as the specs that name it ask for it."""
+    """A volume of the namespace, as requested by the specs that name it."""
 
-    size: Annotated[Text, Field(description="how much it holds; all of it is allocated on the host's disk")]
-    reclaim_policy: Annotated[
-        Literal["Retain", "Delete"],
-        Field(description="Delete: it goes with the last sandbox that names it; Retain: until it is deleted"),
-    ]
-    sandbox: Annotated[
-        Text, Field(description="the sandbox whose own it is (volumeClaimTemplates); left out: it is shared by name")
-    ] = ""
+    size: Text
+    """Size of the volume; all of it is allocated on the host's disk."""
+    reclaim_policy: Literal["Retain", "Delete"]
+    """Delete: deleted with the last sandbox that names it. Retain: kept until it is deleted explicitly."""
+    sandbox: Text = ""
+    """The sandbox that owns it alone (volumeClaimTemplates); left out: shared by name."""
 
 
 class VolumeUser(Model):
-    """An object that names it."""
+    """An object that names the volume."""
 
-    kind: Annotated[Text, Field(description="its kind")]
+    kind: Text
+    """Kind of the object."""
     name: Text
+    """Name of the object."""
 
 
 class VolumeStatus(Model):
-    """How it stands."""
+    """Observed state of the volume."""
 
-    phase: Annotated[
-        Literal["Bound", "Released"], Field(description="Bound: something uses it; Released: nothing does, it is kept")
-    ]
-    mounted: Annotated[bool, Field(description="whether a container has it mounted now")] = False
-    used: Annotated[Text, Field(description="what is written in it; left out: it is not mounted")] = ""
-    used_by: Annotated[
-        tuple[VolumeUser, ...], Field(description="the sandboxes, templates and pools' warm members that name it")
-    ] = ()
+    phase: Literal["Bound", "Released"]
+    """Bound: something uses it. Released: nothing does; it is kept."""
+    mounted: bool = False
+    """True while a container has it mounted."""
+    used: Text = ""
+    """Bytes written to it; left out if it is not mounted."""
+    used_by: tuple[VolumeUser, ...] = ()
+    """Sandboxes, templates and pools' warm members that name it."""
 
 
 def _status(name: str) -> "Column":
@@ -81,7 +79,7 @@ KIND = Kind(
     short=("vol",),
     spec=VolumeSpec,
     status=VolumeStatus,
-    read_only="a volume is made for the sandbox that names it; change the sandbox or template that does (USED BY), or "
+    read_only="a volume is created for the sandbox that names it; change that sandbox or template (USED BY), or "
     "`paddock delete` the volume once nothing uses it",
     deletable=True,
     selectable=("spec.sandbox", "spec.reclaimPolicy", "status.phase"),

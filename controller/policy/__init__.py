@@ -1,1 +1,1 @@
-"""WHAT THE WORDS MEAN: security levels, defaults, admission, and the container that a spec stands for. Pure."""
+"""Policy: security levels, defaults, admission, and the container config of a spec. Pure."""

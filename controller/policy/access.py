@@ -1,11 +1,11 @@
-"""The one function that says who may do what, for every door: (caller, ask) in, a decision out.
+"""Authorization for every listener: a caller and a request in, a decision out.
 
-viewer    reads what is in the namespace, logs too
-user      also has sandboxes there, and works in them (exec ...)
+viewer    reads the objects of the namespace, and logs
+user      also writes sandboxes there, and works in them (exec ...)
 operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
-admin     also its quotas; with namespace `*` the host's own kinds, tokens, audit and backups
+admin     also writes its quotas; with namespace `*` host-scoped kinds, tokens, audit and backups
 
-What is not named here takes an admin: a new route is closed until somebody says for whom it is open.
+Anything else requires an admin: a new route is closed until it is named here.
 """
 
 import re
@@ -22,21 +22,29 @@ from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 
 _READ = ("get", "list")
-_SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it
+_SEEN = (
+    "",
+    "status",
+    "logs",
+    "why",
+    "attest",
+    "metrics",
+    "-/metrics",
+)  # subresources that need no more than reading the object
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
 _LEAST_WRITER: Role = "user"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
-_ORDINARY_SHARES = 1024  # what a container has that names none
+_ORDINARY_SHARES = 1024  # the default weight of a container
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
 _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
 
 def decide(caller: Caller, ask: Ask) -> Decision:
-    """Whether the caller may do this at all. What a spec may say is bounded by `refusals`."""
+    """Decide if the caller may do this. `refusals` bounds the contents of a spec."""
     if ask.verb == "self":
         return Decision(True)
-    if ask.verb == "apply":  # each of its documents is asked for by itself, once they are read
-        words = f"{caller.name} may not apply anything: it takes at least the role {_LEAST_WRITER} in a namespace"
+    if ask.verb == "apply":  # each document is authorized by itself after parsing
+        words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
         return Decision(True) if may_write(caller) else Decision(False, words)
     role = _role(ask)
     if any(_reaches(each, ask) and _at_least(each, role) for each in caller.grants):
@@ -46,12 +54,12 @@ def decide(caller: Caller, ask: Ask) -> Decision:
 
 
 def may_write(caller: Caller) -> bool:
-    """Whether there is any place where the caller may change anything."""
+    """Return True if the caller may change anything in any namespace."""
     return any(_at_least(each, _LEAST_WRITER) for each in caller.grants)
 
 
 def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why none of the caller's grants lets them ask for this spec; empty: one does."""
+    """Return every reason why none of the caller's grants allows this spec; empty: one does."""
     ask = Ask("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
     granted = [each for each in caller.grants if _reaches(each, ask) and _at_least(each, role)]
@@ -62,12 +70,12 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
 
 
 def is_work(ask: Ask) -> bool:
-    """Whether it reaches into an object (exec, files ...) and changes nothing that is stored."""
+    """Return True if it acts inside an object (exec, files ...) and changes nothing stored."""
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
 def _role(ask: Ask) -> Role:
-    """The least role that may do it."""
+    """Return the least role that may do it."""
     if ask.verb == "admin" or not ask.kind:
         return "admin"
     if ask.verb in _READ and ask.sub in _SEEN:
@@ -82,7 +90,7 @@ def _at_least(grant: Grant, role: Role) -> bool:
 
 
 def _reaches(grant: Grant, ask: Ask) -> bool:
-    """Whether the grant says anything about where this is. What belongs to the host is read by everyone."""
+    """Return True if the grant applies to the namespace of the request. Everyone reads host-scoped objects."""
     if EVERYWHERE in grant.namespaces:
         return True
     if ask.namespace == "":
@@ -99,19 +107,19 @@ def _matches(pattern: str, namespace: str) -> bool:
 def _words(caller: Caller, ask: Ask, role: Role) -> str:
     what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
     if ask.verb == "admin" or not ask.kind:
-        return f"{caller.name} may not do this: it takes the role admin in every namespace (`*`)"
+        return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"
     if ask.namespace is None:
-        return f"{caller.name} may not {what} in every namespace: name one that you may see (`-n NAME`)"
+        return f"{caller.name} may not {what} in every namespace; name one that you may read (`-n NAME`)"
     where = f"namespace `{ask.namespace}`" if ask.namespace else "every namespace (`*`)"
-    return f"{caller.name} may not {what}: it takes the role {role} in {where}"
+    return f"{caller.name} may not {what}; it needs the role {role} in {where}"
 
 
 def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[Refusal]:
-    """What the spec asks for beyond the bounds of one grant."""
+    """Yield a refusal for each field of the spec beyond the bounds of one grant."""
     if not grant.bounded:
         return
     if kind.name not in _BOUNDED:
-        yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}: ask an admin")
+        yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}; ask an admin")
         return
     yield from _named(grant, spec, "spec")
     yield from _weights(grant, spec)
@@ -123,7 +131,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
 
 
 def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
-    """Images and levels wherever the spec names any."""
+    """Yield refusals for images and levels, wherever the spec names any."""
     for name, info in type(part).model_fields.items():
         value, path = getattr(part, name), f"{at}.{info.alias or name}"
         if isinstance(value, Model):
@@ -139,7 +147,7 @@ def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
 
 
 def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
-    """A weight or a priority over the grant's. What a stored template says of its weight is not asked for here."""
+    """Yield a refusal for each weight or priority above the grant's, but for those of stored templates."""
     asked: dict[str, tuple[int | None, int]] = {}
     shares = _ORDINARY_SHARES if grant.cpu_shares is None else grant.cpu_shares
     if isinstance(spec, SandboxSpec):
@@ -152,19 +160,19 @@ def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
         asked["spec.priority"] = spec.priority, grant.priority or 0
     for path, (value, most) in asked.items():
         if value is not None and value > most:
-            yield Refusal(path, f"{value} is more than you may ask for: at most {most} for each sandbox")
+            yield Refusal(path, f"{value} is more than you may request; at most {most} for each sandbox")
 
 
 def _level(grant: Grant, level: str, path: str) -> Iterator[Refusal]:
     if grant.levels is not None and level not in grant.levels:
-        yield Refusal(path, f"`{level}` is not among your levels: {_listed(grant.levels)}")
+        yield Refusal(path, f"`{level}` is not one of your levels; choose from {_listed(grant.levels)}")
 
 
 def _image(grant: Grant, image: str, path: str) -> Iterator[Refusal]:
     if grant.images is not None and not any(_is_image(each, image) for each in grant.images):
-        yield Refusal(path, f"`{image}` is not among your images: {_listed(grant.images)}")
+        yield Refusal(path, f"`{image}` is not one of your images; choose from {_listed(grant.images)}")
     if grant.require_digest and not _DIGEST.search(image):
-        yield Refusal(path, f"`{image}` must be pinned: write it with its digest, NAME@sha256:...")
+        yield Refusal(path, f"`{image}` must be pinned; write it with its digest, NAME@sha256:...")
 
 
 def _is_image(pattern: str, image: str) -> bool:
@@ -178,7 +186,7 @@ def _is_image(pattern: str, image: str) -> bool:
 
 
 def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
-    """Limits over the grant's, also where they come from a default. With a stored template, each has to be named."""
+    """Yield a refusal for each limit above the grant's, defaults too. With a stored template, each must be named."""
     level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
     asked = _effective(resources.limits, template, level.limits if level else None)
     bounds = grant.limits
@@ -191,8 +199,8 @@ def _limits(grant: Grant, resources: Resources, template: Template | None, polic
     ):
         if most is None or (value is not None and value <= most):
             continue
-        what = "must be named" if value is None else f"{shown(value)} is more than you may ask for"
-        yield Refusal(f"spec.resources.limits.{name}", f"{what}: at most {shown(most)} for each sandbox")
+        what = "must be set" if value is None else f"{shown(value)} is more than you may request"
+        yield Refusal(f"spec.resources.limits.{name}", f"{what}; at most {shown(most)} for each sandbox")
 
 
 def _effective(own: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:

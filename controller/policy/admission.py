@@ -1,6 +1,6 @@
-"""The one admission function behind every door: all the reasons at once, none of them half-checked.
+"""The one admission function of all listeners. It returns all reasons at once.
 
-The rules of a kind live in the file of this room that bears its name, in a function `admit(spec, policy)`.
+The rules of a kind are in the module of this package with its name, in a function `admit(spec, policy)`.
 """
 
 import importlib
@@ -14,14 +14,14 @@ from controller.policy.levels.levels import Policy
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why a spec is not admitted. `field` is the path below the document (`spec.template.user`)."""
+    """One reason to refuse a spec. `field` is the path below the document (`spec.template.user`)."""
 
     field: str
     message: str
 
 
 def admit(kind: Kind, spec: Model, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse this spec; empty when it is admitted. A kind without a file here has no rules."""
+    """Return every reason to refuse this spec; empty if it is admitted. A kind without a module here has no rules."""
     name = f"controller.policy.{kind.name.lower()}"
     if importlib.util.find_spec(name) is None:
         return ()

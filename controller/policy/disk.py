@@ -1,8 +1,8 @@
-"""How a sandbox is held to `resources.limits.disk` on this host. Pure.
+"""Enforcement of `resources.limits.disk` on this host. Pure.
 
-Where the engine enforces a size (found by trying), the container gets one. What has no writable
-root file system writes to memory alone, and is held by that. Otherwise the limit is soft: what was written is measured
-now and then, told at 80 %, and at 100 % the box is stopped (plan/sandbox/disk.py).
+If the engine can enforce a size (found by trying), the container gets one. A read-only root file system writes to
+memory alone, which is limited. Otherwise the limit is soft: disk usage is measured from time to time, reported at 80 %,
+and at 100 % the sandbox is stopped (plan/sandbox/disk.py).
 """
 
 from collections.abc import Iterator
@@ -18,34 +18,34 @@ _HOW = "put the engine's data on xfs mounted with `pquota`, or use a level whose
 
 
 def required(resources: Resources, template: Template) -> bool:
-    """Whether the limit has to be enforced: the sandbox's own word, else its template's."""
+    """Return True if the limit must be enforced, by the sandbox's own setting, else its template's."""
     asked = resources.disk or template.resources.disk
     return asked is not None and asked.enforcement == "Required"
 
 
 def refused(limits: Limits, level: Level, policy: Policy) -> Iterator[Refusal]:
-    """Why a limit that has to be enforced can't be."""
+    """Yield the reasons why a required enforcement is impossible."""
     if not limits.disk_bytes:
-        yield Refusal("resources.disk.enforcement", "is Required, but there is no limit: set resources.limits.disk")
+        yield Refusal("resources.disk.enforcement", "is Required, but there is no limit; set resources.limits.disk")
     elif not level.read_only_root and policy.host is not None and not _enforces(policy):
-        words = policy.host.disk.words if policy.host.disk else "not tried yet; it will be within seconds"
+        words = policy.host.disk.words if policy.host.disk else "not tested yet; retry in a few seconds"
         yield Refusal("resources.disk.enforcement", f"can't be Required on this host: {words}; {_HOW}")
 
 
 def sized(config: ContainerConfig, policy: Policy) -> ContainerConfig:
-    """The config with the size of its writable layer, where there is one and the engine holds it."""
+    """Return the config with the size of its writable layer, if there is one and the engine can enforce it."""
     if config.read_only_root or not config.limits.disk_bytes or not _enforces(policy):
         return config
     return replace(config, storage_bytes=config.limits.disk_bytes)
 
 
 def in_memory(config: ContainerConfig) -> bool:
-    """Whether all that its container may write to is memory, but for folders of the host, which are not its disk."""
+    """Return True if the container writes to memory alone. Folders of the host do not count as its disk."""
     return config.read_only_root
 
 
 def ability(policy: Policy) -> DiskAbility | None:
-    """What is known of this host's engine; None: not tried yet."""
+    """Return this host engine's ability; None: not tried yet."""
     return policy.host.disk if policy.host else None
 
 

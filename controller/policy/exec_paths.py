@@ -9,13 +9,13 @@ from controller.policy.admission import Refusal
 
 
 def program_refused(program: str) -> str:
-    """Return why that can't be the name of a program, "" if it can."""
+    """Return why this is not a valid name of a program; "" if it is."""
     long = too_long(program)
     return f"the program's name has {long}; write long text as an argument" if long else ""
 
 
 def folder_refused(path: str) -> str:
-    """Return why nothing may run in that folder, "" if it may."""
+    """Return why nothing may run in that folder; "" if it may."""
     if long := too_long(path):
         return f"the path has {long}; use a shorter one"
     if path and in_kernel_paths(path):
@@ -24,7 +24,7 @@ def folder_refused(path: str) -> str:
 
 
 def refused(template: Template) -> Iterator[Refusal]:
-    """Every reason why a template's commands can't be run."""
+    """Yield every reason why a template's commands can't run."""
     if template.command and (words := program_refused(template.command[0])):
         yield Refusal("command[0]", words)
     if template.working_dir and (words := folder_refused(template.working_dir)):

@@ -1,4 +1,4 @@
-"""What a HostQuota may say: what a Quota may, but for what only a namespace has."""
+"""Admission of a HostQuota: as for a Quota, without the fields that only a namespace has."""
 
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.policy import quota
@@ -7,7 +7,7 @@ from controller.policy.levels.levels import Policy
 
 
 def admit(spec: HostQuotaSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse it."""
+    """Return every reason to refuse it."""
     if spec.hard.objects is None:
         return quota.admit(spec, policy)
     words = "is counted in each namespace; write it in a Quota, or set objects_per_namespace in the daemon's settings"

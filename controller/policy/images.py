@@ -1,4 +1,4 @@
-"""Images that a sandbox may use, by the operator's rules. engine/docker/image_checks.py looks inside one."""
+"""Images that the operator allows sandboxes to use. engine/docker/image_checks.py checks their contents."""
 
 import fnmatch
 import re
@@ -14,10 +14,11 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """`allowed` are patterns of names (`paddock/*`, `registry.example/team/*`); none: any. `pinned`: only by digest.
+    """The operator's image rules. `pinned`: only by digest.
 
-    A pattern is held against the name as the spec writes it, and against the same without its tag and digest.
-    `local_registries` are those that may be named by address, or that are this host's own, as names bear them.
+    `allowed` are patterns of names (`paddock/*`, `registry.example/team/*`); none: any. A pattern is matched with the
+    name as the spec writes it, and without its tag and digest. `local_registries` are the allowed registries that are
+    addresses or this host itself, as image names have them.
     """
 
     allowed: tuple[str, ...] = ()
@@ -29,12 +30,12 @@ ANY_IMAGE = ImageRules()
 
 
 def refused(image: str, rules: ImageRules) -> Iterator[str]:
-    """Every reason why the operator does not let this image in."""
+    """Yield every reason why the operator refuses this image."""
     plain = _without_tag(image)
     if rules.allowed and not any(fnmatch.fnmatchcase(name, each) for each in rules.allowed for name in (image, plain)):
-        yield f"`{image}` is none of the images that this host's operator allows ({', '.join(rules.allowed)})"
+        yield f"`{image}` is not an image that this host's operator allows ({', '.join(rules.allowed)})"
     if rules.pinned and _DIGEST not in image:
-        yield f"this host's operator wants images by digest: write `{plain}@sha256:...`"
+        yield f"this host's operator requires images by digest; write `{plain}@sha256:...`"
     registry = registry_of(image)
     if is_local(registry) and not _is_listed(registry, rules):
         yield (
@@ -44,21 +45,21 @@ def refused(image: str, rules: ImageRules) -> Iterator[str]:
 
 
 def registry_of(image: str) -> str:
-    """The registry that the engine asks for an image, with its port; "" for its default one."""
+    """Return the registry that the engine asks for an image, with its port; "" for its default one."""
     first, slash, _ = image.partition("/")
     named = bool(slash) and ("." in first or ":" in first or first.lower() == "localhost" or _cased(first))
     return first if named else ""
 
 
 def is_local(registry: str) -> bool:
-    """Whether that is an address, or a name for the asking host itself."""
+    """Return True if that is an address, or a name for the asking host itself."""
     host = registry.lower().partition(":")[0].rstrip(".")
     last = host.rpartition(".")[2]
     return bool(_NUMBER.fullmatch(last)) or host in _OWN_NAMES or host.endswith(".localhost")
 
 
 def _cased(first: str) -> bool:
-    """Whether newer engines read this as a registry: names of images have no capitals."""
+    """Return True if newer engines read this as a registry: names of images have no capitals."""
     return first != first.lower()
 
 
@@ -67,6 +68,6 @@ def _is_listed(registry: str, rules: ImageRules) -> bool:
 
 
 def _without_tag(image: str) -> str:
-    """`registry:5000/a/b` of `registry:5000/a/b:1@sha256:...`."""
+    """Return `registry:5000/a/b` of `registry:5000/a/b:1@sha256:...`."""
     folder, slash, last = image.partition("@")[0].rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}"

@@ -1,6 +1,6 @@
-"""What may be bound into a box, and what a spec asks to have bound. Pure: paths are judged here by their words.
+"""Bind mounts of a sandbox: admission, and the mounts that a spec asks for. Pure: paths are judged by their text.
 
-What a path really leads to is found out when it is opened, by the engine's room, below the root that is named here.
+The engine package resolves a path when it opens it, below the host root that is named here.
 """
 
 import posixpath
@@ -12,9 +12,9 @@ from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, Worksp
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
 
-# Keys and tokens of people are kept under these names; none of them is for a box, nor is the folder that has one.
+# Folders of keys and tokens. Neither they nor a parent of one may be mounted into a sandbox.
 CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")
-# Of the host's own: neither these, nor what is below them, nor what contains them.
+# System folders of the host. Neither they, nor their contents, nor their parents may be mounted.
 SYSTEM_FOLDERS = (
     "/bin",
     "/boot",
@@ -37,29 +37,29 @@ _STANDARD = WorkspaceMount()
 
 
 def system_folder(path: str) -> str:
-    """The host's own folder that this path is, is in, or contains; "" for none."""
+    """Return the system folder that this path is, is in, or contains; "" for none."""
     found = (each for each in SYSTEM_FOLDERS if below(path, each) or below(each, path))
     return next(found, "")
 
 
 def below(path: str, folder: str) -> bool:
-    """Whether the path is that folder, or in it."""
+    """Return True if the path is that folder, or in it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def root_of(path: str, roots: Iterable[HostRoot]) -> HostRoot | None:
-    """The innermost of the operator's roots that the path is below: it alone says who may have what of it."""
+    """Return the innermost host root that the path is below. It alone decides who may use the path."""
     found = [each for each in roots if below(path, each.path) and path != each.path]
     return max(found, key=lambda each: len(each.path), default=None)
 
 
 def is_for(root: HostRoot, namespace: str) -> bool:
-    """Whether a root is for sandboxes of that namespace."""
+    """Return True if a host root is for sandboxes of that namespace."""
     return any(_matches(namespace, each) for each in root.namespaces)
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """`*` stands for any characters; a namespace holds none that means anything else to a pattern."""
+    """Match a pattern in which `*` stands for any characters. A namespace has no other special character."""
     head, star, tail = pattern.partition("*")
     if not star:
         return text == pattern
@@ -67,7 +67,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
-    """The places that the container has for what is bound, by their paths."""
+    """Return the container's slots for bind mounts, by path."""
     workspace = _workspace(spec, template)
     folders = [Slot(workspace.mount_path)] if workspace else []
     folders += [Slot(each.mount_path) for each in template.volumes]
@@ -77,7 +77,7 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
 
 
 def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount, ...]:
-    """What is to be bound there. A workspace that names no folder is an empty one in memory.
+    """Return the mounts for these slots. A workspace without a folder is an empty one in memory.
 
     `name` is the sandbox's: its own volumes are named after it.
     """
@@ -87,7 +87,7 @@ def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount
 
 
 def claimed_name(claim: str, sandbox: str) -> str:
-    """The name of the volume that a sandbox has of a volumeClaimTemplate, as a Kubernetes StatefulSet names them."""
+    """Return the name of a sandbox's volume of a volumeClaimTemplate, as a Kubernetes StatefulSet names them."""
     return f"{claim}-{sandbox}"
 
 
@@ -109,7 +109,7 @@ def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
 
 
 def volumes(spec: SandboxSpec, template: Template, name: str) -> tuple[Mount, ...]:
-    """The volumes that the sandbox of that name asks for, each once."""
+    """Return the volumes that the sandbox of that name asks for, without duplicates."""
     found = {each.source: each for each in mounts(spec, template, name) if each.kind == "volume"}
     return tuple(found[name] for name in sorted(found))
 
@@ -125,7 +125,7 @@ def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:
 
 
 def in_memory(spec: SandboxSpec | None, template: Template) -> int:
-    """The bytes of memory that what is bound may come to fill. `spec` None: of a template by itself."""
+    """Return the memory in bytes that the mounts may fill. `spec` None: of a template by itself."""
     if spec is None:
         return template.workspace.size if template.workspace else 0
     return sum(each.size_bytes for each in mounts(spec, template) if each.kind == "memory")
@@ -136,7 +136,7 @@ def _workspace(spec: SandboxSpec, template: Template) -> WorkspaceMount | None:
 
 
 def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
-    """Every reason to refuse what the sandbox itself asks to have bound."""
+    """Yield every reason to refuse the mounts of the sandbox itself."""
     asked = spec.workspace
     if asked is None:
         return
@@ -154,15 +154,15 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
         return
     root = root_of(asked.host_path, policy.host_roots)
     if not asked.read_only and level.host_folders != "read-write":
-        words = f"level {level.name} has folders of the host read-only: write `readOnly: true`, or take another level"
+        words = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
         yield Refusal("spec.workspace.readOnly", words)
     elif not asked.read_only and root is not None and root.read_only:
-        words = f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`"
+        words = f"{root.path} is read-only (setting host_roots); write `readOnly: true`"
         yield Refusal("spec.workspace.readOnly", words)
 
 
 def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
-    """The reason to refuse the folder of the host that a sandbox names, whatever its template is."""
+    """Yield the reason to refuse the host folder of a sandbox, whatever its template."""
     asked = spec.workspace
     words = host_folder(asked.host_path, policy.host_roots) if asked is not None and asked.host_path else ""
     if words:
@@ -170,7 +170,7 @@ def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
 
 
 def template_refused(template: Template) -> Iterator[Refusal]:
-    """Every reason to refuse what a template asks for; the fields are those below it."""
+    """Yield every reason to refuse the mounts of a template; the fields are those below it."""
     asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
     files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
     volumes = [(f"volumes[{number}].mountPath", each.mount_path) for number, each in enumerate(template.volumes)]
@@ -182,7 +182,7 @@ def template_refused(template: Template) -> Iterator[Refusal]:
     sizes: dict[str, int] = {}
     for number, each in enumerate(template.volumes):
         if sizes.setdefault(each.name, each.size) != each.size:
-            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
+            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is requested in two sizes; keep one")
     taken = {each.name: "volumes" for each in template.volumes}
     for number, claim in enumerate(template.volume_claim_templates):
         if claim.name in taken:
@@ -192,7 +192,7 @@ def template_refused(template: Template) -> Iterator[Refusal]:
 
 
 def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusal]:
-    """A refusal for each volume that the sandbox names, and that it has for itself of a volumeClaimTemplate, too."""
+    """Yield a refusal for each volume that the sandbox names and also owns by a volumeClaimTemplate."""
     own = {claimed_name(each.name, name): each.name for each in template.volume_claim_templates}
     named = [(f"spec.template.volumes[{number}].name", each.name) for number, each in enumerate(template.volumes)]
     if spec.workspace is not None and spec.workspace.volume is not None:
@@ -204,45 +204,49 @@ def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusa
 
 
 def shared(template: Template) -> tuple[str, ...]:
-    """The volumes that every sandbox of this template writes to together: no SandboxPool may hand such out."""
+    """Return the volumes that every sandbox of this template writes to together: no SandboxPool may use such a
+    template.
+    """
     return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
 
 
 def is_plain(path: str) -> bool:
-    """Whether an absolute path is written in the one plain way. POSIX lets `normpath` keep two slashes in front."""
+    """Return True if an absolute path is normalized. POSIX lets `normpath` keep two slashes in front."""
     return posixpath.normpath(path) == path and not path.startswith("//")
 
 
 def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
-    """Why this folder of the host is never bound, by its words alone; "" when it may be."""
+    """Return why this folder of the host is never bound, by its path alone; "" if it may be."""
     roots = tuple(roots)
     if not is_plain(path):
-        return f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`"
+        return f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
     found = next((each for each in path.split("/") if each in CREDENTIAL_FOLDERS), "")
     if found:
-        return f"`{path}` is among credentials ({found}): bind the folder of the project alone"
+        return f"`{path}` contains credentials ({found}); mount only the project's folder"
     system = system_folder(path)
     if system:
-        return f"`{path}` is the host's own ({system}): bind the folder of the project alone"
+        return f"`{path}` is a system folder ({system}); mount only the project's folder"
     if root_of(path, roots) is None:
         known = ", ".join(each.path for each in roots)
-        where = f"a folder below {known}" if known else "none: the operator names their roots (host_roots)"
-        return f"`{path}` is not below a root for folders of the host; what may be bound here is {where}"
+        where = f"a folder below {known}" if known else "nothing, until the operator sets host_roots"
+        return f"`{path}` is not below a host root; allowed here: {where}"
     return ""
 
 
 def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusal]:
-    """Reasons why there can be no place at a path: each is a mount of its own, beside all others."""
+    """Yield the reasons against mount points: each is a mount of its own, besides all others."""
     taken = [each.mount_path for each in template.tmpfs]
     places: list[str] = []
     for field, path in asked:
         if not is_plain(path) or path == "/":
-            yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
+            yield Refusal(
+                field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
+            )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         near = next((each for each in taken if below(each, path)), "")
         near = near or next((each for each in places if below(path, each)), "")
         if near:
-            yield Refusal(field, f"`{path}` and the mount {near} are in each other's way; put them beside each other")
+            yield Refusal(field, f"`{path}` and the mount {near} overlap; use separate paths")
         taken.append(path)
         places.append(path)

@@ -1,4 +1,4 @@
-"""What a Quota may say. What fits one is in ledger.py."""
+"""Admission of a Quota. quota_ledger.py decides if a sandbox fits into one."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ from controller.policy.levels.levels import Policy
 
 
 def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse a quota: only that it contradicts itself."""
+    """Return every reason to refuse a quota: only contradictions in itself."""
     return tuple(contradictions(spec.hard, spec.per_sandbox, "spec.hard.", "spec."))
 
 
 def contradictions(all_: HardLimits, per_sandbox: PerSandbox, hard: str, at: str) -> Iterator[Refusal]:
-    """What is more for one than for all; `hard` and `at` are where those stand in the document."""
+    """Yield the resources of which one sandbox gets more than all; `hard` and `at` are their paths in the document."""
     for each in RESOURCES:
         one, most = getattr(per_sandbox, each.name, None), getattr(all_, each.name)
         if one is not None and most is not None and one > most:

@@ -1,4 +1,4 @@
-"""What fits a quota. Pure arithmetic over what is held, asked and allowed, with its reasons in words."""
+"""Quota arithmetic: reserved, requested and allowed amounts, with reasons in words. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,8 +10,8 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, of_pool
 
-# A host's processors may be promised this many times over: a processor that is short makes boxes slow, never breaks
-# them, and most of them idle most of the time. Memory that is short kills, so it is promised once. Processes and
+# Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
+# time. A shortage of memory kills, so memory is reserved once. Processes and
 # threads, and the number of sandboxes, are not bounded by default: each sandbox's own limit bounds the first.
 CPU_OVERCOMMIT = 16
 HOST = ""
@@ -21,9 +21,9 @@ _ANY = PerSandbox()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something fits, and every reason why not. `never`: not even if nothing else were there.
+    """Result of a quota check, with every reason. `never`: it does not fit even an unused quota.
 
-    `lacking` are the resources that there is too little of, by name.
+    `lacking` are the short resources, by name.
     """
 
     reasons: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ class Bound:
 
 
 def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, held: Amount = NOTHING) -> Verdict:
-    """Whether one sandbox may come to hold `ask` in all, of which `held` is part of `used` already.
+    """Check if one sandbox may reserve `ask` in all, of which `held` is part of `used` already.
 
-    Only what grows is judged: what a sandbox holds is never taken from it because a quota was lowered.
+    Only growth is checked: a lowered quota takes nothing away from a sandbox.
     """
     reasons: list[str] = []
     lacking: dict[str, None] = {}
@@ -65,7 +65,9 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
             continue
         one, most, now = getattr(per_sandbox, each.name, None), getattr(hard, each.name), getattr(used, each.unit)
         if one is not None and asked > one:
-            reasons.append(f"{each.name}: {each.text(asked)} asked, {each.text(one)} is the most for one sandbox")
+            reasons.append(
+                f"{each.name}: {each.text(asked)} requested, {each.text(one)} is the maximum for one sandbox"
+            )
             lacking[each.name] = None
             never = True
         if most is not None and now + more > most:
@@ -76,17 +78,17 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
 
 
 def _full(each: Resource, more: int, now: int, most: int) -> str:
-    return f"{each.name}: {each.text(more)} asked, {each.text(now)} of {each.text(most)} used"
+    return f"{each.name}: {each.text(more)} requested, {each.text(now)} of {each.text(most)} used"
 
 
 def host_defaults(facts: HostFacts) -> HardLimits:
-    """What all sandboxes may hold where no HostQuota says otherwise; what is not known of the host bounds nothing."""
+    """Return the maxima of all sandboxes without a HostQuota. Unknown sizes of the host are no bound."""
     cpu = Millicores(facts.cpus * 1000 * CPU_OVERCOMMIT) if facts.cpus else None
     return HardLimits(cpu=cpu, memory=Bytes(facts.memory_bytes) or None, gpus=len(facts.gpus) or None)
 
 
 def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[Bound, ...]]:
-    """The quotas in force by namespace, the host's under ""; each in the order of its names."""
+    """Return the quotas in force by namespace, the host's under ""; each in the order of its names."""
     found: dict[str, list[Bound]] = defaultdict(list)
     standard = host_defaults(facts)
     found[HOST].append(Bound(NAME, HOST, "", standard))
@@ -102,7 +104,7 @@ def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tupl
 
 
 def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
-    """The quotas that pools have of their own, by `of_pool`. One that can't be read bounds everything."""
+    """Return the quotas of pools, by `of_pool`. An unreadable one blocks everything."""
     found = {}
     for each in pools:
         key, name = of_pool(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
@@ -114,21 +116,21 @@ def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
 
 
 def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:
-    """The limits that were written, and the host's own for those that were not."""
+    """Return the written limits, completed by the host's own."""
     return standard.model_copy(
         update={name: getattr(said, name) for name in said.model_fields_set & HardLimits.model_fields.keys()}
     )
 
 
 def judge(bound: Bound, used: Amount, ask: Amount, held: Amount) -> Verdict:
-    """`admit` for a quota that may be unreadable."""
+    """Apply `admit` to a quota that may be unreadable."""
     if bound.hard is None:
         return Verdict(("this version of Paddock can't read its spec; apply it again",))
     return admit(used, ask, bound.hard, bound.per_sandbox, held)
 
 
 def outranks(bounds_: Iterable[Bound], cpu_shares: int, priority: int) -> Iterator[tuple[str, str]]:
-    """The field and words for each weight and priority above what a quota allows one sandbox."""
+    """Yield the field and a message for each weight and priority above a quota's maximum for one sandbox."""
     asked = (("resources.cpuShares", "cpu_shares", cpu_shares), ("priority", "priority", priority))
     for bound in bounds_:
         for path, name, value in asked:
@@ -138,7 +140,7 @@ def outranks(bounds_: Iterable[Bound], cpu_shares: int, priority: int) -> Iterat
 
 
 def never_fits(bounds_: Iterable[Bound], ask: Amount) -> Iterator[str]:
-    """In words, each quota that could not hold `ask` even if it held nothing else."""
+    """Return a message for each quota that could not hold `ask` even if it were unused."""
     for bound in bounds_:
         found = judge(bound, NOTHING, ask, NOTHING)
         if found.never:

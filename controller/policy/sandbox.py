@@ -1,4 +1,4 @@
-"""What a Sandbox may ask for, and the container its spec stands for. Pure: (spec, policy) in, data out."""
+"""Admission of a Sandbox, and the container config of its spec. Pure: (spec, policy) in, data out."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,12 +27,12 @@ from controller.policy.network.egress import Sealed
 NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
 _SHM_BYTES = 16 << 20
-# What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
-# usual 8 MiB of stack, less a page for what the engine adds). Beyond that a box would die at each start without a word.
+# Bounds of execve(2): one string with its NUL, and all strings with 8 bytes of pointer each (a quarter of the usual
+# 8 MiB of stack, less a page for the engine's additions). Beyond that a container dies at each start without a message.
 _ONE_STRING_BYTES = 128 << 10
 _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
-# What reaches a running container: of a volume, how large it is, and what becomes of it afterwards.
+# Fields that reach a running container: a volume's size and its reclaim policy.
 _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
     **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
@@ -42,12 +42,11 @@ _LEVEL_AT = "spec.template.securityLevel"
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
+    """A rendered spec: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
-    `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
-    insecure inside is not stopped for it. `sealed` or `open` is the network it is put on (both None: it has none).
-    `audited`: each of its starts is in the audit log before it happens. `disk` is what this host's engine makes of a
-    size of the writable layer (None: not tried yet).
+    `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
+    (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
+    ability to limit the writable layer (None: not tried yet).
     """
 
     config: ContainerConfig
@@ -63,7 +62,7 @@ class Rendered:
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why this spec can't run. One that names a template is judged with it, when it is planned."""
+    """Return every reason why this spec can't run. A named template is checked with it when it is planned."""
     if spec.template is None:
         level = _unknown(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)
@@ -72,7 +71,7 @@ def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
 
 
 def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why this spec can't run with this template under this policy."""
+    """Return every reason why this spec can't run with this template under this policy."""
     template = leveled(spec, template)
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
@@ -80,7 +79,7 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     network = network_refused(spec.network, level, policy)
     bound = mounts.refused(spec, template, level, policy) if level else ()
     judged = judge(template, spec.resources, "spec.template.", policy, spec)
-    if spec.security_level is not None:  # that is where it stands
+    if spec.security_level is not None:
         judged = tuple(
             replace(each, field="spec.securityLevel") if each.field == _LEVEL_AT else each for each in judged
         )
@@ -90,7 +89,7 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
 def judge(
     template: Template, resources: Resources, at: str, policy: Policy, spec: SandboxSpec | None = None
 ) -> tuple[Refusal, ...]:
-    """Every reason to refuse a template that stands at the path `at`, used with these resources, and by that spec."""
+    """Yield every reason to refuse a template at the path `at`, used with these resources, and by that spec."""
     named, level = policy.levels.get(template.security_level), level_of(template, policy)
     if named is None or level is None:
         return tuple(_unknown(template.security_level, policy, at))
@@ -127,7 +126,7 @@ def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
 
 
 def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[Refusal]:
-    """A refusal for more CPU than the host has, once that is known."""
+    """Yield a refusal for more CPU than the host has, once that is known."""
     if policy.host_cpus and millicores and millicores > policy.host_cpus * 1000:
         words = f"{format_cpu(millicores)} can never fit: this host has {policy.host_cpus} cores"
         yield Refusal(f"{at}resources.limits.cpu", words)
@@ -158,17 +157,17 @@ def _env(template: Template) -> Iterator[Refusal]:
 
 
 def _exec(template: Template) -> Iterator[Refusal]:
-    """What the kernel would not take to start a process with."""
+    """Yield a refusal for arguments with which the kernel would not start a process."""
     strings = {f"env[{index}].value": f"{each.name}={each.value}" for index, each in enumerate(template.env)}
     strings |= {f"command[{index}]": each for index, each in enumerate(template.command or ())}
     sizes = {field: len(each.encode(errors="surrogatepass")) + 1 for field, each in strings.items()}
     for field, size in sizes.items():
         if size > _ONE_STRING_BYTES:
             yield Refusal(
-                field, f"the kernel takes less than {_ONE_STRING_BYTES} bytes here, name included; use a file"
+                field, f"the kernel accepts less than {_ONE_STRING_BYTES} bytes here, name included; use a file"
             )
     if sum(sizes.values()) + 8 * len(sizes) > _ALL_STRINGS_BYTES:
-        yield Refusal("env", "with the command it is more than the 2Mi the kernel takes; use a file")
+        yield Refusal("env", "with the command it is more than the 2Mi that the kernel accepts; use a file")
 
 
 def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
@@ -176,7 +175,9 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if not mounts.is_plain(path) or path == "/":
-            yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
+            yield Refusal(
+                field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
+            )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         if path in seen:
@@ -188,7 +189,7 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
         yield Refusal(
             "tmpfs" if template.tmpfs else "workspace",
             f"{format_bytes(asked)} (with {format_bytes(_SHM_BYTES)} of shared memory) do not fit the memory limit of "
-            f"{format_bytes(memory)}: what is written to a tmpfs counts as memory; shrink one or raise the other",
+            f"{format_bytes(memory)}: tmpfs contents count as memory; shrink one or raise the other",
         )
 
 
@@ -198,7 +199,7 @@ def _disk(template: Template, resources: Resources, level: Level, policy: Policy
 
 
 def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
-    """A refusal for each limit above the level's highest."""
+    """Yield a refusal for each limit above the level's maximum."""
     asked = effective_limits(resources, template, level.limits)
     shown = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
     for name, field, text in shown:
@@ -209,7 +210,7 @@ def _most(template: Template, resources: Resources, level: Level) -> Iterator[Re
 
 
 def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
-    """The sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
+    """Return the sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
     own, shared = resources.limits, template.resources.limits
 
     def first(*asked: int | None) -> int:
@@ -226,27 +227,27 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
 
 
 def reserved(spec: SandboxSpec, template: Template, otherwise: Limits) -> Limits:
-    """What is reserved for a sandbox: its limits, and of the disk also its volumes, which are allocated whole."""
+    """Return a sandbox's reservation: its limits, and for disk also its volumes, which are allocated whole."""
     limits = effective_limits(spec.resources, template, otherwise)
     return replace(limits, disk_bytes=limits.disk_bytes + volume_bytes(mounts.mounts(spec, template)))
 
 
 def volume_bytes(bound: Iterable[Mount]) -> int:
-    """The sizes of all the volumes among these, each once."""
+    """Return the size of all volumes among these, without duplicates."""
     return sum({each.source: each.size_bytes for each in bound if each.kind == "volume"}.values())
 
 
 def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
-    """The bytes that a sandbox may write in its container (0: as many as it likes); its volumes are no part of that."""
+    """Return the bytes that a sandbox may write in its container (0: unlimited); volumes do not count."""
     return effective_limits(spec.resources, template, NO_LIMITS).disk_bytes if spec and template else 0
 
 
 def render(
     spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy, hostname: str = ""
 ) -> Rendered:
-    """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused.
+    """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
 
-    `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
+    `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one.
     """
     template, said = leveled(spec, template), template.security_level
     level = level_of(template, policy)
@@ -283,7 +284,7 @@ def render(
         config = bridge.behind(config, open_)
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
-    # Devices can't be changed in a container that is there; the other limits can.
+    # Devices of an existing container can't be changed; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A place that the template has none of; and another source in it makes a new container, too.
     place: dict[str, object] = (
@@ -309,13 +310,13 @@ def render(
 
 
 def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...]:
-    """The asked environment. HOME is where the box may write, so that tools which insist on a home work."""
+    """Return the environment. HOME is a writable folder, so that tools which need a home work."""
     asked = {each.name: each.value for each in template.env}
     return tuple(sorted({**({"HOME": level.home} if level.home else {}), **asked}.items()))
 
 
 def _mounts(template: Template, level: Level, places: Collection[str]) -> tuple[Tmpfs, ...]:
-    """The level's folders, each replaced by what the spec has at the same path, and the spec's others."""
+    """Return the level's folders, each replaced by the spec's at the same path, and the spec's others."""
     mounts = {each.path: each for each in level.tmpfs if each.path not in places}
     for asked in template.tmpfs:
         standard = mounts.get(asked.mount_path)

@@ -1,4 +1,4 @@
-"""What a SandboxPool may say, and what its SandboxTemplate may have in it."""
+"""Admission of a SandboxPool and of its SandboxTemplate."""
 
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
@@ -9,14 +9,14 @@ from controller.policy.quota import contradictions
 
 
 def admit(spec: SandboxPoolSpec, _policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse a pool: a quota of its own that contradicts itself."""
+    """Return every reason to refuse a pool: only contradictions in its own quota."""
     if spec.quota is None:
         return ()
     return tuple(contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))
 
 
 def shares_volumes(template: Template | None) -> str:
-    """Return why no pool may hand out sandboxes of this template; "" when one may."""
+    """Return why no pool may use this template; "" if one may."""
     shared = mounts.shared(template) if template is not None else ()
     if not shared:
         return ""

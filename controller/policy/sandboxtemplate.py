@@ -1,4 +1,4 @@
-"""What a SandboxTemplate may ask for: what a sandbox may that holds the same template and nothing else."""
+"""Admission of a SandboxTemplate: as for a sandbox that holds the same template and nothing else."""
 
 from controller.kinds.sandbox import Resources
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
@@ -8,5 +8,5 @@ from controller.policy.sandbox import judge, too_many_cores
 
 
 def admit(spec: SandboxTemplateSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why no sandbox could run with this template."""
+    """Return every reason why no sandbox could run with this template."""
     return (*judge(spec, Resources(), "spec.", policy), *too_many_cores("spec.", spec.resources.limits.cpu, policy))

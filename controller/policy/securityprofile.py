@@ -1,4 +1,4 @@
-"""What a SecurityProfile may say: anything tighter than its base, and what the operator grants beyond that."""
+"""Admission of a SecurityProfile: anything tighter than its base, and the operator's grants beyond that."""
 
 from controller.kinds.securityprofile import SecurityProfileSpec
 from controller.policy.admission import Refusal
@@ -7,5 +7,5 @@ from controller.policy.levels.profiles import refusals
 
 
 def admit(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse a profile."""
+    """Return every reason to refuse a profile."""
     return tuple(Refusal(f"spec.{each.field}", each.message) for each in refusals(spec, policy))

@@ -1,4 +1,4 @@
-"""Which objects name which volumes, told from stored specs as they are: also those that this version can't read."""
+"""Users of volumes, from stored specs as they are: also those that this version can't read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from controller.policy.mounts import claimed_name
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An object that names a volume; `passing`: the volume is to go with it."""
+    """An object that names a volume; `passing`: the volume is to be deleted with it."""
 
     kind: str
     name: str
@@ -23,7 +23,7 @@ class User:
 
 
 class Users:
-    """Who names the volumes of one namespace: its sandboxes, its templates, and the pools of those."""
+    """Users of the volumes of one namespace: its sandboxes, its templates, and the pools of those."""
 
     def __init__(
         self, sandboxes: Sequence[StoredObject], templates: Sequence[StoredObject], pools: Sequence[StoredObject]
@@ -42,7 +42,7 @@ class Users:
                 self._add(volume, each)
 
     def of(self, volume: KeptVolume) -> tuple[User, ...]:
-        """The users of a volume; a sandbox is one of its own volume also where its template is not there to tell."""
+        """Return the users of a volume. A sandbox uses its own volume even if its template is missing."""
         found = self._users.get(volume.name, [])
         owner = self._unknown.get(volume.claimed_by)
         if owner is not None:
@@ -57,13 +57,13 @@ class Users:
 
 
 def goes_with_its_last(users: Sequence[User]) -> bool:
-    """Whether a volume goes with the last sandbox that names it: all of them say so."""
+    """Return True if a volume is deleted with the last sandbox that names it: all of them say so."""
     sandboxes = [each for each in users if each.kind == "Sandbox"]
     return bool(sandboxes) and all(each.passing for each in sandboxes)
 
 
 def _of_sandbox(obj: StoredObject, templates: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
-    """The volumes that a sandbox names, and whether each is to go with it."""
+    """Yield the volumes that a sandbox names, and True for each to be deleted with it."""
     template = _template(obj, templates) or {}
     yield from _named(template.get("volumes"))
     for claim, passing in _named(template.get("volumeClaimTemplates")):
@@ -73,7 +73,7 @@ def _of_sandbox(obj: StoredObject, templates: Mapping[str, Mapping[str, Any]]) -
 
 
 def _template(obj: StoredObject, templates: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The template that a sandbox holds or names; None: it is not there."""
+    """Return the template that a sandbox holds or names; None if it is missing."""
     inline = obj.spec.get("template")
     return inline if isinstance(inline, Mapping) else templates.get(_template_name(obj.spec))
 

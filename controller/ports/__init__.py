@@ -1,7 +1,7 @@
 """The Protocols where packages meet, so that each implementation can be replaced.
 
-Nothing above a port may assume how it is kept. The contract suites in tests/contract say what an implementation must
-hold to.
+Callers of a port may not depend on its implementation. The contract suites in tests/contract define the required
+behaviour.
 """
 
 from controller.ports.common import Clock, Meter, NullMeter, Wake

@@ -13,7 +13,7 @@ class Clock(Protocol):
 
 
 class Meter(Protocol):
-    """Counts and times without knowing who publishes it. Names are those of the metrics catalogue."""
+    """Counts and times, independent of the metrics backend. Names are those of the metrics catalogue."""
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None: ...
     def observe(self, name: str, seconds: float, /, **labels: str) -> None: ...

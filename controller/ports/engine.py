@@ -18,7 +18,7 @@ from controller.ports.common import Wake
 
 
 class Engine(Protocol):
-    """Sees and changes the containers of one instance id. No method raises for what the engine answered."""
+    """Observes and changes the containers of one instance id. No method raises for an error of the engine."""
 
     def open(self, wake: Wake) -> None:
         """Start watching in the background; `wake` is called (from any thread) after each change of the view."""
@@ -29,35 +29,35 @@ class Engine(Protocol):
         ...
 
     def observe(self) -> Observation:
-        """The newest view. No I/O, never blocks."""
+        """Return the newest observation. No I/O, never blocks."""
         ...
 
     def request_look(self, *, full: bool = False) -> None:
-        """Ask for a look in the background: one list, and limits from the cgroups; `full` inspects all."""
+        """Request an observation in the background: one list, and limits from the cgroups; `full` inspects all."""
         ...
 
     def look(self, *, full: bool = False) -> Observation:
-        """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
+        """Observe at once, in this thread. An unreachable engine gives a blind observation."""
         ...
 
     def look_at(self, container_id: str) -> str:
-        """Look at one container, inside too, at once and in this thread. Empty when it was seen, else why not."""
+        """Inspect one container, inside too, at once in this thread. Return "" on success, else the reason."""
         ...
 
     def act(self, action: Action) -> Outcome:
-        """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
+        """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or a later state."""
         ...
 
     def ping(self) -> str:
-        """Empty when the engine answers, else why not, in words."""
+        """Return "" if the engine answers, else the reason."""
         ...
 
 
 class Firewall(Protocol):
-    """The host's packet filter, as far as Paddock reads it."""
+    """The host's packet filter, read-only."""
 
     def guard(self) -> Guard:
-        """Return the guard of sandboxes' networks as it is now. Never raises."""
+        """Return the current state of the rules for sandboxes' networks. Never raises."""
         ...
 
     def generation(self) -> int | None:
@@ -66,46 +66,46 @@ class Firewall(Protocol):
 
 
 class Probes(Protocol):
-    """Asks boxes how they are."""
+    """Runs probes in sandboxes."""
 
     def probe(self, watch: Watch) -> ProbeResult:
-        """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
+        """Run one probe, within about its timeout. Never raises: a probe that can't run is `unknown`."""
         ...
 
 
 class HostGauge(Protocol):
     def read(self, root_dir: str) -> HostUse:
-        """What the engine's machine has left, read now; what can't be read is left out. Never raises."""
+        """Return the machine's free resources now; unreadable ones are left out. Never raises."""
         ...
 
 
 class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        """Usage by container id, read now. A container that can't be read whole is left out."""
+        """Return the usage by container id, read now. Containers that can't be read completely are left out."""
         ...
 
 
 class Canary(Protocol):
-    """A port: tries from inside networks, as boxes have them, what must not be reached from there."""
+    """Network canary: tries to reach forbidden addresses from inside sandbox networks."""
 
     def look(self, config: ContainerConfig, range_: str) -> Sighting:
         """Try, with containers like `config` on networks of that range (CIDR). Takes some seconds. Never raises."""
         ...
 
     def clean(self) -> None:
-        """Remove all that tries have left. Never raises."""
+        """Remove everything that tries left behind. Never raises."""
         ...
 
 
 class Images(Protocol):
-    """The engine's images, as far as they are ours."""
+    """The engine's images that Paddock built."""
 
     def ours(self) -> Sequence[HostImage] | None:
-        """Those that bear our label; None: they can't be looked at now. Never raises."""
+        """Return the images with our label; None if they can't be listed now. Never raises."""
         ...
 
     def remove(self, image: HostImage) -> str:
-        """Remove one, if it still bears our label and no container is made of it.
+        """Remove one, if it still has our label and no container uses it.
 
         Empty when it is gone, else why not. Never raises.
         """
@@ -116,12 +116,12 @@ class Secrets(Protocol):
     """The operator's secrets."""
 
     def read(self, namespace: str, name: str) -> bytes:
-        """The value of that name in that namespace, read now. Raises NoSecret."""
+        """Return the secret's value in that namespace, read now. Raises NoSecret."""
         ...
 
 
 class VolumesUnreachable(Exception):
-    """The volumes can't be read or removed now; says why."""
+    """The volumes can't be read or removed now; the message says why."""
 
 
 class VolumeInUse(Exception):
@@ -132,7 +132,7 @@ class Volumes(Protocol):
     """The volumes on this host. Each call may block for some seconds and raise VolumesUnreachable."""
 
     def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
-        """Return those of a namespace (None: of all), by namespace and name."""
+        """Return the volumes of a namespace (None: of all), by namespace and name."""
         ...
 
     def is_mounted(self, namespace: str, name: str) -> bool:

@@ -7,27 +7,27 @@ from controller.ports.common import Wake
 
 
 class InUse(Protocol):
-    """Who uses which box now: the doors tell it, each turn heeds it. See loop/activity.py."""
+    """Tracks the use of sandboxes. Streams report to it; each reconcile pass reads it. See loop/activity.py."""
 
     def begin(self, uid: str, /, *, asks: bool) -> None:
-        """A stream begins; `asks` wakes a box that sleeps."""
+        """Note the begin of a stream; `asks` starts a suspended sandbox."""
         ...
 
     def end(self, uid: str, /, *, asks: bool) -> None:
-        """It has ended."""
+        """Note the end of a stream."""
         ...
 
     def held(self, uid: str, /) -> Run | None:
-        """The run of that object that idleness ends, or ended last: nobody may begin to use it."""
+        """Return the run of that object that idleness ends, or ended last: no new use may begin."""
         ...
 
     @property
     def turns(self) -> int:
-        """How many turns have ended."""
+        """Return the number of finished reconcile passes."""
         ...
 
     def wait(self, turns: int, seconds: float, /) -> bool:
-        """Wait until more turns than that have ended; False after `seconds`."""
+        """Wait until more passes than that have finished; False after `seconds`."""
         ...
 
 

@@ -15,7 +15,7 @@ from controller.kinds.quota import Amount
 
 
 class StoreError(Exception):
-    """The store can't be used now; says what to do. Nothing was written."""
+    """The store can't be used now; the message says what to do. Nothing was written."""
 
 
 class StoreTooNew(StoreError):
@@ -23,11 +23,11 @@ class StoreTooNew(StoreError):
 
 
 class Conflict(StoreError):
-    """Somebody else changed it first: read again."""
+    """A concurrent change came first: read again."""
 
 
 class ChangesGone(StoreError):
-    """The asked revision is older than the kept changes: list again (HTTP 410)."""
+    """The requested revision is older than the kept changes: list again (HTTP 410)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Change:
 
 
 class Transaction(Protocol):
-    """One write transaction. No other writer runs meanwhile: what is read stays true until the commit."""
+    """One write transaction. There is no other writer meanwhile: reads stay valid until the commit."""
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
@@ -49,11 +49,11 @@ class Transaction(Protocol):
         ...
 
     def owned(self) -> Sequence[StoredObject]:
-        """Every object with owner references, of whatever kind."""
+        """Return every object with owner references, of any kind."""
         ...
 
     def put(self, obj: StoredObject) -> StoredObject:
-        """Insert or replace by uid; gives the object with its new resource_version."""
+        """Insert or replace by uid; return the object with its new resource_version."""
         ...
 
     def remove(self, obj: StoredObject) -> None:
@@ -62,27 +62,27 @@ class Transaction(Protocol):
 
     def instances(self) -> Sequence[Instance]: ...
     def held(self) -> Mapping[str, Amount]:
-        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        """Return the reservations of the stored instances by namespace, and of all on the host ("")."""
         ...
 
     def held_by_pool(self, uid: str) -> Amount:
-        """What the members of that pool and the sandboxes that came of it reserve."""
+        """Return the reservations of that pool's members and claimed sandboxes."""
         ...
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
-        """Those of these uids that are there, by uid."""
+        """Return the existing ones of these uids, by uid."""
         ...
 
     def put_instance(self, instance: Instance) -> None:
-        """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict when it moved."""
+        """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict if it changed."""
         ...
 
     def add_event(self, event: Event) -> None:
-        """Add, or count up an equal one (same object, type, reason and message)."""
+        """Add an event, or count up an equal one (same object, type, reason and message)."""
         ...
 
     def audit(self, entry: AuditEntry) -> None:
-        """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
+        """Add an entry to the audit log, in the same commit."""
         ...
 
 
@@ -90,18 +90,18 @@ class Tokens(Protocol):
     """The bearer tokens. Every method may raise StoreError."""
 
     def add(self, token: Token, entry: AuditEntry) -> None:
-        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
+        """Add a token, with its entry in the audit log. Conflict if a token with its name is not revoked."""
         ...
 
     def by_id(self, id_: str) -> Token | None: ...
     def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
+        """Return every token, revoked ones too, in order of creation."""
         ...
 
     def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
-        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
+        """Revoke the token of that name, add its entry to the audit log, and return it.
 
-        None when no token of that name is left to revoke.
+        None if no token of that name is left to revoke.
         """
         ...
 
@@ -111,23 +111,23 @@ class Audit(Protocol):
 
     def append(self, entries: Sequence[AuditEntry]) -> None: ...
     def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """The `limit` newest at or after `since` (Unix seconds), newest last."""
+        """Return the `limit` newest at or after `since` (Unix seconds), newest last."""
         ...
 
     def verify(self) -> ChainReport:
-        """Compute every hash anew."""
+        """Verify every hash."""
         ...
 
     def prune(self, *, before: float, keep: int) -> int:
         """Drop entries before a time and, beyond `keep`, the oldest of the caller with the most entries.
 
-        The rest can still be verified. Return how many are gone.
+        The rest can still be verified. Return the number of dropped entries.
         """
         ...
 
 
 class Store(Protocol):
-    """Remembers. Every method may raise StoreError; a failed call has written nothing."""
+    """Persistent state. Every method may raise StoreError; a failed call has written nothing."""
 
     @property
     def tokens(self) -> Tokens: ...
@@ -140,12 +140,12 @@ class Store(Protocol):
 
     def close(self) -> None: ...
     def ping(self) -> str:
-        """Empty when a write would work now, else why not, in words."""
+        """Return "" if a write would work now, else the reason."""
         ...
 
     @property
     def instance_id(self) -> str:
-        """Made with the store and kept for its life; our containers are labelled with it."""
+        """Return the store's id, created with it; our containers are labelled with it."""
         ...
 
     def transaction(self) -> AbstractContextManager[Transaction]:
@@ -154,24 +154,24 @@ class Store(Protocol):
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Objects in order of namespace and name, and the revision they were read at."""
+        """Return objects in order of namespace and name, and the revision they were read at."""
         ...
 
     def revision(self) -> int:
-        """Number of the newest change. Every object written by a commit has a number of its own, in their order."""
+        """Return the number of the newest change. Every written object has its own number, in commit order."""
         ...
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
-        """Changes after revision `since`, oldest first. ChangesGone when some were pruned."""
+        """Return changes after revision `since`, oldest first. ChangesGone if some were pruned."""
         ...
 
     def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]: ...  # None: all
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
+        """Write a pass's rows in one transaction; return the instances as stored (new versions), by uid.
 
-        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
-        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
-        Statuses that did not change move no resourceVersion.
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance changed, or if the
+        instances would exceed a ceiling of the writes: nothing is written, and the pass is planned again. Unchanged
+        statuses do not move resourceVersion.
         """
         ...
 
@@ -184,37 +184,37 @@ class Store(Protocol):
         uid: str | None = None,
         limit: int = 500,
     ) -> Sequence[Event]:
-        """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
+        """Return the `limit` newest matching events, newest last. The case of a kind does not matter."""
         ...
 
     def backup(self) -> BinaryIO:
-        """A copy of the whole store as of now, in an open file without a name. Close it."""
+        """Return a copy of the whole store as of now, in an open file without a name. Close it."""
         ...
 
     def figures(self) -> StoreFigures:
-        """Size, schema, and objects by kind."""
+        """Return size, schema, and numbers of objects by kind."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float, keep_events: int = 1_000_000) -> int:
-        """Drop old changes and events; how many rows went."""
+        """Drop old changes and events; return the number of dropped rows."""
         ...
 
 
 class Lease(Protocol):
-    """The right to act for a store: one process has it at a time. Its methods may raise StoreError."""
+    """Leader lease of a store: one process holds it at a time. Its methods may raise StoreError."""
 
     def acquire(self) -> str:
-        """Try once, without waiting. Empty: it is ours. Else who has it, in words."""
+        """Try once, without waiting. Return "" on success, else the holder, in words."""
         ...
 
     def renew(self) -> bool:
-        """Keep it for its full time from now. False: it is another's, and will not be ours again."""
+        """Extend it to its full time from now. False: another process holds it, and this one can't get it back."""
         ...
 
     def held(self) -> bool:
-        """Whether engine calls may begin now. No I/O. False for a while means: not renewed in time."""
+        """Return True if engine calls may begin now. No I/O. False for a while means: not renewed in time."""
         ...
 
     def release(self) -> None:
-        """Give it up; never raises."""
+        """Release it; never raises."""
         ...

@@ -11,7 +11,7 @@ from controller.kinds.runtime.files import FileAsk
 
 
 class StreamError(Exception):
-    """A log or exec request that cannot be served, in words for the user."""
+    """A log or exec request that cannot be served; the message is for the user."""
 
 
 class ChunkStream(Iterator[Chunk], Protocol):
@@ -22,17 +22,17 @@ class ChunkStream(Iterator[Chunk], Protocol):
 
 @runtime_checkable
 class ExecStream(ChunkStream, Protocol):
-    """The stream of a command that runs. Both methods may block and raise StreamError."""
+    """The stream of a running command. Both methods may block and raise StreamError."""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal a size."""
+        """Set the size of its terminal."""
 
     def signal(self, name: str) -> None:
         """Send a signal, such as `INT`, to its process group."""
 
 
 class Streams(Protocol):
-    """Into the box. Errors are `StreamError`s, which say what to do."""
+    """Log and exec streams of a sandbox. Errors are `StreamError`s, which say what to do."""
 
     def logs(
         self,
@@ -44,10 +44,10 @@ class Streams(Protocol):
         until: float | None = None,
         timestamps: bool = False,
     ) -> ChunkStream:
-        """Log output; closing the iterator frees the connection. `tail` counts before `until` cuts."""
+        """Return log output; closing the iterator frees the connection. `tail` counts before `until` cuts."""
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
-        """A container of ours in the engine's own words."""
+        """Return the engine's own inspection of one of our containers."""
 
     def exec(
         self,
@@ -65,23 +65,23 @@ class Streams(Protocol):
         """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
 
         Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
-        processes are left then that may be its own, though nothing tells.
+        processes are left then that may belong to the command, without proof.
         """
         ...
 
 
 class Ports(Protocol):
-    """A box's ports, from within its own network."""
+    """TCP ports of a sandbox, from inside its own network."""
 
     def connect(self, container: Container, port: int) -> socket.socket:
-        """A TCP connection to that port of the box's 127.0.0.1. May block for some seconds. Raises StreamError."""
+        """Connect to that port of the sandbox's 127.0.0.1. May block for some seconds. Raises StreamError."""
 
 
 class FileWork(Protocol):
-    """One file operation under way. Methods may block and raise FileError; `close`, from any thread, ends each.
+    """One running file operation. Methods may block and raise FileError; `close`, from any thread, ends each.
 
-    `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
-    of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
+    `send` input, then `end` it: otherwise an operation changes nothing (but files already unpacked). `receive` returns
+    output, b"" at its end. `result` is available before the output (read, pack), and at the end.
     """
 
     def send(self, data: bytes) -> None: ...
@@ -92,19 +92,19 @@ class FileWork(Protocol):
 
 
 class Files(Protocol):
-    """A box's files, as its user sees them; see FileAsk."""
+    """Files of a sandbox, with its user's permissions; see FileAsk."""
 
     def begin(self, container: Container, ask: FileAsk) -> FileWork:
-        """Start an operation in a container that runs. Raises FileError."""
+        """Start an operation in a running container. Raises FileError."""
 
 
 @runtime_checkable
 class Leavable(Protocol):
-    """The stream of a command that can be left to itself."""
+    """The stream of a command that can be detached."""
 
     @property
     def ref(self) -> ExecRef | None:
-        """What it is found again by; None where it can't be."""
+        """Return the reference to find it again; None if it can't be found."""
         ...
 
     def let_go(self) -> None:
@@ -113,14 +113,14 @@ class Leavable(Protocol):
 
 
 class LeftExecs(Protocol):
-    """A port: finds such commands again."""
+    """Finds detached commands again."""
 
     def follow(
         self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
     ) -> Iterator[Chunk]:
-        """Its stream, as that of ports.Streams.exec, but without its output, which nobody can get any more.
+        """Return its stream, like that of ports.Streams.exec, but without its output, which is lost.
 
-        Blocks while it runs; `close` kills it, and it is Leavable. Raises StreamError where nobody can tell how it
-        ended. An engine that can't be asked is waited for.
+        Blocks while it runs; `close` kills it, and it can be detached again. Raises StreamError if its end is unknown.
+        An unreachable engine is waited for.
         """
         ...

@@ -90,7 +90,7 @@ def test_apply_and_diff_ask_for_each_document_and_look_at_nothing_before(two: Wo
             answer = user.post(f"{API}/{route}", json={"documents": documents})
             assert answer.status_code == 403
             (cause,) = answer.json()["details"]["causes"]
-            assert "it takes the role user in namespace `team-b`" in cause["message"]
+            assert "it needs the role user in namespace `team-b`" in cause["message"]
             absent = user.post(f"{API}/{route}", json={"documents": [{"file": "a.yaml", "text": answer_free()}]})
             assert absent.status_code == 403
         assert apply(user, mine).status_code == 200
@@ -143,7 +143,7 @@ def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
             ),
         ):
             assert answer.status_code == 422, answer.text
-            assert "you may ask for" in answer.text or "not among your images" in answer.text
+            assert "you may request" in answer.text or "not one of your images" in answer.text
 
 
 def exec_status(world: World, text: str, name: str, namespace: str) -> tuple[int, bytes]:

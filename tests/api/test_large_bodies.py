@@ -89,7 +89,7 @@ def test_unlisted_problems_are_counted(world: World) -> None:
     with opened(world), client(world) as root:
         told = root.post(f"{API}/apply", json=applied(text)).json()
     assert len(told["details"]["causes"]) == MOST_PROBLEMS + 1
-    assert "400 more problems are not told; repair these first" in told["message"]
+    assert "400 more problems are not listed; fix these first" in told["message"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_a_client_dry_run_needs_no_daemon(paddock: Run, spec: Spec) -> None:
     assert (bad.exit_code, bad.stdout) == (1, "")
     assert bad.stderr.startswith("error: 2 problems\n")
     assert f"{path}:11:33: spec.resources.limits.memory" in bad.stderr
-    assert f"Sandbox `other` is described already at {path}:13" in bad.stderr
+    assert f"Sandbox `other` is already defined at {path}:13" in bad.stderr
 
 
 def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run, spec: Spec, served: World) -> None:

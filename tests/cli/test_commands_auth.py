@@ -51,7 +51,7 @@ def test_can_i(paddock: Run, doors: World) -> None:
     assert paddock("auth", "can-i", "exec", "sandbox/x", "-n", "team-a", PADDOCK_TOKEN=text).exit_code == 0
     refused = paddock("auth", "can-i", "update", "quota", "-n", "team-a", PADDOCK_TOKEN=text)
     assert refused.exit_code == 1
-    assert refused.output.startswith("no\ntoken t0 may not update Quota: it takes the role admin")
+    assert refused.output.startswith("no\ntoken t0 may not update Quota; it needs the role admin")
     assert paddock("auth", "can-i", "list", "sandboxes", "-A", "-q", PADDOCK_TOKEN=text).exit_code == 1
     assert "there is no kind `boxes`" in paddock("auth", "can-i", "list", "boxes").output
     assert "`eat` is not a verb" in paddock("auth", "can-i", "eat", "sandboxes").output
@@ -65,7 +65,7 @@ def test_a_token_is_created_listed_and_revoked(paddock: Run, tmp_path: Path) -> 
     assert file.read_text().startswith("pdk_")
     mine = {"tcp": True, "PADDOCK_TOKEN_FILE": str(file)}
     assert "quickstart" in paddock("get", "sandboxes", **mine).output
-    assert "may not delete Sandbox: it takes the role user" in paddock("delete", "sandbox", "quickstart", **mine).output
+    assert "may not delete Sandbox; it needs the role user" in paddock("delete", "sandbox", "quickstart", **mine).output
     again = paddock("token", "create", "ci", "--role", "viewer", "-n", "default", "--out", str(tmp_path / "b"))
     assert again.exit_code == 1
     assert not (tmp_path / "b").exists()

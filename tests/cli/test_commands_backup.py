@@ -58,4 +58,4 @@ def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -
         environment = {"PADDOCK_TOKEN": token(world, "admin", "default")}
         done = CliRunner().invoke(cli, words, env=environment)
     assert done.exit_code == 1
-    assert "it takes the role admin in every namespace" in done.output
+    assert "it needs the role admin in every namespace" in done.output

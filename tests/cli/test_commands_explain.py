@@ -20,13 +20,13 @@ def test_a_field() -> None:
     assert shown.startswith(
         "KIND:       Sandbox\nVERSION:    paddock/v1alpha1\n\nFIELD: tmpfs <[]Object>\n\nDESCRIPTION:\n"
     )
-    assert "  mountPath\t<string> -required-\n    Where it appears in the sandbox. (an absolute path" in shown
+    assert "  mountPath\t<string> -required-\n    Mount point in the sandbox. (an absolute path" in shown
     assert "    a change takes effect: recreate\n" in shown
 
 
 def test_limits_show_bounds_and_effect() -> None:
     shown = explain("sb.spec.resources.limits").stdout
-    assert "  memory\t<Quantity>\n    Memory, with what is written to tmpfs. (bytes, with Ki Mi" in shown
+    assert "  memory\t<Quantity>\n    Memory, including tmpfs contents. (bytes, with Ki Mi" in shown
     assert "from 6Mi to 64Ti" in " ".join(shown.split())
     assert "bounds: at least 1, at most 4194304\n    a change takes effect: live\n" in shown
 

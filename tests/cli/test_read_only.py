@@ -121,6 +121,6 @@ def test_watch_is_refused_and_wait_polls(paddock: Run, box: World) -> None:
 def test_explain_knows_status_and_flat_fields(paddock: Run) -> None:
     assert "securityOptions\t<[]string>" in paddock("explain", "host.status.engine").stdout
     assert "involvedObject\t<Object>" in paddock("explain", "ev").stdout
-    assert "Read-only: Paddock keeps one" in paddock("explain", "inst").stdout
+    assert "Read-only: Paddock manages one" in paddock("explain", "inst").stdout
     published = json.loads(paddock("explain", "--schema").stdout)
     assert not {"Event", "Host", "Instance"} & set(published["definitions"])

@@ -84,7 +84,7 @@ def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(world: World, le
     assert found["seccomp"] == f"filter, profile {name_of(table.seccomp)}"
     refused = REFUSED[name_of(table.seccomp)]
     assert found["calls refused"].startswith(f"{len(refused)}: ")
-    assert found["namespaces of its own"] == "cgroup, ipc, mnt, net, pid, uts"
+    assert found["own namespaces"] == "cgroup, ipc, mnt, net, pid, uts"
     assert found["namespaces of the host"] in ("user", "none")  # none: the engine maps users
     assert found["mount /proc/sys"].startswith("proc read-only")
     assert ("read-only" in found["mount /"]) == table.read_only_root

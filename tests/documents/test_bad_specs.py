@@ -22,7 +22,7 @@ def said_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_a_bad_spec_is_refused_with_these_words(path: Path) -> None:
+def test_a_bad_spec_is_refused_with_this_message(path: Path) -> None:
     expected = path.with_suffix(".txt")
     said = said_of(path)
     if os.environ.get("PADDOCK_ACCEPT"):

@@ -46,7 +46,7 @@ def test_a_document_is_read_as_written() -> None:
     assert document.spec["template"]["env"] == [{"name": "ANSWER", "value": "on"}]
 
 
-def test_a_problem_is_placed_at_the_value_or_at_the_nearest_part_around_it() -> None:
+def test_a_problem_has_the_nearest_position() -> None:
     document = one(GOOD)
     assert str(document.problem(field_path("spec.resources.limits.memory"), "too much")) == (
         "app.yaml:13:32: spec.resources.limits.memory: too much"
@@ -91,13 +91,13 @@ def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
     assert [many in each for each in told] == [False] * 3 + [True] * 9
 
 
-def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
+def test_annotations_are_bounded_together() -> None:
     more = "".join(f"    a{number}: *a\n" for number in range(200))
     text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{more}  labels:")
     documents, problems = parse("app.yaml", text, discover())
     assert not documents
     assert [each.field for each in problems] == ["metadata.annotations"]
-    assert problems[0].message.endswith("bytes together, more than 256 KiB; keep what is large elsewhere")
+    assert problems[0].message.endswith("bytes together, more than 256 KiB; store large data elsewhere")
 
 
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
@@ -106,7 +106,7 @@ def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
     assert document.spec["runState"] is None
 
 
-def test_what_get_prints_can_be_applied() -> None:
+def test_output_of_get_can_be_applied() -> None:
     more = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
     more += "  finalizers: [paddock/container]\n"
     document = one(GOOD.replace("  labels:", more + "  labels:") + "status: {conditions: []}\n")
@@ -117,13 +117,13 @@ def test_what_get_prints_can_be_applied() -> None:
     ("written", "asked", "found"),
     [("", None, "default"), ("", "team", "team"), ("team", None, "team"), ("team", "team", "team")],
 )
-def test_where_a_document_goes(written: str, asked: str | None, found: str) -> None:
+def test_namespace_of_a_document(written: str, asked: str | None, found: str) -> None:
     text = GOOD.replace("  name: app\n", f"  name: app\n  namespace: {written}\n") if written else GOOD
     documents, _ = parse("app.yaml", text, discover(), namespace=asked)
     assert documents[0].namespace == found
 
 
-def test_a_document_of_another_namespace_than_asked_for_is_refused() -> None:
+def test_a_document_of_another_namespace_is_refused() -> None:
     text = GOOD.replace("  name: app\n", "  name: app\n  namespace: a\n")
     _, problems = parse("app.yaml", text, discover(), namespace="b")
     assert [str(each) for each in problems] == [
@@ -132,22 +132,22 @@ def test_a_document_of_another_namespace_than_asked_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize("asked", ["UPPER", "a b", "team-/../../etc", "team-\x1b[2J", "team\n", "*", "-a", "a" * 64])
-def test_what_is_asked_for_beside_the_documents_must_be_a_namespace_too(asked: str) -> None:
+def test_the_namespace_option_is_validated(asked: str) -> None:
     documents, problems = parse("app.yaml", GOOD, discover(), namespace=asked)
     assert not documents
     assert [each.field for each in problems] == ["metadata.namespace"]
-    assert "is no namespace: write at most 63 lower-case letters" in problems[0].message
+    assert "is not a valid namespace; write at most 63 lower-case letters" in problems[0].message
 
 
-def test_of_endless_problems_the_first_are_told() -> None:
+def test_problems_are_bounded() -> None:
     fields = ", ".join(f"imag{number}: 1" for number in range(5000))
     _, problems = parse("app.yaml", GOOD.replace("template:", f"template: {{{fields}}}\n  x:"), discover())
     assert len(problems) <= 110
-    assert "more problems are not told; repair these first" in "\n".join(map(str, problems))
+    assert "more problems are not listed; fix these first" in "\n".join(map(str, problems))
     bad = "---\n".join(f"kind: Sandbix{number}\n" for number in range(5000))
     documents, problems = parse("app.yaml", bad + "---\n" + GOOD, discover())
     assert (documents, 100 <= len(problems) <= 110) == ([], True)
-    assert "what is wrong from here on is not told" in problems[-1].message
+    assert "further problems are not listed" in problems[-1].message
 
 
 class _Nothing(Model):
@@ -158,17 +158,17 @@ def test_kinds_of_the_host_have_no_namespace() -> None:
     registry = Registry((Kind("Profile", "profiles", _Nothing, namespaced=False),))
     text = "apiVersion: paddock/v1alpha1\nkind: Profile\nmetadata: {name: a, namespace: b}\n"
     _, problems = parse("a.yaml", text, registry, namespace="c")
-    assert [each.message for each in problems] == ["Profile belongs to the host, not to a namespace; remove this line"]
+    assert [each.message for each in problems] == ["Profile is host-scoped and has no namespace; remove this line"]
     documents, problems = parse("a.yaml", text.replace(", namespace: b", ""), registry, namespace="c")
     assert not problems
     assert documents[0].namespace == ""
 
 
-def test_an_object_described_twice_is_told_with_the_first_place() -> None:
+def test_a_duplicate_object_names_its_first_place() -> None:
     first, _ = parse("a.yaml", GOOD, discover())
     second, _ = parse("b.yaml", GOOD, discover())
     assert [str(each) for each in repeated([*first, *second])] == [
-        "b.yaml:2:1: Sandbox `app` is described already at a.yaml:2"
+        "b.yaml:2:1: Sandbox `app` is already defined at a.yaml:2"
     ]
 
 
@@ -181,17 +181,17 @@ def test_an_object_described_twice_is_told_with_the_first_place() -> None:
         (b"x" * (MAX_BYTES + 1), "a.yaml: the file is 10.0 MiB; at most 10 MiB are read: split it"),
     ],
 )
-def test_what_is_no_text_is_refused(data: bytes, words: str) -> None:
+def test_binary_files_are_refused(data: bytes, words: str) -> None:
     found = decode("a.yaml", data)
     assert isinstance(found, Problem)
     assert str(found).startswith(words)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+def test_byte_order_mark_is_stripped() -> None:
     assert decode("a.yaml", b"\xef\xbb\xbfkind: x") == "kind: x"
 
 
-def test_text_over_the_limit_is_refused_wherever_it_comes_from() -> None:
+def test_oversized_text_is_refused() -> None:
     documents, problems = parse("a.yaml", "#" * (MAX_BYTES + 1), discover())
     assert not documents
     assert "at most 10 MiB" in str(problems[0])
@@ -248,7 +248,7 @@ _JSON = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(string.ascii_letters, min_size=1), _JSON, min_size=1))
-def test_what_we_write_as_yaml_reads_back_the_same(value: dict[str, object]) -> None:
+def test_yaml_output_round_trips(value: dict[str, object]) -> None:
     trees, problems = read("a.yaml", dump(value))
     assert not problems
     assert trees[0].root.plain() == value

@@ -39,7 +39,7 @@ def spoiled(draw: st.DrawFn) -> str:
 
 @settings(max_examples=examples(100))
 @given(spoiled())
-def test_a_spoiled_file_is_read_or_its_problems_are_told(text: str) -> None:
+def test_a_corrupted_file_is_read_or_reported(text: str) -> None:
     documents, problems = parse("spoiled.yaml", text, REGISTRY)
     lines = 2 + sum(text.count(each) for each in "\n\r\x85\u2028\u2029")
     for each in problems:

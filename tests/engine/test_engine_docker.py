@@ -224,7 +224,7 @@ def test_an_uncovered_image_volume_is_refused(world: World, uid: str) -> None:
     ("tricks", "words", "own"),
     [
         ("WORKDIR /proc/self/fd/8", "has the WORKDIR /proc/self/fd/8", {"working_dir": "/"}),
-        ('ENTRYPOINT ["{}"]'.format("a" * 4097), "has 4097 bytes, and 4096 are the most", {}),
+        ('ENTRYPOINT ["{}"]'.format("a" * 4097), "has 4097 bytes, more than the maximum of 4096", {}),
     ],
 )
 def test_bad_workdir_or_entrypoint_of_an_image_is_refused(

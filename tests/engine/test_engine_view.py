@@ -39,7 +39,7 @@ def state(view: View, uid: str = "u1") -> list[str]:
 
 
 def test_before_the_first_look_it_is_blind(view: View) -> None:
-    assert view.now.blind == "not looked yet"
+    assert view.now.blind == "not observed yet"
     view.settle(view.ticket(), (), frozenset())
     assert view.now.blind == ""
 

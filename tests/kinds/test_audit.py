@@ -30,7 +30,7 @@ def test_every_part_counts(change: dict[str, object]) -> None:
     assert linked(replace(ENTRY, **change), GENESIS) != linked(ENTRY, GENESIS)  # type: ignore[arg-type]
 
 
-def test_what_came_before_counts_and_the_kept_hash_does_not() -> None:
+def test_the_hash_covers_the_previous_one() -> None:
     assert linked(ENTRY, "x") != linked(ENTRY, GENESIS)
     assert linked(replace(ENTRY, hash="x"), GENESIS) == linked(ENTRY, GENESIS)
     assert len(linked(ENTRY, GENESIS)) == 64

@@ -38,7 +38,7 @@ BOX = "10.213.104.137"
         (f"1795291331.602 {BOX} NONE_NONE/400 GET -:- - - 3489", "refused", "-", ""),
     ],
 )
-def test_what_a_line_tells(line: str, verdict: str, host: str, inside: str) -> None:
+def test_a_log_line_is_parsed(line: str, verdict: str, host: str, inside: str) -> None:
     found = parsed(line)
     assert found is not None
     assert (found.verdict, found.host, found.inside) == (verdict, host, inside)
@@ -48,5 +48,5 @@ def test_what_a_line_tells(line: str, verdict: str, host: str, inside: str) -> N
 @pytest.mark.parametrize(
     "line", ["", "a b c", "x 1 TCP_MISS/200 GET a:80 - - 1", "1 2 TCP GET a:80 - - 1", "1 2 A/1 G a - - b"]
 )
-def test_another_line_tells_nothing(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert parsed(line) is None

@@ -16,7 +16,7 @@ def test_a_last_line_without_an_end_is_one() -> None:
     assert tail_of(b"one\r\n\ntwo").lines == ("one", "", "two")
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_log_is_empty() -> None:
     assert tail_of(b"").lines == ()
 
 
@@ -33,12 +33,12 @@ def test_nothing_is_nothing() -> None:
         (b"over\rwritten", "over\\x0dwritten"),
     ],
 )
-def test_what_would_do_something_is_shown_instead(written: bytes, shown: str) -> None:
+def test_active_characters_are_escaped(written: bytes, shown: str) -> None:
     assert tail_of(written).lines == (shown,)
 
 
 @pytest.mark.parametrize("written", [b"x" * (1 << 20), b"\x1b" * (1 << 20), b"\n" * (1 << 20), "✓".encode() * 9999])
-def test_it_is_bounded_whatever_is_written(written: bytes) -> None:
+def test_the_tail_is_bounded(written: bytes) -> None:
     lines = tail_of(written).lines
     assert 0 < len(lines) <= TAIL_LINES
     assert sum(len(each.encode()) + 1 for each in lines) <= TAIL_BYTES

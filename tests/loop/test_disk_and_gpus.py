@@ -56,7 +56,7 @@ def test_gpus_are_given_back_by_what_is_suspended_and_disk_is_not(house: House) 
 
 def test_what_can_never_fit_is_refused(house: House) -> None:
     quota(house, {"gpus": 4, "disk": "10Gi"}, {"gpus": 1})
-    with pytest.raises(errors.Invalid, match="gpus: 2 asked, 1 is the most for one sandbox"):
+    with pytest.raises(errors.Invalid, match="gpus: 2 requested, 1 is the maximum for one sandbox"):
         box(house, "a", gpus=2)
     with pytest.raises(errors.Invalid, match="disk: 11Gi asked"):
         box(house, "a", disk="11Gi")

@@ -59,7 +59,7 @@ def test_a_pool_keeps_within_its_own_quota(house: House) -> None:
     house.settle()
     assert ready(house, "warm") == 2
     degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
-    assert "the quota of pool default/warm: memory: 256Mi asked, 512Mi of 600Mi used" in degraded["message"]
+    assert "the quota of pool default/warm: memory: 256Mi requested, 512Mi of 600Mi used" in degraded["message"]
     house.refer("a", "t")
     house.settle()
     assert (ready(house, "warm"), launch(house, "a")) == (1, "Warm: "), "a claimed box counts"
@@ -71,7 +71,7 @@ def test_a_claim_beyond_the_pools_quota_is_cold_and_says_so(house: House) -> Non
     house.settle()
     assert launch(house, "a") == (
         "Cold: pool `warm` has a quota: it can never fit the quota of pool default/warm: "
-        "memory: 700Mi asked, 600Mi is the most for one sandbox"
+        "memory: 700Mi requested, 600Mi is the maximum for one sandbox"
     )
     assert house.condition("a", "Ready") == "True Running"
 

@@ -172,5 +172,5 @@ def test_where_policy_forbids_it_a_stored_one_is_refused(house: House) -> None:
     house.daemon()
     house.settle()
     assert house.condition("web", "Accepted") == "False Refused"
-    assert "the setting peers" in said(house, "Accepted")
+    assert "setting peers" in said(house, "Accepted")
     assert SHARED not in house.engine.networks

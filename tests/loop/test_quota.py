@@ -73,7 +73,7 @@ def test_the_second_waits_until_the_first_is_gone(house: House) -> None:
     house.settle()
     assert running(house, "a", "b") == ["a"]
     assert house.condition("b", "Scheduled") == house.condition("b", "Ready") == "False QuotaExceeded"
-    assert message(house, "b", "Scheduled") == "quota default/main: memory: 64Mi asked, 64Mi of 100Mi used"
+    assert message(house, "b", "Scheduled") == "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used"
     assert [each.reason for each in house.store.events(name="b")] == ["QuotaExceeded"]
     house.delete("a")
     house.settle()
@@ -157,7 +157,7 @@ def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: House) -> None
     with pytest.raises(errors.Invalid) as refused:
         box(house, "huge", memory="200Mi")
     assert "spec.resources.limits: can never fit quota default/main" in str(refused.value)
-    assert "200Mi asked, 128Mi is the most for one sandbox" in str(refused.value)
+    assert "200Mi requested, 128Mi is the maximum for one sandbox" in str(refused.value)
     box(house, "a", memory="128Mi", runState="Suspended")
     house.settle()
     quota(house, memory="100Mi", one={"memory": "100Mi"})
@@ -182,7 +182,7 @@ def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(house: House) ->
     house.settle()
     assert house.condition("a", "Resized") == "False Deferred"
     assert house.condition("a", "Ready") == "True Running"
-    assert message(house, "a", "Resized") == "quota default/main: memory: 32Mi asked, 128Mi of 128Mi used"
+    assert message(house, "a", "Resized") == "quota default/main: memory: 32Mi requested, 128Mi of 128Mi used"
     assert house.engine.box(house.container_name("a")).limits.memory_bytes == 64 << 20
     box(house, "b", memory="32Mi")
     house.settle()
@@ -224,7 +224,7 @@ def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(house: 
         box(house, name, memory="9Gi")
     house.settle()
     assert running(house, "a", "b") == ["a"], "the fake host has 16Gi"
-    assert "hostquota host: memory: 9Gi asked, 9Gi of 16Gi used" in message(house, "b", "Scheduled")
+    assert "hostquota host: memory: 9Gi requested, 9Gi of 16Gi used" in message(house, "b", "Scheduled")
     quota(house, "host", "HostQuota", memory="32Gi")
     house.settle()
     assert running(house, "a", "b") == ["a", "b"]

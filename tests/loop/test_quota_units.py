@@ -82,7 +82,7 @@ def test_as_many_members_run_as_a_pool_has_room_for(house: House, unit: str, mos
 def test_one_sandbox_may_ask_for_the_most_and_no_more(house: House, kind: str, unit: str, most: Any, less: Any) -> None:
     house.engine.gpu_driver = True
     quota(house, kind, perSandbox={unit: less})
-    with pytest.raises(errors.Invalid, match=f"{unit}: .* asked, .* is the most for one sandbox"):
+    with pytest.raises(errors.Invalid, match=f"{unit}: .* asked, .* is the maximum for one sandbox"):
         apply_sandboxes(house, 1)
     quota(house, kind, perSandbox={unit: most})
     assert len(apply_sandboxes(house, 2)) == 2

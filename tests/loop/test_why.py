@@ -187,7 +187,7 @@ def test_one_that_waits_for_room_says_whose_and_how_much(house: House) -> None:
     house.settle()
     assert told(house) == ("Waiting", "QuotaExceeded")
     found = ask(house).explanation
-    assert found.message == "quota default/main: memory: 64Mi asked, 64Mi of 100Mi used"
+    assert found.message == "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used"
     assert found.actions == ()
     assert "memory=64Mi" in dict(ask(house, "first").explanation.remembered)["reserved"]
 

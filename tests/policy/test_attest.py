@@ -38,12 +38,12 @@ def mounts(**changes: Any) -> tuple[Mounted, ...]:
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
 @pytest.mark.parametrize("user", ["20000:20000", "0:0"])
-def test_a_box_as_it_was_rendered_differs_in_nothing(level: str, user: str) -> None:
+def test_a_sandbox_as_rendered_has_no_differences(level: str, user: str) -> None:
     config = rendered(level, user=user, tmpfs=[{"mountPath": "/data", "size": "4Ki"}])
     assert differing(facts(config, inside_of(config, (config.network_mode,), {}))) == ""
 
 
-def test_what_was_compared_is_kept_no_longer_than_what_was_found() -> None:
+def test_comparisons_are_cached_with_their_observation() -> None:
     """A box is compared often, and kept in mind for that; thousands that are gone are not."""
     found = replace(INSIDE, uid=1)
     assert facts(CONFIG, found) is facts(CONFIG, replace(INSIDE, uid=1))
@@ -60,7 +60,7 @@ def test_what_was_compared_is_kept_no_longer_than_what_was_found() -> None:
         ({"uid": 0}, "user: found 0:20000, wanted 20000:20000"),
         ({"gid": 0}, "user: found 20000:0, wanted 20000:20000"),
         ({"groups": (0, 27, 20000)}, "groups of the host's users: found 0, 27, wanted none"),
-        ({"bounding": 1 << 21}, "capabilities that programs may get: found SYS_ADMIN, wanted none"),
+        ({"bounding": 1 << 21}, "capabilities that programs can gain: found SYS_ADMIN, wanted none"),
         ({"capabilities": 1}, "capabilities held: found CHOWN, wanted none"),
         ({"no_new_privileges": False}, "no new privileges: found no, wanted yes"),
         ({"seccomp": 0}, "seccomp: found none, wanted filter"),
@@ -82,11 +82,11 @@ def test_what_was_compared_is_kept_no_longer_than_what_was_found() -> None:
         ({"ipv6": ("eth1",)}, "network interfaces: found eth1, wanted none"),
     ],
 )
-def test_each_way_to_be_wider_is_told(changes: dict[str, Any], words: str) -> None:
+def test_each_wider_setting_is_reported(changes: dict[str, Any], words: str) -> None:
     assert words in differing(facts(CONFIG, replace(INSIDE, **changes)))
 
 
-def test_what_is_narrower_is_as_good() -> None:
+def test_narrower_settings_are_accepted() -> None:
     config = rendered("production", user="0:0")
     inside = inside_of(config, ("none",), {})
     less = replace(inside, bounding=0, capabilities=0, mounts=mounts(at={}, without=["/tmp", "/workspace"]))
@@ -100,7 +100,7 @@ def test_a_size_is_rounded_up_to_pages() -> None:
     assert differing(facts(config, replace(inside, mounts=larger))) == ""
 
 
-def test_networks_that_are_being_changed_are_not_judged() -> None:
+def test_changing_networks_are_not_compared() -> None:
     assert differing(facts(CONFIG, replace(INSIDE, interfaces=("eth0",)), networks=False)) == ""
 
 
@@ -129,6 +129,6 @@ def test_runtimes_that_hide_the_inside() -> None:
     ]
 
 
-def test_nothing_read_is_nothing_known() -> None:
+def test_an_unread_sandbox_has_no_report() -> None:
     assert Inside().unread == ""
     assert differing(facts(CONFIG, Inside())) != ""

@@ -46,25 +46,25 @@ def config(host: HostFacts, policy: Policy = GRANTED, **template: Any) -> Contai
         (SELINUX, {"seLinuxOptions": {"type": "spc_t"}}, "operator does not allow `spc_t`"),
     ],
 )
-def test_what_the_host_lacks_or_nobody_allows_is_refused(host: HostFacts, asked: dict[str, Any], words: str) -> None:
+def test_missing_or_forbidden_confinement_is_refused(host: HostFacts, asked: dict[str, Any], words: str) -> None:
     (refusal,) = admit(spec(**asked), fitted(GRANTED, host))
     assert words in refusal.message
     assert refusal.field.startswith(f"spec.template.{next(iter(asked))}")
 
 
 @pytest.mark.parametrize("asked", [{"runtime": "runsc"}, {"appArmorProfile": "tighter"}, LABEL])
-def test_without_a_word_of_the_operator_nothing_but_the_engines_own_is_let_in(asked: dict[str, Any]) -> None:
+def test_only_the_engines_defaults_are_allowed_by_default(asked: dict[str, Any]) -> None:
     everything = replace(GVISOR, security_options=("name=apparmor", "name=selinux"))
     assert admit(spec(**asked), fitted(GRANTED, everything)) == ()
     assert admit(spec(**asked), fitted(Policy(), everything)) != ()
     assert admit(spec(runtime="runc"), fitted(Policy(), everything)) == ()
 
 
-def test_an_engine_that_has_not_answered_yet_is_asked_later() -> None:
+def test_an_unknown_engine_is_checked_later() -> None:
     assert admit(spec(runtime="runsc", appArmorProfile="tighter", **LABEL), fitted(GRANTED, HostFacts())) == ()
 
 
-def test_what_is_asked_and_allowed_reaches_the_container() -> None:
+def test_allowed_confinement_reaches_the_container() -> None:
     assert config(GVISOR, runtime="runsc").runtime == "runsc"
     assert "apparmor=tighter" in config(APPARMOR, appArmorProfile="tighter").security_options
     options = config(SELINUX, **LABEL).security_options
@@ -87,9 +87,7 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
         (BARE, {}, "", ""),
     ],
 )
-def test_what_the_kernel_says_of_the_box_is_compared(
-    host: HostFacts, asked: dict[str, Any], label: str, found: str
-) -> None:
+def test_the_kernels_label_is_compared(host: HostFacts, asked: dict[str, Any], label: str, found: str) -> None:
     inside = Inside(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
     words = [each for each in facts(config(host, **asked), inside) if each.name == "mandatory access"]
     assert differing(words).startswith(found)

@@ -1,4 +1,4 @@
-"""What is said about made-up hosts: the right grade, what it means, what to do."""
+"""Findings about made-up hosts: severity, meaning, remedy."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,7 +96,7 @@ def not_well(facts: DoctorFacts) -> list[Finding]:
     return [each for each in judge(facts) if each.grade is not Grade.OK]
 
 
-def test_a_host_that_is_as_it_should_be() -> None:
+def test_a_healthy_host() -> None:
     found = judge(WELL)
     assert {each.grade for each in found} == {Grade.OK}
     assert not [each for each in found if each.meaning or each.action or not each.found]
@@ -158,9 +158,7 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
 
 
 @pytest.mark.parametrize(("check", "grade", "facts"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
-def test_each_thing_that_can_be_wrong_is_told_alone_and_with_what_to_do(
-    check: str, grade: Grade, facts: Callable[[], DoctorFacts]
-) -> None:
+def test_each_problem_is_reported_with_a_remedy(check: str, grade: Grade, facts: Callable[[], DoctorFacts]) -> None:
     [found] = not_well(facts())
     assert (found.check, found.grade) == (check, grade)
     assert found.found
@@ -168,7 +166,7 @@ def test_each_thing_that_can_be_wrong_is_told_alone_and_with_what_to_do(
     assert found.action
 
 
-def test_what_is_not_there_and_not_needed_is_no_trouble() -> None:
+def test_optional_parts_may_be_missing() -> None:
     empty = replace(WELL, host_roots=(), secrets=FolderFacts("/s"), mounts=FolderFacts("/m"))
     assert not not_well(empty)
     assert not not_well(root(mode=0o1777))
@@ -179,7 +177,7 @@ def test_another_storage_driver() -> None:
     assert [each.check for each in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
 
 
-def test_what_only_the_engine_knows_is_left_out_while_it_does_not_answer() -> None:
+def test_engine_findings_need_the_engine() -> None:
     found = judge(replace(WELL, engine=EngineFacts("unix:///x", trouble="no Docker Engine answers at unix:///x")))
     checks = [each.check for each in found]
     assert [each.check for each in found if each.grade is P] == ["engine"]
@@ -189,7 +187,7 @@ def test_what_only_the_engine_knows_is_left_out_while_it_does_not_answer() -> No
     assert "disk (engine)" not in checks
 
 
-def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
+def test_a_remote_engine_is_not_judged() -> None:
     far = replace(engine(address="tcp://far:2376", file_system="", mount_options=()), local=False)
     checks = {each.check: each for each in judge(far)}
     assert checks["host"].grade is W
@@ -200,6 +198,6 @@ def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
     assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
 
 
-def test_a_store_that_is_new_or_will_be_migrated_is_well() -> None:
+def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema=""))
     assert not not_well(store(schema="0003"))

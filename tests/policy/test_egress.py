@@ -17,7 +17,7 @@ RANGE = "10.213.0.0/20"
 
 
 @pytest.mark.parametrize("host", ["git.example.org", "*.example.org", "a-b.c1.example", "_dmarc.example.org"])
-def test_whole_names_are_taken(host: str) -> None:
+def test_whole_host_names_are_accepted(host: str) -> None:
     assert NetworkSpec.model_validate({"allowedHosts": [host]}).allowed_hosts == (host,)
 
 
@@ -46,12 +46,12 @@ def test_whole_names_are_taken(host: str) -> None:
         "0x7f.1",
     ],
 )
-def test_what_is_no_whole_name_is_refused(host: str) -> None:
+def test_partial_host_names_are_refused(host: str) -> None:
     with pytest.raises(ValidationError):
         NetworkSpec.model_validate({"allowedHosts": [host]})
 
 
-def test_names_are_judged_before_anything_is_resolved() -> None:
+def test_names_are_checked_before_resolving() -> None:
     lines = egress.squid_conf(["git.example.org"]).splitlines()
     rules = [each for each in lines if each.startswith("http_access")]
     assert rules.index("http_access deny !listed") < rules.index("http_access deny special")
@@ -64,7 +64,7 @@ def test_names_are_judged_before_anything_is_resolved() -> None:
     ]
 
 
-def test_a_name_is_matched_whole_and_a_wildcard_not_by_its_parent() -> None:
+def test_names_match_whole_and_wildcards_exclude_the_parent() -> None:
     lines = egress.squid_conf(["git.example.org", "*.example.net"]).splitlines()
     assert [each for each in lines if each.startswith("acl listed ")] == [
         r"acl listed dstdom_regex -n -i ^([a-z0-9_-]+\.)+example\.net$",
@@ -72,11 +72,11 @@ def test_a_name_is_matched_whole_and_a_wildcard_not_by_its_parent() -> None:
     ]
 
 
-def test_an_empty_list_lets_nothing_through() -> None:
+def test_an_empty_list_allows_nothing() -> None:
     assert "acl listed dstdom_regex -n -i ^$" in egress.squid_conf([]).splitlines()
 
 
-def test_the_longest_list_fits_what_a_process_can_be_started_with() -> None:
+def test_the_longest_list_fits_execve() -> None:
     name = ".".join(["a" * 60] * 4)
     hosts = [f"*.x{number:03}{name}"[:246] + ".example"[:7] for number in range(128)]
     assert len(egress.squid_conf(hosts)) < (128 << 10) - 100
@@ -127,7 +127,7 @@ def test_the_egress_container_is_no_wider_than_any_level() -> None:
     assert config.security_options == ("no-new-privileges:true",)
 
 
-def test_another_list_is_another_container_and_the_same_sandbox() -> None:
+def test_a_changed_list_recreates_only_the_egress_container() -> None:
     one, other = egress.sealed(UID, ["a.example"]), egress.sealed(UID, ["b.example"])
     assert one.egress.hash() != other.egress.hash()
     box = egress.sealed(UID, []).egress

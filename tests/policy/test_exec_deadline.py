@@ -1,4 +1,4 @@
-"""How long a command may run: who is asked, who bounds, and what is said to more."""
+"""Time limit of a command: its sources, its bounds, and the refusal of more."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_more_is_refused(asked: float, own: float | None, most: float, words: st
         time_limit(asked, own, (0, 0), most, 300, tty=False)
 
 
-def test_a_template_that_asks_for_more_than_the_host_gives_is_refused() -> None:
+def test_a_template_above_the_hosts_maximum_is_refused() -> None:
     template = {"image": "paddock/python:1", "execDeadlineSeconds": 301}
     spec = SandboxSpec.model_validate({"template": template})
     assert admit(spec, Policy()) == ()
@@ -66,7 +66,7 @@ def test_a_template_that_asks_for_more_than_the_host_gives_is_refused() -> None:
     st.integers(0, 900),
     st.booleans(),
 )
-def test_nothing_runs_longer_than_template_level_and_operator_let_it(
+def test_no_command_exceeds_any_limit(
     asked: int | None, own: int | None, level: tuple[int, int], most: int, default: int, tty: bool
 ) -> None:
     bounds = [each for each in (own, level[1], most) if each]
@@ -81,7 +81,7 @@ def test_nothing_runs_longer_than_template_level_and_operator_let_it(
     assert asked is None or found == asked
 
 
-def test_a_level_has_a_time_of_its_own_and_the_most_that_it_lets_anybody_ask_for() -> None:
+def test_a_level_has_a_default_and_a_maximum() -> None:
     assert time_limit(None, None, (60, 0), 0, 300, tty=False) == 60
     assert time_limit(None, None, (60, 0), 0, 300, tty=True) == 0
     assert time_limit(None, None, (0, 120), 0, 300, tty=True) == 120
@@ -89,7 +89,7 @@ def test_a_level_has_a_time_of_its_own_and_the_most_that_it_lets_anybody_ask_for
         time_limit(121, None, (60, 120), 0, 300, tty=False)
 
 
-def test_a_template_that_asks_for_more_than_its_level_gives_is_refused() -> None:
+def test_a_template_above_its_levels_maximum_is_refused() -> None:
     level = replace(BUILT_IN["full-isolation"], name="short", most_exec_seconds=60)
     template = {"image": "paddock/python:1", "execDeadlineSeconds": 61, "securityLevel": "short"}
     (refusal,) = admit(SandboxSpec.model_validate({"template": template}), Policy(levels={"short": level}))

@@ -6,7 +6,7 @@ from controller.policy.host.health import CLEAR, NEAR, PATIENCE, WELL, Crossing,
 
 
 def told(resource: str, *shares: float | None) -> list[bool]:
-    """What was told of one resource, sample by sample: near (True), or no longer (False)."""
+    """Return the crossings of one resource, sample by sample: near (True), or recovered (False)."""
     health, found = WELL, []
     for each in shares:
         health, crossed = judge(health, {resource: each})
@@ -16,7 +16,7 @@ def told(resource: str, *shares: float | None) -> list[bool]:
 
 
 @pytest.mark.parametrize("resource", ["memory", "pids", "disk"])
-def test_near_is_told_once_and_so_is_the_end_of_it(resource: str) -> None:
+def test_crossings_are_reported_once(resource: str) -> None:
     assert told(resource, 0.5, 0.95, 0.99, 0.95, 0.5, 0.4) == [True, False]
 
 
@@ -27,12 +27,12 @@ def test_between_the_thresholds_nothing_changes() -> None:
     assert told("memory", NEAR, CLEAR, CLEAR - 0.001, between) == [True, False]
 
 
-def test_a_processor_may_be_busy_for_a_while() -> None:
+def test_short_cpu_peaks_are_ignored() -> None:
     assert told("cpu", *[1.0] * (PATIENCE["cpu"] - 1), 0.1, 1.0) == []
     assert told("cpu", *[1.0] * PATIENCE["cpu"]) == [True]
 
 
-def test_what_is_not_known_moves_nothing() -> None:
+def test_unknown_values_change_nothing() -> None:
     assert told("memory", 0.95, None, None, 0.95) == [True]
     assert told("cpu", 1.0, 1.0, 1.0, None, 1.0) == [True]
     assert judge(Health(frozenset({"pids"})), {}) == (Health(frozenset({"pids"})), ())

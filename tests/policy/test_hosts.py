@@ -1,4 +1,4 @@
-"""What a level lets a sandbox reach: its own names, those of a list that its level has, and the local network."""
+"""Network access by level: listed names, and the local network."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,14 +51,14 @@ def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
         ("build", {"allowedHosts": ["deb.example.org"] * 2}, "allowedHosts[1]", "listed twice"),
         ("full-isolation", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "no network at all"),
         ("production", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "the whole Internet"),
-        ("production", {"localNetwork": "Allowed"}, "localNetwork", "the setting local_network"),
-        ("development", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
-        ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
-        ("full-isolation", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
-        ("production", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
+        ("production", {"localNetwork": "Allowed"}, "localNetwork", "setting local_network"),
+        ("development", {"localNetwork": "Allowed"}, "localNetwork", "no access to the local network"),
+        ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no access to the local network"),
+        ("full-isolation", {"peers": "Allowed"}, "peers", "can't join other sandboxes"),
+        ("production", {"peers": "Allowed"}, "peers", "can't join other sandboxes"),
     ],
 )
-def test_what_a_level_does_not_have_is_refused_in_words(
+def test_network_access_beyond_the_level_is_refused(
     level: str, network: dict[str, Any], field: str, words: str
 ) -> None:
     (refusal,) = admit(spec(level, **network), POLICY)
@@ -66,14 +66,14 @@ def test_what_a_level_does_not_have_is_refused_in_words(
     assert words in refusal.message
 
 
-def test_a_policy_that_moved_on_lets_nothing_through_that_it_no_longer_lists() -> None:
+def test_removed_hosts_are_no_longer_reachable() -> None:
     level = POLICY.levels["build"]
     asked = NetworkSpec.model_validate({"allowedHosts": ["git.example.org", "pip.example.org"]})
     assert reachable(asked, level) == ("pip.example.org",)
 
 
 @pytest.mark.parametrize("level", ["development", "build"])
-def test_peers_are_joined_where_the_level_its_narrowing_and_the_operator_let_them(level: str) -> None:
+def test_peers_need_level_spec_and_operator(level: str) -> None:
     asked = spec(level, peers="Allowed")
     assert asked.template is not None
     assert admit(asked, POLICY) == ()
@@ -81,14 +81,14 @@ def test_peers_are_joined_where_the_level_its_narrowing_and_the_operator_let_the
     assert not render(asked, asked.template, name="a", uid="a", policy=replace(POLICY, peers=False)).config.joins_peers
     (refusal,) = admit(asked, replace(POLICY, peers=False))
     assert refusal.field == "spec.network.peers"
-    assert "the setting peers" in refusal.message
+    assert "setting peers" in refusal.message
     narrowed = asked.model_dump(by_alias=True, exclude_none=True)
     narrowed["template"]["security"] = {"network": {"mode": "none"}}
     (refusal,) = admit(SandboxSpec.model_validate(narrowed), POLICY)
     assert refusal.field == "spec.network.peers"
 
 
-def test_the_local_network_is_another_bridge_where_the_operator_allows_it() -> None:
+def test_the_local_network_has_its_own_bridge() -> None:
     asked, policy = spec("production", localNetwork="Allowed"), replace(POLICY, local_network=True)
     assert admit(asked, policy) == ()
     for each, name, local in ((asked, "pdl-0123abcd", True), (spec("production"), "pdp-0123abcd", False)):
@@ -112,7 +112,7 @@ PATTERNS = st.tuples(st.booleans(), NAMES).map(lambda each: ("*." if each[0] els
 
 
 @given(PATTERNS, st.lists(PATTERNS, max_size=4), st.lists(LABEL, min_size=1, max_size=2).map(".".join))
-def test_a_covered_pattern_never_matches_what_the_list_does_not(asked: str, listed: list[str], more: str) -> None:
+def test_a_covered_pattern_stays_within_the_list(asked: str, listed: list[str], more: str) -> None:
     if covered(asked, listed):
         name = f"{more}.{asked.removeprefix('*.')}" if asked.startswith("*.") else asked
         assert covered(name, listed)

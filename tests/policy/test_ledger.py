@@ -1,4 +1,4 @@
-"""What fits a quota, checked on made-up amounts."""
+"""Quota arithmetic on generated amounts."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def least(one: Amount, other: Amount) -> Amount:
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE, AMOUNTS)
-def test_what_is_admitted_leaves_no_quota_exceeded_that_was_not(
+def test_admission_never_exceeds_a_quota(
     used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox, held: Amount
 ) -> None:
     held = least(held, ask)
@@ -40,32 +40,30 @@ def test_what_is_admitted_leaves_no_quota_exceeded_that_was_not(
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE)
-def test_never_is_what_does_not_fit_an_empty_quota(
+def test_never_means_it_does_not_fit_an_unused_quota(
     used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox
 ) -> None:
     assert admit(used, ask, hard, one).never == (not admit(NOTHING, ask, hard, one).admitted)
 
 
 @given(AMOUNTS, AMOUNTS, AMOUNTS, HARD, ONE)
-def test_more_in_use_never_makes_room(
-    used: Amount, more: Amount, ask: Amount, hard: HardLimits, one: PerSandbox
-) -> None:
+def test_more_use_never_admits_more(used: Amount, more: Amount, ask: Amount, hard: HardLimits, one: PerSandbox) -> None:
     if admit(used + more, ask, hard, one).admitted:
         assert admit(used, ask, hard, one).admitted
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE)
-def test_what_is_held_is_never_refused(used: Amount, held: Amount, hard: HardLimits, one: PerSandbox) -> None:
+def test_reserved_amounts_are_never_refused(used: Amount, held: Amount, hard: HardLimits, one: PerSandbox) -> None:
     assert admit(used, held, hard, one, held).admitted
 
 
-def test_reasons_are_words_that_tell_all() -> None:
+def test_reasons_name_every_short_resource() -> None:
     hard = QuotaSpec.model_validate({"hard": {"cpu": 2, "memory": "1Gi"}, "perSandbox": {"cpu": 1}})
     found = admit(Amount(1500, 512 << 20, 0, 1), Amount(2000, 1 << 30, 64, 1), hard.hard, hard.per_sandbox)
     assert found.reasons == (
-        "cpu: 2 asked, 1 is the most for one sandbox",
-        "cpu: 2 asked, 1500m of 2 used",
-        "memory: 1Gi asked, 512Mi of 1Gi used",
+        "cpu: 2 requested, 1 is the maximum for one sandbox",
+        "cpu: 2 requested, 1500m of 2 used",
+        "memory: 1Gi requested, 512Mi of 1Gi used",
     )
     assert found.never
 
@@ -77,7 +75,7 @@ def host_quota(spec: QuotaSpec | None) -> StoredQuota:
 FACTS = HostFacts(cpus=2, memory_bytes=8 << 30)
 
 
-def test_the_host_bounds_by_its_real_size_unless_told_otherwise() -> None:
+def test_the_hosts_size_is_the_default_bound() -> None:
     (standard,) = bounds([], FACTS)[""]
     assert standard.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="8Gi")
     assert standard.hard.cpu == 2000 * CPU_OVERCOMMIT
@@ -86,12 +84,12 @@ def test_the_host_bounds_by_its_real_size_unless_told_otherwise() -> None:
     assert bound.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="64Gi", sandboxes=3)
 
 
-def test_what_is_not_known_of_the_host_bounds_nothing() -> None:
+def test_unknown_host_sizes_bound_nothing() -> None:
     (standard,) = bounds([], HostFacts())[""]
     assert standard.hard == HardLimits()
 
 
-def test_a_quota_that_can_not_be_read_gives_no_room() -> None:
+def test_an_unreadable_quota_admits_nothing() -> None:
     (bound,) = bounds([host_quota(None)], FACTS)[""]
     assert not judge(bound, NOTHING, Amount(sandboxes=1), NOTHING).admitted
     assert not list(never_fits([bound], Amount(sandboxes=1))), "it may be readable again"

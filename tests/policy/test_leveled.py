@@ -28,13 +28,13 @@ def made(asked: SandboxSpec) -> Rendered:
 
 @pytest.mark.parametrize("named", LEVELS)
 @pytest.mark.parametrize("own", LEVELS)
-def test_its_own_word_counts_and_not_its_templates(own: str, named: str) -> None:
+def test_the_sandboxs_level_overrides_its_templates(own: str, named: str) -> None:
     found = made(spec(own, {"securityLevel": named}))
     assert found.config == made(spec(None, {"securityLevel": own})).config
 
 
 @given(st.sampled_from(LEVELS), st.sampled_from(LEVELS), TEMPLATES, LIMITS)
-def test_it_is_never_wider_than_the_level_that_it_names(
+def test_it_is_never_wider_than_its_level(
     own: str, named: str, template: dict[str, Any], limits: dict[str, Any]
 ) -> None:
     asked = spec(own, {**template, "securityLevel": named, "resources": {"limits": limits}})
@@ -43,7 +43,7 @@ def test_it_is_never_wider_than_the_level_that_it_names(
     assert wider(made(asked).config, widest(BUILT_IN[own], Policy())) == ()
 
 
-def test_what_its_level_does_not_let_it_is_refused_where_it_stands() -> None:
+def test_a_refusal_names_the_right_field() -> None:
     (refusal,) = admit(spec("full-isolation", {"securityLevel": "development", "user": "0:0"}), Policy())[:1]
     assert "refused at level full-isolation" in refusal.message
     (refusal,) = admit(spec("none-such", {"securityLevel": "development"}), Policy())
@@ -56,7 +56,7 @@ def test_what_its_level_does_not_let_it_is_refused_where_it_stands() -> None:
     assert (refusal.field, "no nft" in refusal.message) == ("spec.securityLevel", True)
 
 
-def test_another_level_than_a_named_templates_makes_a_new_container_and_the_same_one_none() -> None:
+def test_only_another_level_recreates_the_container() -> None:
     template = Template(image="a:1", security_level="development")
 
     def hashed(level: str | None) -> str:

@@ -41,7 +41,7 @@ def test_every_field_narrows() -> None:
     assert (found.network_mode, found.dns) == ("none", ("127.0.0.1",))
 
 
-def test_what_says_nothing_changes_nothing() -> None:
+def test_an_empty_security_changes_nothing() -> None:
     assert rendered(spec("development", {})) == rendered(spec("development"))
     assert rendered(spec("full-isolation", {"readOnlyRootFilesystem": True})) == rendered(spec("full-isolation"))
 
@@ -56,21 +56,21 @@ def test_what_says_nothing_changes_nothing() -> None:
             "`CHOWN` is more than full-isolation has: none",
         ),
         ("development", {"capabilities": ["CHOWN", "NET_RAW"]}, "capabilities[1]", "has: CHOWN, SETGID, SETUID"),
-        ("development", {"noNewPrivileges": False}, "noNewPrivileges", "gives nobody new privileges"),
+        ("development", {"noNewPrivileges": False}, "noNewPrivileges", "allows no new privileges"),
         ("full-isolation", {"readOnlyRootFilesystem": False}, "readOnlyRootFilesystem", "is read-only"),
-        ("full-isolation", {"runAsNonRoot": False}, "runAsNonRoot", "runs nothing as root"),
+        ("full-isolation", {"runAsNonRoot": False}, "runAsNonRoot", "allows no root"),
         ("full-isolation", {"seccompProfile": "standard"}, "seccompProfile", "than full-isolation's: minimal"),
         ("development", {"network": {"mode": "public"}}, "network.mode", "network of development: sealed"),
     ],
 )
-def test_what_would_widen_it_is_refused(level: str, security: dict[str, Any], field: str, words: str) -> None:
+def test_widening_is_refused(level: str, security: dict[str, Any], field: str, words: str) -> None:
     (refusal,) = admit(spec(level, security), Policy())
     assert refusal.field == f"spec.template.security.{field}"
     assert words in refusal.message
     assert refusal.message.endswith("a spec can only narrow its level")
 
 
-def test_every_widening_is_told_at_once_and_none_is_rendered() -> None:
+def test_every_widening_is_reported_at_once() -> None:
     asked = spec("full-isolation", {"capabilities": ["CHOWN"], "seccompProfile": "log-only", "noNewPrivileges": False})
     assert len(admit(asked, Policy())) == 3
     assert asked.template is not None
@@ -82,7 +82,7 @@ def test_every_widening_is_told_at_once_and_none_is_rendered() -> None:
     assert made == plain
 
 
-def test_a_narrowed_level_is_the_one_that_the_rest_is_judged_by() -> None:
+def test_other_rules_use_the_narrowed_level() -> None:
     (user,) = admit(spec("development", {"runAsNonRoot": True}, template={"user": "0:0"}), Policy())[:1]
     assert "user 0 is refused" in user.message
     offline = spec("development", {"network": {"mode": "none"}}, network={"allowedHosts": ["git.example.org"]})

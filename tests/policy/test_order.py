@@ -63,7 +63,7 @@ TEMPLATES = st.builds(
 
 
 def widest(level: Level, policy: Policy) -> ContainerConfig:
-    """What a sandbox that asks for nothing gets, with the highest limits and any of the ids that the level has."""
+    """Return the config of a sandbox that asks for nothing, with the highest limits and any id of the level."""
     asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level.name}})
     assert asked.template is not None
     made = render(asked, asked.template, name="a", uid="a", policy=policy).config
@@ -140,12 +140,12 @@ WIDER: tuple[tuple[str, Any], ...] = (
 
 
 @pytest.mark.parametrize(("field", "value"), WIDER)
-def test_each_field_that_lets_a_container_do_more_is_told(field: str, value: object) -> None:
+def test_each_wider_field_is_reported(field: str, value: object) -> None:
     assert wider(replace(BASE, **{field: value}), BASE) == (field,)
 
 
 @given(st.lists(st.sampled_from(WIDER), unique_by=lambda each: each[0]))
-def test_what_is_wider_in_some_fields_is_told_of_them_all_and_nothing_is_wider_than_itself(
+def test_all_wider_fields_are_reported(
     changes: list[tuple[str, Any]],
 ) -> None:
     changed = replace(BASE, **dict(changes))
@@ -153,7 +153,7 @@ def test_what_is_wider_in_some_fields_is_told_of_them_all_and_nothing_is_wider_t
     assert wider(BASE, BASE) == ()
 
 
-def test_every_built_in_level_is_wider_than_full_isolation_where_it_says_so() -> None:
+def test_built_in_levels_are_wider_than_full_isolation() -> None:
     policy = Policy(levels=OFFERED)
     strictest = widest(OFFERED["full-isolation"], policy)
     for name in ("development", "build", "production"):

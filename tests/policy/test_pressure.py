@@ -22,7 +22,7 @@ def after(*uses: HostUse) -> Pressure:
     return found
 
 
-def test_enough_is_no_pressure_and_what_is_not_told_is_not_known() -> None:
+def test_enough_is_no_pressure() -> None:
     found = after(memory(4))
     assert (found.low, found.critical, found.known, found.words()) == ((), (), ("memory",), "")
 
@@ -33,13 +33,13 @@ def test_the_thresholds(left: float, low: int, critical: int) -> None:
     assert (len(found.low), len(found.critical)) == (low, critical)
 
 
-def test_a_level_is_left_later_than_it_is_come_to() -> None:
+def test_recovery_needs_a_higher_mark() -> None:
     assert after(memory(0.19), memory(0.3)).critical == ("memory",)
     assert after(memory(0.19), memory(0.41)).critical == ()
     assert after(memory(0.39), memory(0.5)).low == ("memory",)
 
 
-def test_it_is_over_after_a_time_of_calm() -> None:
+def test_pressure_ends_after_a_stable_time() -> None:
     uses = [memory(0.3), memory(0.7, 10), memory(0.7, 9 + CALM_SECONDS)]
     assert after(*uses).low == ("memory",)
     assert after(*uses, memory(0.7, 10 + CALM_SECONDS)).low == ()
@@ -50,13 +50,13 @@ def test_a_clock_set_back_prolongs_no_pressure() -> None:
     assert after(memory(0.3, 1000), memory(0.7, 1000), memory(0.7, 10)).low == ()
 
 
-def test_what_can_not_be_read_stays_as_it_was() -> None:
+def test_unreadable_resources_keep_their_level() -> None:
     found = judge(after(memory(0.3)), HostUse(5.0))
     assert (found.low, found.known) == (("memory",), ())
     assert judge(found, None).low == ("memory",)
 
 
-def test_big_machines_are_not_short_while_gigabytes_are_left() -> None:
+def test_big_machines_are_not_low_with_gigabytes_free() -> None:
     assert after(memory(1, total=256)).low == ()
 
 
@@ -69,7 +69,7 @@ def test_it_can_be_turned_off_and_scaled() -> None:
     left=st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=12),
     scale=st.floats(0.1, 10),
 )
-def test_critical_is_part_of_low_and_nothing_moves_without_cause(left: list[tuple[int, ...]], scale: float) -> None:
+def test_critical_is_a_subset_of_low(left: list[tuple[int, ...]], scale: float) -> None:
     found = NONE
     for at, each in enumerate(left):
         supplies = {name: Supply(amount, 100) for name, amount in zip(RESOURCES, each, strict=True)}

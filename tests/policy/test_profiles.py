@@ -74,7 +74,7 @@ SECURITY = merged(*NARROWING, some("runAsNonRoot", True, False))
 
 
 @given(PROFILES, GRANTS, TEMPLATES, SECURITY, LIMITS, NETWORKS)
-def test_no_profile_and_no_spec_is_wider_than_the_base_and_what_is_granted(
+def test_no_profile_exceeds_its_base_and_grants(
     profile: dict[str, Any],
     grants: dict[str, Any],
     template: dict[str, Any],
@@ -113,14 +113,14 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "field", "words"),
     [
-        ({"base": "own"}, "base", "`own` is no built-in profile; choose one of build, development, full-isolation"),
+        ({"base": "own"}, "base", "`own` is not a built-in profile; choose one of build, development, full-isolation"),
         ({"base": "development", "capabilities": ["NET_RAW"]}, "capabilities[0]", "CHOWN, SETGID, SETUID; policy may"),
         ({"base": "development", "capabilities": ["CHOWN", "CHOWN"]}, "capabilities[1]", "listed twice"),
         ({"base": "development", "noNewPrivileges": False}, "noNewPrivileges", "profile_grants in the settings"),
         ({"base": "full-isolation", "readOnlyRootFilesystem": False}, "readOnlyRootFilesystem", "profile_grants"),
         ({"base": "full-isolation", "seccompProfile": "standard"}, "seccompProfile", "minimal; policy may grant it"),
         ({"base": "full-isolation", "network": {"mode": "sealed"}}, "network.mode", "none; policy may grant it"),
-        ({"base": "full-isolation", "lowestUserID": 0}, "lowestUserID", "0 is lower than full-isolation lets"),
+        ({"base": "full-isolation", "lowestUserID": 0}, "lowestUserID", "0 is lower than full-isolation allows"),
         ({"base": "full-isolation", "readOnlyHostFolders": False}, "readOnlyHostFolders", "policy may grant it"),
         ({"base": "development", "readOnlyHostFolders": True}, None, ""),
         ({"base": "full-isolation", "defaultUser": ""}, None, ""),
@@ -133,15 +133,15 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         ({"base": "development", "network": {"mode": "sealed", "peers": False}}, None, ""),
         ({"base": "build", "execDeadlineSeconds": 60, "maxExecDeadlineSeconds": 60}, None, ""),
         ({"base": "build", "execDeadlineSeconds": 61, "maxExecDeadlineSeconds": 60}, "execDeadlineSeconds", "60 s; lo"),
-        ({"base": "development", "network": {"mode": "none", "peers": True}}, "network.peers", "joined with no other"),
-        ({"base": "production", "network": {"mode": "sealed", "peers": True}}, "network.peers", "leave it out"),
-        (hosts("none", "a.deb.example.org"), "network.allowedHosts", "only a sealed network is held to a list"),
+        ({"base": "development", "network": {"mode": "none", "peers": True}}, "network.peers", "can't join others"),
+        ({"base": "production", "network": {"mode": "sealed", "peers": True}}, "network.peers", "remove it"),
+        (hosts("none", "a.deb.example.org"), "network.allowedHosts", "only a sealed network can have a list"),
         (folder("/tmp", "1Mi", noexec=False), "tmpfs[0].noexec", "nothing in /tmp can be executed at full-isolation"),
         (folder("/sys", "1Mi"), "tmpfs[0].mountPath", "kernel"),
-        (folder("/tmp", "1Gi"), "tmpfs", "counts as memory"),
+        (folder("/tmp", "1Gi"), "tmpfs", "count as memory"),
     ],
 )
-def test_what_a_profile_may_not_say(spec: dict[str, Any], field: str | None, words: str) -> None:
+def test_invalid_profiles_are_refused(spec: dict[str, Any], field: str | None, words: str) -> None:
     policy = with_packages(Policy(), PackageHosts(("*.deb.example.org",), ()))
     found = refusals(SecurityProfileSpec.model_validate(spec), policy)
     assert [each.field for each in found] == ([] if field is None else [field])

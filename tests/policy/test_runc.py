@@ -27,5 +27,5 @@ from controller.policy.host.runc import is_mended
         ("", "", None),
     ],
 )
-def test_which_versions_are_mended(version: str, package: str, *, mended: bool | None) -> None:
+def test_fixed_versions(version: str, package: str, *, mended: bool | None) -> None:
     assert is_mended(version, package) is mended

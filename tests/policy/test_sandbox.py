@@ -37,23 +37,27 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
         ({"env": [{"name": "A", "value": "x" * 131070}]}, "spec.template.env[0].value", "name included"),
         ({"command": ["echo", "ü" * 65536]}, "spec.template.command[1]", "less than 131072 bytes"),
         ({"command": ["echo"] + ["x" * 100_000] * 21}, "spec.template.env", "more than the 2Mi"),
-        ({"tmpfs": [{"mountPath": "/a/../etc", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "plain absolute"),
+        (
+            {"tmpfs": [{"mountPath": "/a/../etc", "size": "1Mi"}]},
+            "spec.template.tmpfs[0].mountPath",
+            "normalized absolute",
+        ),
         ({"tmpfs": [{"mountPath": "/proc/x", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "kernel"),
         ({"tmpfs": [{"mountPath": "/dev", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "kernel"),
-        ({"tmpfs": [{"mountPath": "//sys", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "plain absolute"),
-        ({"tmpfs": [{"mountPath": "//a", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "plain absolute"),
-        ({"tmpfs": [{"mountPath": "/sys/", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "plain absolute"),
-        ({"tmpfs": [{"mountPath": "/a", "size": "600Mi"}]}, "spec.template.tmpfs", "counts as memory"),
+        ({"tmpfs": [{"mountPath": "//sys", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
+        ({"tmpfs": [{"mountPath": "//a", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
+        ({"tmpfs": [{"mountPath": "/sys/", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
+        ({"tmpfs": [{"mountPath": "/a", "size": "600Mi"}]}, "spec.template.tmpfs", "count as memory"),
         ({"resources": {"limits": {"cpu": 3}}}, "spec.resources.limits.cpu", "this host has 2 cores"),
     ],
 )
-def test_what_can_not_be_enforced_is_refused_in_words(asked: dict[str, Any], field: str, words: str) -> None:
+def test_unenforceable_specs_are_refused(asked: dict[str, Any], field: str, words: str) -> None:
     refusal = admit(spec(**asked), POLICY)[0]
     assert refusal.field == field
     assert words in refusal.message
 
 
-def test_every_reason_is_told_at_once() -> None:
+def test_every_reason_is_reported_at_once() -> None:
     twice = [{"mountPath": "/proc/a", "size": "1Mi"}] * 2
     asked = spec(env=[{"name": "A"}, {"name": "A"}], tmpfs=twice, user="0:0")
     assert len(admit(asked, POLICY)) == 6
@@ -86,7 +90,7 @@ ASKED = st.fixed_dictionaries(
 
 
 @given(ASKED)
-def test_nothing_that_is_asked_widens_the_level(asked: dict[str, Any]) -> None:
+def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
     config = rendered(spec(**asked))
     assert config.network_mode == "none"
     assert config.dns == ("127.0.0.1",)
@@ -100,7 +104,7 @@ def test_nothing_that_is_asked_widens_the_level(asked: dict[str, Any]) -> None:
     assert min(config.limits.cpu_millicores, config.limits.memory_bytes, config.limits.pids) > 0
 
 
-def test_the_hash_is_over_what_a_running_container_can_not_change() -> None:
+def test_the_hash_covers_immutable_fields() -> None:
     base = rendered(spec())
     assert rendered(spec(resources={"limits": {"memory": "1Gi", "cpu": 2, "pids": 9}})).hash() == base.hash()
     for other in ({"image": "b:1"}, {"command": ["x"]}, {"env": [{"name": "A"}]}, {"user": "30000:30000"}):
@@ -116,6 +120,6 @@ def test_the_hash_stays_the_same_from_version_to_version() -> None:
 STABLE = "7d28d33df7ff7bda"
 
 
-def test_a_folder_of_the_spec_takes_the_place_of_the_levels_own() -> None:
+def test_a_spec_folder_replaces_the_levels() -> None:
     folders = {each.path: each for each in rendered(spec(tmpfs=[{"mountPath": "/tmp", "size": "8Mi"}])).tmpfs}
     assert folders["/tmp"] == Tmpfs("/tmp", 8 << 20, noexec=True)

@@ -1,4 +1,4 @@
-"""Who uses which volume, and what is refused of volumeClaimTemplates: properties of specs, made up."""
+"""Users of volumes, and refused volumeClaimTemplates: property tests over generated specs."""
 
 from typing import Any
 
@@ -50,8 +50,8 @@ def parsed(spec: dict[str, Any]) -> tuple[SandboxSpec, Template]:
 
 
 @given(specs(), NAMES)
-def test_a_user_is_who_would_have_it_bound(spec: dict[str, Any], name: str) -> None:
-    """What is read off a stored spec as it is agrees with what the planner has bound of the same spec."""
+def test_users_are_objects_that_name_the_volume(spec: dict[str, Any], name: str) -> None:
+    """Compare the users from a stored spec with the mounts that the planner makes of it."""
     obj = StoredObject("Sandbox", "default", name, "uid", spec=spec)
     users = Users([obj], [], [])
     bound = {each.source for each in volumes(*parsed(spec), name)}
@@ -88,7 +88,7 @@ def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
         ([("data", "/proc/x")], "spec.template.volumeClaimTemplates[0].mountPath"),
     ],
 )
-def test_names_and_places_that_clash_are_refused(claims: list[tuple[str, str]], refused: str) -> None:
+def test_conflicting_names_and_paths_are_refused(claims: list[tuple[str, str]], refused: str) -> None:
     made = [{"name": name, "mountPath": path, "size": "8Mi"} for name, path in claims]
     own = [{"name": "shared", "mountPath": "/shared", "size": "8Mi"}]
     spec, _ = parsed({"template": {"image": "a:1", "volumes": own, "volumeClaimTemplates": made}})
@@ -96,12 +96,12 @@ def test_names_and_places_that_clash_are_refused(claims: list[tuple[str, str]], 
 
 
 @given(specs())
-def test_what_is_shared_is_what_can_be_written_by_name(spec: dict[str, Any]) -> None:
+def test_shared_volumes_are_the_writable_named_ones(spec: dict[str, Any]) -> None:
     _, template = parsed(spec)
     assert set(shared(template)) == {each.name for each in template.volumes if not each.read_only}
 
 
-def test_it_goes_when_all_sandboxes_say_so() -> None:
+def test_a_volume_is_deleted_with_its_last_sandbox() -> None:
     def user(name: str, policy: str) -> StoredObject:
         named = [{"name": "v", "mountPath": "/v", "size": "8Mi", "reclaimPolicy": policy}]
         return StoredObject("Sandbox", "default", name, name, spec={"template": {"image": "a:1", "volumes": named}})
@@ -112,7 +112,7 @@ def test_it_goes_when_all_sandboxes_say_so() -> None:
     assert not goes_with_its_last(Users([], [user("t", "Delete")], []).of(volume))
 
 
-def test_without_its_template_a_sandbox_is_thought_to_use_its_own() -> None:
+def test_a_missing_template_keeps_own_volumes() -> None:
     sandbox = StoredObject("Sandbox", "default", "a", "uid", spec={"templateRef": {"name": "t"}})
     template = StoredObject("SandboxTemplate", "default", "t", "uid", spec={"image": "a:1"})
     volume = KeptVolume("default", "data-a", "uid", 1, claimed_by="a")
@@ -121,6 +121,6 @@ def test_without_its_template_a_sandbox_is_thought_to_use_its_own() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"template": "x"}, {"template": {"volumes": ["x", {"name": 1}]}, "workspace": 3}])
-def test_a_spec_that_nobody_can_read_is_no_trouble(spec: dict[str, Any]) -> None:
+def test_unreadable_specs_are_ignored(spec: dict[str, Any]) -> None:
     users = Users([StoredObject("Sandbox", "default", "a", "uid", spec=spec)], [], [])
     assert all(each.name == "a" for each in users.of(KeptVolume("default", "data-a", "uid", 1, claimed_by="a")))

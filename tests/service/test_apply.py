@@ -100,7 +100,7 @@ def test_problems_of_all_files_come_at_once(world: World) -> None:
     text = str(caught.value)
     assert text.startswith("4 problems; nothing was changed\n")
     assert "a.yaml:11:33: spec.resources.limits.memory: `512m`" in text
-    assert "b.yaml:1:7: kind: `Sandbx` is no kind; did you mean `Sandbox`?" in text
+    assert "b.yaml:1:7: kind: `Sandbx` is not a known kind; did you mean `Sandbox`?" in text
 
 
 def test_what_policy_refuses_is_placed_in_the_file(world: World) -> None:
@@ -170,7 +170,7 @@ def _sandbox_kind():
 
 
 def test_the_same_object_twice_in_one_apply_is_refused(world: World) -> None:
-    with pytest.raises(errors.Invalid, match=r"described already at spec\.yaml:1"):
+    with pytest.raises(errors.Invalid, match=r"already defined at spec\.yaml:1"):
         world.apply(f"{QUICKSTART}---\n{QUICKSTART}")
 
 

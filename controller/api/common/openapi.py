@@ -9,6 +9,8 @@ from pydantic.json_schema import models_json_schema
 
 from controller.api.common import models
 from controller.api.common.models import PREFIX
+from controller.documents.json_schema import described as with_form
+from controller.kinds.base import FORM
 from controller.kinds.registry import Kind
 
 _REF = "#/components/schemas/{model}"
@@ -25,12 +27,23 @@ def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
             schemas = description.setdefault("components", {}).setdefault("schemas", {})
             for name, schema in _schemas(served).items():
                 schemas.setdefault(name, schema)
+            description["components"]["schemas"] = _with_forms(schemas)
             for path, operations in description["paths"].items():
                 for operation in operations.values() if path.startswith(PREFIX) else ():
                     _describe_errors(operation["responses"])
         return described()
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_forms(schema: Any) -> Any:
+    """Return a schema, and all that it is made of, with each value's form in its description."""
+    if isinstance(schema, list):
+        return [_with_forms(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _with_forms(value) for key, value in schema.items()}
+    return with_form(inner) if FORM in schema else inner
 
 
 def _describe_errors(responses: dict[str, Any]) -> None:

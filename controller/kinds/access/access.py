@@ -1,11 +1,11 @@
-"""Who may do what: roles, what a caller was granted, and one thing that is asked for. Frozen data."""
+"""Access control data: roles, the grants of a caller, and one request for access. Frozen."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.kinds.base import Flag, Model, Text, Whole
+from controller.kinds.base import Flag, Form, Model, Text, Whole
 from controller.kinds.sandbox import ResourceLimits
 
 Role = Literal["viewer", "user", "operator", "admin"]
@@ -16,39 +16,27 @@ EVERYWHERE = "*"
 
 NamespacePattern = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=52,
-        pattern=r"^(\*|[a-z0-9]([a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*-\*)$",
-        description="a namespace, or a beginning with `-*` at its end (team-*), or * for all and the host's own kinds",
-    ),
+    Field(min_length=1, max_length=52, pattern=r"^(\*|[a-z0-9]([a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*-\*)$"),
+    Form("a namespace, or a beginning with `-*` at its end (team-*), or * for all and the host's own kinds"),
 ]
 ImagePattern = Annotated[
     Text,
-    Field(
-        min_length=1,
-        max_length=512,
-        pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._/:@-]*([/:@]\*)?)$",
-        description="an image as specs name it; a `*` at the end, after `/`, `:` or `@`, stands for any rest",
-    ),
+    Field(min_length=1, max_length=512, pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._/:@-]*([/:@]\*)?)$"),
+    Form("an image as specs name it; a `*` at the end, after `/`, `:` or `@`, stands for any rest"),
 ]
 Subject = Annotated[
     Text,
-    Field(
-        max_length=128,
-        pattern=r"^((user|group):[^\s:]+|(uid|gid):[0-9]{1,10})$",
-        description="user:NAME, uid:NUMBER, group:NAME or gid:NUMBER",
-    ),
+    Field(max_length=128, pattern=r"^((user|group):[^\s:]+|(uid|gid):[0-9]{1,10})$"),
+    Form("user:NAME, uid:NUMBER, group:NAME or gid:NUMBER"),
 ]
 
 
 class Grant(Model):
-    """A role in some namespaces, and the bounds of what its holder may ask for there. None: no bound of its own.
+    """A role in some namespaces, and bounds on what its holder may ask for there. None: no bound.
 
-    `limits` is the most that one sandbox may ask for, as are `cpuShares` and `priority`: a grant with any bound that
-    does not name these lets nobody ask for more than 1024 (the ordinary weight) and 0. A template that is stored in the
-    namespace is the word of those who may write it: what it names is open to everyone who may use it, whatever the
-    bounds say of images and levels.
+    `limits`, `cpuShares` and `priority` are maxima for one sandbox. A grant with any bound that leaves out `cpuShares`
+    or `priority` allows at most 1024 (the default weight) and 0. Templates stored in the namespace are open to everyone
+    who may use them, whatever the bounds on images and levels say.
     """
 
     role: Role
@@ -62,7 +50,7 @@ class Grant(Model):
 
     @property
     def bounded(self) -> bool:
-        """Whether it bounds what may be asked for."""
+        """Return True if the grant has any bound."""
         bounds = (
             self.levels,
             self.images,
@@ -74,16 +62,16 @@ class Grant(Model):
 
 
 class PeerGrant(Grant):
-    """A grant to a user or a group of this host who comes over the Unix socket."""
+    """A grant to a user or a group of this host that connects over the Unix socket."""
 
     subject: Subject
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a name (`root (uid 0)`, `token ci`), where from, and what was granted.
+    """The authenticated caller: name (`root (uid 0)`, `token ci`), source address, and grants.
 
-    By a token: its id, and when it expires (Unix seconds; None: never).
+    For a token: its id, and when it expires (Unix seconds; None: never).
     """
 
     name: str
@@ -95,9 +83,9 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One thing that is asked for. `namespace` None: every namespace; "": the host's own.
+    """One request to authorize. `namespace` None: every namespace; "": host-scoped.
 
-    `sub` is a part of the object, such as `logs` or `exec`; `name` is empty for a whole collection.
+    `sub` is a subresource, such as `logs` or `exec`. `name` is empty for a whole collection.
     """
 
     verb: Verb
@@ -109,7 +97,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`hidden`: whoever asks may not even know what is there. `reason` says what it would take."""
+    """Result of an authorization.
+
+    `hidden`: answer 404, because the caller may not know what exists. `reason` says which role is missing.
+    """
 
     allowed: bool
     reason: str = ""
@@ -118,7 +109,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token as it is kept: the hash of its secret, never the secret. Times are Unix seconds."""
+    """A bearer token as stored: the hash of its secret, never the secret. Times are Unix seconds."""
 
     id: str
     name: str
@@ -130,7 +121,7 @@ class Token:
     revoked_at: float | None = None
 
     def state(self, now: float) -> Literal["active", "expired", "revoked"]:
-        """Whether it opens anything now."""
+        """Return the state of the token now."""
         if self.revoked_at is not None:
             return "revoked"
         return "active" if self.expires_at is None or now < self.expires_at else "expired"

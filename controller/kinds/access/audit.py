@@ -1,7 +1,7 @@
-"""The audit log: one entry for each thing that was asked for, and the chain of hashes that holds the log together.
+"""The audit log: one entry for each request, and the hash chain over the entries.
 
-An entry never holds a value that a user wrote: no environment, no arguments of a command, no part of a spec but the
-names of the fields that changed.
+An entry never holds a value that a user wrote: no environment, no command arguments, of a spec only the names of the
+changed fields.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 GENESIS = ""  # the hash before the first entry
 # Verbs of entries of Paddock's own. `thin`: so many entries of one caller were dropped, who had more than a fair share.
-# `thinned` stands where they were, with the hash of the last of them: the chain goes on from it.
+# `thinned` replaces them, with the hash of the last one, from which the chain continues.
 OWN, THIN, THINNED = "paddock", "thin", "thinned"
 Outcome = Literal["allowed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who (`actor`) asked from where (`source`) for what, and the decision. `id` and `hash` are given by the store."""
+    """One audited request: actor, source, verb, object, and decision. The store sets `id` and `hash`."""
 
     at: float
     actor: str
@@ -37,9 +37,9 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """What verifying found: `problem` "" when every entry is as it was written.
+    """Result of verifying the chain. `problem` is "" if every entry is unchanged.
 
-    `pruned` is how many are gone from the beginning, `thinned` how many from in between.
+    `pruned` entries are missing from the beginning, `thinned` ones from in between.
     """
 
     entries: int
@@ -51,7 +51,7 @@ class ChainReport:
 
 
 def fair_share(counts: Iterable[int], keep: int) -> int:
-    """The most that each may have, so that all have at most `keep` together and none gives way to a larger one."""
+    """Return the largest number of entries per caller at which all callers together have at most `keep`."""
     left, smallest_first = keep, sorted(counts)
     for at, count in enumerate(smallest_first):
         share = left // (len(smallest_first) - at)
@@ -62,7 +62,7 @@ def fair_share(counts: Iterable[int], keep: int) -> int:
 
 
 def linked(entry: AuditEntry, before: str) -> str:
-    """The hash of an entry that comes after the one whose hash is `before`."""
+    """Return the hash of an entry that follows the one whose hash is `before`."""
     parts = [before, entry.id, entry.at, entry.actor, entry.source, entry.verb, entry.kind, entry.namespace]
     parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Apply sets: what was applied together bears the set's name as a label, so that it can be pruned together."""
+"""Apply sets: objects applied together carry the set's name as a label, so that they can be pruned together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,12 @@ LABEL = "paddock/applyset"
 
 
 class ApplySetName(Model):
-    """Checks the name of a set, which is a label's value."""
+    """Validates the name of a set, which is a label's value."""
 
     name: Name
+    """The name."""
 
 
 def set_of(labels: Mapping[str, Any]) -> str:
-    """The set that an object with these labels belongs to; empty for none."""
+    """Return the set that an object with these labels belongs to; "" for none."""
     return str(labels.get(LABEL) or "")

@@ -1,4 +1,4 @@
-"""What the streams of a box are made of."""
+"""Pieces of a sandbox's log and exec streams."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Chunk:
     """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits.
 
-    Before the `exit` of a command whose time was over comes an empty `timeout`.
+    If the command timed out, an empty `timeout` precedes its `exit`.
     """
 
     stream: str

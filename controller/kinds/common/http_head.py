@@ -1,4 +1,4 @@
-"""The head of an HTTP request, judged before a parser that forgives: two that forgive differently can be set at odds.
+"""Strict checks of an HTTP request's head, made before a lenient parser reads it. They prevent request smuggling.
 
 Pure; for every listener. https://www.rfc-editor.org/rfc/rfc9112 (2.2, 5.2 and 6.3)
 """
@@ -11,17 +11,17 @@ _END = b"\r\n\r\n"
 
 
 def head_in(data: bytes) -> bytes:
-    """The head that the data begins with; all of it where the head has no end yet."""
+    """Return the head at the beginning of the data; all data if the head has no end yet."""
     end = data.find(_END)
     return data[: end + len(_END)] if end >= 0 else data
 
 
 def fault(head: bytes) -> str:
-    """Why a head (or a part of it, from its beginning) is refused; empty when it is not."""
+    """Return the reason to refuse a head (or its beginning); "" if there is none."""
     if _BROKEN_LINE.search(head.removesuffix(b"\r")):
         return "a line of its head ends in a bare LF or CR; end each in CRLF"
     if _FOLDED.search(head):
-        return "a header goes on in the next line; write it in one"
+        return "a header continues on the next line; write it in one"
     names = {line.partition(b":")[0].strip().lower() for line in head.split(b"\r\n")}
     if {b"content-length", b"transfer-encoding"} <= names:
         return "it has both Content-Length and Transfer-Encoding; send one of them"

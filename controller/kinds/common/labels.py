@@ -1,14 +1,14 @@
-"""Names and labels by which Paddock knows its own containers. No other file spells one.
+"""Names and labels of Paddock's own containers. No other module spells one.
 
-Labels cannot change after create, so nothing that may change hands goes in one. A container without our
-instance id is never touched, whatever it is called.
+Labels cannot change after create, so none holds anything that may change. A container without our instance id is never
+touched, whatever its name.
 """
 
 import hashlib
 from collections.abc import Mapping
 
 PREFIX = "paddock."
-_OF_IMAGES = PREFIX + "dev/"  # what our images bear; it means nothing on a container
+_OF_IMAGES = PREFIX + "dev/"  # label of our images; it means nothing on a container
 INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
@@ -21,12 +21,15 @@ TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the sp
 
 
 def container_name(name: str, uid: str) -> str:
-    """The one container name of an object: derived, so that two creates collide (409) instead of doubling."""
+    """Return the container name of an object.
+
+    It is derived, so that a second create fails (409) and makes no duplicate.
+    """
     return f"pdk-{name}{_suffix(uid)}"
 
 
 def is_container_name(container: str, uid: str) -> bool:
-    """Whether this is the container name of an object of that uid, whatever it was called, or of its egress."""
+    """Return True if this is the container name of an object of that uid (under any object name), or of its egress."""
     return (
         container.startswith("pdk-")
         and container.endswith(_suffix(uid))
@@ -35,32 +38,35 @@ def is_container_name(container: str, uid: str) -> bool:
 
 
 def sealed_name(uid: str) -> str:
-    """The bridge of an object's own; the kernel takes no more than 15 characters."""
+    """Return the name of an object's sealed bridge. The kernel allows at most 15 characters."""
     return f"pdx{_suffix(uid)}"
 
 
 def public_name(uid: str) -> str:
-    """The bridge of an object's own that leads to the Internet; the guard knows it by its first three letters."""
+    """Return the name of an object's bridge to the Internet. The firewall rules match its first three letters."""
     return f"pdp{_suffix(uid)}"
 
 
 def local_name(uid: str) -> str:
-    """The same with the local network behind it."""
+    """Return the name of an object's bridge to the Internet and the local network."""
     return f"pdl{_suffix(uid)}"
 
 
 def peers_name(namespace: str) -> str:
-    """The bridge that sandboxes of a namespace share. No object's own can be called so: `n` is no digit of a uid."""
+    """Return the name of the bridge that sandboxes of a namespace share.
+
+    `n` is no hex digit, so no object's bridge has it.
+    """
     return f"pdx-n{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
 def egress_name(uid: str) -> str:
-    """The container through which that object's box reaches what it may."""
+    """Return the name of an object's egress container."""
     return f"egress{_suffix(uid)}"
 
 
 def egress_uid(uid: str) -> str:
-    """What the label of that container bears: a uid of its own that begins as the object's, and so names the same."""
+    """Return the uid label of an object's egress container: a uid of its own with the object's first eight digits."""
     digits = hashlib.sha256(f"egress/{uid}".encode()).hexdigest()
     head = _suffix(uid).removeprefix("-")
     return f"{head}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
@@ -71,7 +77,7 @@ def _suffix(uid: str) -> str:
 
 
 def emptied(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Those of an image's labels that would pass for ours on its containers, without their values."""
+    """Return, with empty values, an image's labels that would pass for ours on its containers."""
     return {name: "" for name in labels if name.startswith(PREFIX) and not name.startswith(_OF_IMAGES)}
 
 
@@ -87,7 +93,7 @@ def container_labels(
     template_hash: str,
     revision: int = 0,
 ) -> Mapping[str, str]:
-    """The labels a container of ours is created with."""
+    """Return the labels of a new container."""
     return {
         INSTANCE: instance,
         UID: uid,

@@ -1,7 +1,7 @@
-"""The last words of a container: the end of its log, bounded, as text that is safe to show on any terminal.
+"""The end of a container's log, bounded, as text that is safe on any terminal.
 
-What a box writes is hostile: it may hold control sequences, half characters, NULs (which no database takes) and
-lines without an end. All of that is made plain here, once, so that no door has to.
+A sandbox's output is hostile: control sequences, half characters, NULs (which no database takes), lines without an end.
+All of it is escaped here, once for all listeners.
 """
 
 import unicodedata
@@ -16,7 +16,7 @@ _LONGEST_CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """At most TAIL_LINES lines of TAIL_BYTES together; `note` says why there are none or fewer ("": all is well)."""
+    """At most TAIL_LINES lines of TAIL_BYTES together. `note` says why there are none or fewer ("": complete)."""
 
     lines: tuple[str, ...] = ()
     note: str = ""
@@ -26,7 +26,7 @@ GONE = Tail(note="its container was removed before its log could be read")
 
 
 def tail_of(data: bytes, note: str = "") -> Tail:
-    """The last lines in these bytes. What can't be shown is written as an escape; only the end of much is kept."""
+    """Return the last lines in these bytes. Unprintable characters are escaped; only the end of a long log is kept."""
     # A first, generous cut keeps the work small; the exact one comes once it is known how long the escapes are.
     kept = data[-(TAIL_BYTES * _LONGEST_CHARACTER_BYTES) :]
     lines = [printable(each) for each in kept.decode("utf-8", errors="replace").split("\n")]
@@ -36,7 +36,7 @@ def tail_of(data: bytes, note: str = "") -> Tail:
 
 
 def _bounded(lines: list[str]) -> tuple[str, ...]:
-    """As many of the last lines as fit; of the first of them only its end, if it does not fit whole."""
+    """Return as many of the last lines as fit. The first of them is cut at its beginning if it does not fit whole."""
     left, kept = TAIL_BYTES, list[str]()
     for line in reversed(lines):
         size = len(line.encode()) + 1
@@ -50,7 +50,7 @@ def _bounded(lines: list[str]) -> tuple[str, ...]:
 
 
 def printable(text: str) -> str:
-    """The text in one line, with an escape (`\\x1b`) for each character that is not seen or would do something."""
+    """Return the text as one line, with an escape (`\\x1b`) for each invisible or active character."""
     text = text.removesuffix("\r")
     return "".join(_escape(each) if _is_unsafe(each) else each for each in text)
 

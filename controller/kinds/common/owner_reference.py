@@ -1,4 +1,4 @@
-"""What ties the deletion of objects together: owner references, and use by name (a kind's `referenced_by`)."""
+"""Owner references, and references by name (a kind's `referenced_by`). Both order the deletion of objects."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -16,30 +16,39 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 class OwnerReference(Model):
-    """An object of the same namespace, or of the host. `uid`, where given, must be the owner's; it is filled in."""
+    """An owner in the same namespace, or on the host. `uid`, if given, must be the owner's; else it is filled in."""
 
     api_version: Literal["paddock/v1alpha1"] = "paddock/v1alpha1"
+    """API version of the owner."""
     kind: Text
+    """Kind of the owner."""
     name: Name
+    """Name of the owner, in the same namespace or on the host."""
     uid: Text | None = None
+    """UID of the owner, filled in if left out. If given, the change is refused unless the owner still has it."""
     controller: Flag | None = None
+    """True if the owner manages this object; at most one owner does. Paddock does not use it."""
     block_owner_deletion: Flag | None = None
+    """Set to false to let a foreground deletion of the owner finish without waiting for this object.
+
+    Only those who may write the owner may make it wait.
+    """
 
 
 def owner_uids(obj: StoredObject) -> tuple[str, ...]:
-    """The uids of an object's owners."""
+    """Return the uids of an object's owners."""
     return tuple(str(each.get("uid", "")) for each in obj.owner_references)
 
 
 def blocking_uids(obj: StoredObject) -> tuple[str, ...]:
-    """The uids of the owners whose deletion in the foreground waits for this object."""
+    """Return the uids of the owners whose foreground deletion waits for this object."""
     return tuple(
         str(each.get("uid", "")) for each in obj.owner_references if each.get("blockOwnerDeletion") is not False
     )
 
 
 def owner_key(reference: Mapping[str, Any], namespace: str, registry: Registry) -> tuple[str, str, str] | None:
-    """Where the owner of an object of that namespace is stored; None for a kind that this version does not know."""
+    """Return the store key of an object's owner; None for a kind that this version does not know."""
     kind = registry.by_name(str(reference.get("kind", "")))
     if kind is None:
         return None
@@ -47,7 +56,7 @@ def owner_key(reference: Mapping[str, Any], namespace: str, registry: Registry) 
 
 
 def used_keys(obj: StoredObject, registry: Registry) -> Iterator[tuple[str, str, str]]:
-    """Where the objects that an object refers to by name are stored."""
+    """Yield the store keys of the objects that an object refers to by name."""
     for kind in registry:
         for reference in kind.referenced_by:
             name = reference.names(obj) if reference.kind == obj.kind else ""

@@ -1,12 +1,12 @@
-"""What is wrong with a document, and where: the one shape in which every door tells it."""
+"""Problems of a document and their positions: the one shape in which the CLI and the API report them."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-MOST_PROBLEMS = 100  # of a request: what a person repairs before asking again, and no more than an answer should hold
-_MOST_LETTERS = {"file": 500, "field": 500, "message": 1500}  # of what was sent, a problem repeats no more
+MOST_PROBLEMS = 100  # in the answer to one request
+_MOST_LETTERS = {"file": 500, "field": 500, "message": 1500}  # quoted from the request
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
@@ -14,7 +14,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend. `line` and `column` count from 1; 0 where there is no place in a file.
+    """One problem. `line` and `column` count from 1; 0 if there is no place in a file.
 
     `reason` is Kubernetes' word for the cause (FieldValueInvalid, FieldValueRequired ...).
     """
@@ -38,15 +38,15 @@ class Problem:
 
 
 def bounded(problems: Sequence[Problem]) -> list[Problem]:
-    """The first problems; after these, one that says how many more there are."""
-    told = list(problems[:MOST_PROBLEMS])
+    """Return the first problems, and one that counts the rest."""
+    listed = list(problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
-        told.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
-    return told
+        listed.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
+    return listed
 
 
 def field_text(path: Path) -> str:
-    """A path as people write it: `spec.ports[0].name`, `metadata.labels[example.org/team]`."""
+    """Return a path as people write it: `spec.ports[0].name`, `metadata.labels[example.org/team]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -59,7 +59,7 @@ def field_text(path: Path) -> str:
 
 
 def field_path(text: str) -> Path:
-    """The path of that text; the inverse of `field_text`."""
+    """Return the path of that text; the inverse of `field_text`."""
     steps: list[str | int] = []
     for found in _STEP.finditer(text):
         name, index, key = found.groups()

@@ -1,10 +1,9 @@
 """Resource quantities by Kubernetes' rules, kept as exact integers.
 
-CPU is held in millicores, memory in bytes. Output is canonical: `2`, `500m`, `512Mi`, `1536Mi`, `8G`.
-What has been read has a type of its own, so that it is never read again: a bare `2` of CPU is two cores, and
-`Millicores(2)` is two millicores, wherever it is put. Sums and differences keep the type.
-pydantic's ByteSize reads these notations differently and is not used. Rules:
-https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+CPU is held in millicores, memory in bytes. Output is canonical: `2`, `500m`, `512Mi`, `1536Mi`, `8G`. A parsed value
+has a type of its own, so that it is never parsed again: a bare `2` of CPU is two cores, and `Millicores(2)` is two
+millicores everywhere. Sums and differences keep the type. pydantic's ByteSize reads these notations differently and is
+not used. https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 import re
@@ -15,13 +14,15 @@ from typing import Annotated, Any, Self
 from pydantic import WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
+from controller.kinds.base import FORM
+
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SHAPE = re.compile(r"^(?P<number>\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?P<suffix>[A-Za-z]*|[eE][+-]?\d{1,2})$")
 
 
 class _Quantity(int):
-    """A number whose unit is known. It stays what it is in a sum or a difference."""
+    """A number with a known unit. Sums and differences keep the type."""
 
     def __add__(self, other: int) -> Self:
         return type(self)(int(self) + int(other))
@@ -33,7 +34,7 @@ class _Quantity(int):
 
 
 class Millicores(_Quantity):
-    """CPU that has been read, in thousandths of a core."""
+    """Parsed CPU, in thousandths of a core."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
@@ -41,7 +42,7 @@ class Millicores(_Quantity):
 
 
 class Bytes(_Quantity):
-    """Memory or disk that has been read, in bytes."""
+    """Parsed memory or disk, in bytes."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
@@ -49,13 +50,13 @@ class Bytes(_Quantity):
 
 
 def _schema(read: Callable[[Any], _Quantity], text: Callable[[int], str]) -> CoreSchema:
-    """A pydantic type that is read by one function and written by the other."""
+    """Return the pydantic schema of a type, from its parser and its formatter."""
     written = core_schema.plain_serializer_function_ser_schema(text, return_schema=core_schema.str_schema())
     return core_schema.no_info_plain_validator_function(read, serialization=written)
 
 
 def _split(text: str) -> tuple[Decimal, str]:
-    """The number and the suffix of a quantity; an exponent is already worked into the number."""
+    """Return the number and the suffix of a quantity; an exponent is already part of the number."""
     found = _SHAPE.match(text)
     if not found:
         raise ValueError(f"`{text}` is not a quantity; write a number with a suffix, such as 500m, 2, 512Mi or 8G")
@@ -70,7 +71,7 @@ def _split(text: str) -> tuple[Decimal, str]:
 
 def _whole(value: Decimal, text: str, unit: str) -> int:
     if value != value.to_integral_value():
-        raise ValueError(f"`{text}` is finer than one {unit}; write a whole number of {unit}s")
+        raise ValueError(f"`{text}` is less than one {unit}; write a whole number of {unit}s")
     return int(value)
 
 
@@ -83,9 +84,9 @@ def _text(value: Any) -> str:
 
 
 def parse_cpu(value: Any) -> Millicores:
-    """Millicores of a CPU quantity (`500m` -> 500, `2` -> 2000, `0.25` -> 250). Raises ValueError.
+    """Parse a CPU quantity (`500m` -> 500, `2` -> 2000, `0.25` -> 250). Raises ValueError.
 
-    Millicores are given back as they are.
+    Millicores are returned unchanged.
     """
     if isinstance(value, Millicores):
         return value
@@ -94,14 +95,14 @@ def parse_cpu(value: Any) -> Millicores:
     if suffix == "m":
         return Millicores(_whole(number, text, "millicore"))
     if suffix not in _DECIMAL:
-        raise ValueError(f"`{text}`: `{suffix}` is no unit of CPU; write cores (2, 0.5) or millicores (500m)")
+        raise ValueError(f"`{text}`: `{suffix}` is not a unit of CPU; write cores (2, 0.5) or millicores (500m)")
     return Millicores(_whole(number * _DECIMAL[suffix] * 1000, text, "millicore"))
 
 
 def parse_bytes(value: Any) -> Bytes:
-    """Bytes of a memory or disk quantity (`512Mi`, `8G`, `1.5Gi`, `1e9`). Raises ValueError.
+    """Parse a memory or disk quantity (`512Mi`, `8G`, `1.5Gi`, `1e9`). Raises ValueError.
 
-    Bytes are given back as they are.
+    Bytes are returned unchanged.
     """
     if isinstance(value, Bytes):
         return value
@@ -111,17 +112,17 @@ def parse_bytes(value: Any) -> Bytes:
         raise ValueError(f"`{text}` is {format((number / 1000).normalize(), 'f')} bytes; write `{number}Mi`")
     factor = _BINARY.get(suffix) or _DECIMAL.get(suffix)
     if factor is None:
-        raise ValueError(f"`{text}`: `{suffix}` is no unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
+        raise ValueError(f"`{text}`: `{suffix}` is not a unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
     return Bytes(_whole(number * factor, text, "byte"))
 
 
 def format_cpu(millicores: int) -> str:
-    """Canonical text of millicores: whole cores without a suffix, anything else in `m`."""
+    """Format millicores canonically: whole cores without a suffix, anything else in `m`."""
     return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
 
 
 def format_bytes(count: int) -> str:
-    """Canonical text of bytes: the largest suffix that divides exactly, binary before decimal."""
+    """Format bytes canonically: with the largest suffix that divides exactly, binary before decimal."""
     for table in (_BINARY, _DECIMAL):
         for suffix, factor in sorted(table.items(), key=lambda item: -item[1]):
             if suffix and count and count % factor == 0:
@@ -131,9 +132,5 @@ def format_bytes(count: int) -> str:
 
 _SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "number", "minimum": 0}]}
 
-CpuQuantity = Annotated[
-    Millicores, WithJsonSchema({**_SCHEMA, "description": "CPU in cores (2, 0.5) or millicores (500m)"})
-]
-BytesQuantity = Annotated[
-    Bytes, WithJsonSchema({**_SCHEMA, "description": "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"})
-]
+CpuQuantity = Annotated[Millicores, WithJsonSchema({**_SCHEMA, FORM: "CPU in cores (2, 0.5) or millicores (500m)"})]
+BytesQuantity = Annotated[Bytes, WithJsonSchema({**_SCHEMA, FORM: "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"})]

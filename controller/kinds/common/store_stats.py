@@ -1,4 +1,4 @@
-"""What a store tells of itself, for those who watch over it."""
+"""Figures of a store, for metrics and diagnostics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """`backend` is `sqlite` or `postgresql`, `revision` the schema's. `wal_bytes` None: there is none to know of.
+    """Size and contents of a store. `backend` is `sqlite` or `postgresql`, `revision` the schema's.
 
-    `objects` are counts by kind, without those of which there is no object.
+    `wal_bytes` None: the backend has no such file. `objects` counts by kind; kinds without objects are left out.
     """
 
     backend: str
@@ -22,7 +22,7 @@ class StoreFigures:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """A store's pool of connections now; `most` is the most that it opens."""
+    """The store's connection pool now. `most` is its maximum."""
 
     checked_in: int
     checked_out: int

@@ -1,4 +1,4 @@
-"""Who uses a sandbox, and when: what a daemon sees of it, and what of that the store keeps. Times are Unix seconds."""
+"""Use of a sandbox: observed by this daemon, and as kept in the store. Times are Unix seconds."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ Run = tuple[str, float]  # one run of a container: its id, and when it was start
 
 @dataclass(frozen=True, slots=True)
 class CpuSample:
-    """CPU seconds that a run had used at a time; None where that could not be read."""
+    """CPU seconds used by a run at one time; None if they could not be read."""
 
     run: Run
     at: float
@@ -16,11 +16,11 @@ class CpuSample:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What this daemon has seen of the use of one object since it started.
+    """Use of one object that this daemon has observed since it started.
 
-    `last_at` is when a stream (an exec, a followed log) last began or ended, `open` how many are open now, `asking`
-    how many of those are execs: they wake a box that sleeps. `mark` is the first CPU sample since the last use, `cpu`
-    the newest.
+    `last_at` is when a stream (an exec, a followed log) last began or ended. `open` counts open streams, `asking` the
+    execs among them: they start a suspended sandbox. `mark` is the first CPU sample since the last use, `cpu` the
+    newest.
     """
 
     last_at: float = 0.0
@@ -32,10 +32,10 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the store keeps: the last known use, written at most every 30 s.
+    """Stored use: the last known use, written at most every 30 s.
 
-    `open`: streams were open when this was noted, so the use went on for as long as nothing newer is said.
-    `generation` is the spec's at that time: a change of the spec is a use, too.
+    `open`: streams were open then, so the use lasts until a newer record. `generation` is the spec's at that time: a
+    change of the spec is a use, too.
     """
 
     at: float

@@ -1,4 +1,4 @@
-"""What is known of the guard from inside a network: whether anything local answers there that must not."""
+"""Results of the network canary, which tries from inside a network to reach forbidden local addresses."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One try. `reached` is what answered and must not, in words; `trouble` why nothing could be tried ("": it was)."""
+    """One try. `reached` names what answered and must not. `trouble` says why nothing could be tried ("": it was)."""
 
     reached: tuple[str, ...] = ()
     trouble: str = ""
@@ -14,10 +14,10 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What the newest try came to.
+    """Result of the newest try.
 
-    Unwatched: nobody tries here. Pending: not tried since the daemon started, or since the engine or the guard was
-    away. Untried: it could not be. `words` say why nothing with a network may be started ("" when it may).
+    Unwatched: the canary is off. Pending: not tried since the daemon started, or since the engine or the firewall was
+    away. Untried: the try failed. `words` say why nothing with a network may be started ("": it may).
     """
 
     state: Literal["Unwatched", "Pending", "Holds", "Broken", "Untried"] = "Unwatched"
@@ -25,7 +25,7 @@ class Guarded:
 
     @property
     def broken(self) -> str:
-        """What answered, in words; "" while nothing did."""
+        """Return what answered and must not; "" if nothing did."""
         return self.words if self.state == "Broken" else ""
 
 

@@ -1,4 +1,4 @@
-"""What `paddock doctor` looks at on a host, and what it says of it."""
+"""Facts that `paddock doctor` collects on a host, and its findings."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from controller.kinds.observed.pressure import HostUse, Supply
 
 
 class Grade(StrEnum):
-    """How a check came out. A problem keeps sandboxes from running, or lets somebody in."""
+    """Severity of a finding. A problem keeps sandboxes from running, or breaks isolation."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, what that means for sandboxes, and what to do (both empty where all is well)."""
+    """One check: the observation, its meaning for sandboxes, and the remedy (both empty if all is well)."""
 
     check: str
     grade: Grade
@@ -28,11 +28,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The engine's answers; `trouble` is why there are none, in words.
+    """The engine's answers; `trouble` says why there are none.
 
-    `file_system` and `mount_options` are those that its data is on ("" and none: not to be seen from here).
-    `skew_seconds` is how far its clock is ahead of ours; None: not known. `runc_version` is the runtime's own word ("":
-    the engine has none), `runc_package` the version that the host's dpkg knows it by ("": by none).
+    `file_system` and `mount_options` are those of the engine's data folder ("" and none: not visible from here).
+    `skew_seconds` is how far its clock is ahead of ours; None: unknown. `runc_version` is as the runtime reports it
+    ("": none), `runc_package` the version of the host's dpkg package ("": none).
     """
 
     address: str
@@ -47,7 +47,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """This machine. None and empty: could not be read."""
+    """Facts of this machine's kernel. None and empty: could not be read."""
 
     root: bool = False
     controllers: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class SocketFacts:
-    """A Unix socket's file. `mode` is None where there is none; `trouble` says why it could not be looked at."""
+    """A Unix socket's file. `mode` is None if there is none; `trouble` says why it could not be read."""
 
     path: str
     mode: int | None = None
@@ -73,10 +73,10 @@ class SocketFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The database. `name` hides its password; `trouble` is why it can't be read, `refuses` why it can't be written.
+    """The database. `name` hides its password; `trouble` says why it can't be read, `refuses` why it can't be written.
 
-    `schema` is its version ("": empty, or not made yet), `known` says whether this code can use it, `newest` is the
-    version that it will be brought to.
+    `schema` is its version ("": empty, or not created yet). `known`: this code can use it. `newest` is the version that
+    it will be migrated to.
     """
 
     name: str
@@ -89,10 +89,10 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """A folder of the settings. `mode` is None where there is none; `trouble` says why it could not be looked at.
+    """A folder of the settings. `mode` is None if there is none; `trouble` says why it could not be read.
 
-    `roots`: it is root's. `hosts_own` is why it is the host's own, in words ("": it is not). `maps_ids` is whether its
-    owner's ids can be those of a box in there (None: not tried, or not to be told from here).
+    `roots`: root owns it. `hosts_own` says why it is a system folder ("": it is not). `maps_ids`: its owner's ids can
+    be mapped to those of a sandbox (None: not tried, or unknown).
     """
 
     path: str
@@ -108,7 +108,9 @@ class FolderFacts:
 
 @dataclass(frozen=True, slots=True)
 class VolumeFacts:
-    """The volumes that there are, `most_bytes` of each namespace (0: none are kept), and what it takes to make one."""
+    """The existing volumes, `most_bytes` of each namespace (0: volumes are off), and the prerequisites for creating
+    one.
+    """
 
     path: str
     count: int = 0
@@ -120,7 +122,7 @@ class VolumeFacts:
 
 @dataclass(frozen=True, slots=True)
 class DaemonFacts:
-    """Who answers at the daemon's socket. `words` are its own, or why there are none."""
+    """The process that answers at the daemon's socket. `words` are its own, or why there are none."""
 
     answers: bool
     ready: bool
@@ -129,9 +131,9 @@ class DaemonFacts:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFacts:
-    """Everything that is judged together. `local`: the engine is this machine's.
+    """All facts that are judged together. `local`: the engine runs on this machine.
 
-    `socket_group`, `allowed_runtimes` and `gpu_devices` are the settings', and so are the folders.
+    `socket_group`, `allowed_runtimes`, `gpu_devices` and the folders come from the settings.
     """
 
     local: bool

@@ -1,16 +1,16 @@
-"""What is true inside a running container, as the host's kernel tells it. Nothing here comes from the box itself."""
+"""State inside a running container, read from the host's kernel. Nothing here comes from the sandbox itself."""
 
 from dataclasses import dataclass
 
-NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every box has of its own
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every sandbox has of its own
 SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One mount as the box sees it. `size_bytes` is that of a tmpfs, 0: none is set.
+    """One mount as seen inside the sandbox. `size_bytes` is that of a tmpfs; 0: unlimited.
 
-    `origin` is where the kernel has it from: the device's numbers and the folder there.
+    `origin` is its source for the kernel: device numbers and the folder on that device.
     """
 
     path: str
@@ -25,13 +25,13 @@ class Mounted:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Inside:
-    """PID 1 of one run, and what it sees. Ids are those inside; capabilities are bit masks, as the kernel numbers them.
+    """PID 1 of one run, and its view. Ids are those inside; capabilities are bit masks in the kernel's numbering.
 
-    `unread` is why the kernel did not tell ("" when it did): then nothing else here means anything. `capabilities` is
-    all that PID 1 holds in any of its sets, `bounding` what a program it starts may ever get. `interfaces` are those
-    but loopback, `routes` and `ipv6` the ones of them that have IPv4 routes or IPv6 addresses. `shared` are the
-    namespaces that are the host's own, `own_users` whether its ids are not the host's. `label` is AppArmor's or
-    SELinux's of PID 1 ("": the kernel has neither).
+    `unread` says why the kernel gave no answer ("": it did); then no other field means anything. `capabilities` are all
+    that PID 1 holds in any set, `bounding` those that its programs may ever get. `interfaces` exclude loopback;
+    `routes` and `ipv6` are those of them with IPv4 routes or IPv6 addresses. `shared` are namespaces of the host,
+    `own_users`: its ids differ from the host's. `label` is PID 1's AppArmor or SELinux label ("": the kernel has
+    neither).
     """
 
     unread: str = ""

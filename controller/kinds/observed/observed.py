@@ -1,4 +1,4 @@
-"""What was seen: an immutable view of our containers and of the host. Unknown is an answer of its own."""
+"""Observed state: an immutable view of our containers and of the host. Unknown is a third answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,9 +27,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """What `docker update` can set and no spec asks for. The defaults are as Paddock makes every container.
+    """Settings that `docker update` can change and no spec asks for.
 
-    `swap_bytes` is what may be swapped out, -1: without a limit. `cpus` and `memory_nodes` are those it is held to.
+    The defaults are those of every container that Paddock creates. `swap_bytes` is the swap limit, -1: unlimited.
+    `cpus` and `memory_nodes` are its cpuset.
     """
 
     swap_bytes: int = 0
@@ -40,15 +41,13 @@ class ByHand:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container of ours. Times are Unix seconds, 0 where there is none.
+    """One of our containers. Times are Unix seconds, 0 if there is none.
 
-    `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
-    None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
-    name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
-    this run; None: not yet. `storage_bytes` is what its writable layer is held to (with its image, where the engine
-    counts that too); 0: nothing. `bound` is what this host bound into it.
-    `log_path` and `layer_path` are where the engine keeps its log and what it writes, on
-    its own machine; "" where it does not say.
+    `limits` are those in force: read from the cgroup while it runs, else from the engine's configuration; None if
+    neither could be read. `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host,
+    0 if it does not run. `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
+    layer (with its image, where the engine counts that too); 0: none. `bound` are the bind mounts that this host made.
+    `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
     """
 
     id: str
@@ -83,7 +82,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the engine told of the end of a container that is gone since. Evidence: it decides nothing."""
+    """The engine's report of the end of a container that is gone since. Evidence only: it decides nothing."""
 
     exit_code: int
     finished_at: float
@@ -91,11 +90,11 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What the engine says of itself; empty until it has answered once.
+    """The engine's answers about itself; empty until it has answered once.
 
-    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap. `runtimes` are those
-    that it can start containers with. `disk` is whether it holds writable layers to a size (None: not tried).
-    `gpus` are the devices that the operator lists.
+    `live_restore`: containers outlive the engine. `swap_limit`: the kernel can limit swap. `runtimes` are those that
+    can start containers. `disk`: it can enforce a size of writable layers (None: not tried). `gpus` are the devices
+    that the operator lists.
     """
 
     engine_version: str = ""
@@ -122,24 +121,23 @@ _NO_NETWORKS: Mapping[str, Network] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at the engine. Immutable; a new one replaces it whenever something changed.
+    """One observation of the engine. Immutable; each change makes a new one.
 
-    `blind` is why the engine could not be looked at ("" when it could): then `containers` is what was seen last
-    and absence means nothing. A container in state UNKNOWN was listed but not read: its object is left alone.
-    `containers` is keyed by the uid of the object; `revision` moves with every change.
-    `lost` is when the engine itself was last away (from, to; Unix seconds): what ended then went with it.
-    `ends` are the ends of containers that are gone, by their id, as far as the engine told and room is.
-    `networks` are our bridges by name. `unguarded` is why the host's firewall does not guard them ("" when it does),
-    `guard_lost` whether that is known, and not only that it could not be read.
+    `blind` says why the engine could not be observed ("": it was). Then `containers` is the last known state, and
+    absence means nothing. A container in state UNKNOWN was listed but not read: its object is left alone. `containers`
+    is keyed by the object's uid; `revision` moves with every change. `lost` is the engine's last outage (from, to; Unix
+    seconds): ends of containers in it are unknown. `ends` are those of containers that are gone, by id, as far as the
+    engine reported them and memory allows. `networks` are our bridges by name. `unguarded` says why the host's firewall
+    does not protect them ("": it does). `guard_lost`: that is certain, and not only unreadable.
     """
 
     revision: int = 0
-    blind: str = "not looked yet"
+    blind: str = "not observed yet"
     at: float = 0.0
     containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
     facts: HostFacts = field(default_factory=HostFacts)
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
-    unguarded: str = "not looked yet"
+    unguarded: str = "not observed yet"
     guard_lost: bool = False

@@ -1,4 +1,4 @@
-"""How much the machine itself has left, and whether that is too little: what the kubelet calls node pressure."""
+"""Free resources of the machine, and shortages of them: the kubelet's node pressure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ RESOURCES = ("memory", "disk", "inodes", "pids")
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What is left of something, and of how much. A `total` of 0 is not known, or without a bound."""
+    """Free amount of a resource, and its total. A `total` of 0 is unknown or unlimited."""
 
     left: int = 0
     total: int = 0
@@ -16,7 +16,7 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """What the machine had left at one time (`at`, Unix seconds): bytes, bytes, numbers, numbers."""
+    """Free resources of the machine at one time (`at`, Unix seconds): bytes, bytes, numbers, numbers."""
 
     at: float
     memory: Supply = Supply()
@@ -25,16 +25,15 @@ class HostUse:
     pids: Supply = Supply()
 
     def supplies(self) -> Iterator[tuple[str, Supply]]:
-        """Each by its name."""
+        """Return each supply by its name."""
         yield from ((name, getattr(self, name)) for name in RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Of what the machine is short: `low` pauses new starts, `critical` (a part of it) also stops what is idle.
+    """Shortages of the machine. `low` pauses new starts; `critical` (a subset) also stops idle sandboxes.
 
-    `known` is what could be read. `calm` says since when something that is still called low has been seen to have
-    recovered (pairs of name and Unix seconds).
+    `known` are the readable ones. `calm` has (name, Unix seconds) since when a resource still called low has recovered.
     """
 
     low: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class Pressure:
     calm: tuple[tuple[str, float], ...] = ()
 
     def words(self) -> str:
-        """In words; empty when there is none."""
+        """Return the shortages as a message; "" if there are none."""
         return f"the host is low on {' and '.join(self.low)}" if self.low else ""
 
 

@@ -1,4 +1,4 @@
-"""One sample of what a container uses, as read from its cgroup and its network namespace."""
+"""Resource usage of a container, read from its cgroup and its network namespace."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from controller.kinds.observed.observed import Container
 
 @dataclass(frozen=True, slots=True)
 class NetworkUsage:
-    """Counters summed over the container's own interfaces (lo left out), since its namespace was made."""
+    """Counters summed over the container's own interfaces (without lo), since its network namespace was created."""
 
     receive_bytes: int
     transmit_bytes: int
@@ -21,9 +21,9 @@ class NetworkUsage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Figures of one running container at one instant. None: this host does not tell (or no limit is set).
+    """Usage of one running container at one time. None: not available on this host, or no limit is set.
 
-    Counters start at the container's last start. Sources for cgroup v1 and v2 are named in engine/usage/cgroup.py.
+    Counters start at the container's last start. engine/usage/cgroup.py names the sources for cgroup v1 and v2.
     """
 
     source: str  # cgroup1 | cgroup2 | docker_api
@@ -66,7 +66,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a container's own, writable layer took of the disk at `at` (Unix seconds)."""
+    """Disk usage of a container's writable layer at `at` (Unix seconds)."""
 
     used_bytes: int
     at: float
@@ -74,7 +74,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What one run of a container used at `at` (Unix seconds), and of CPU in the `window_seconds` before."""
+    """Usage of one run at `at` (Unix seconds); of CPU in the `window_seconds` before."""
 
     container: Container
     usage: Usage

@@ -1,6 +1,6 @@
-"""The verbs of a plan. One action is one engine call, idempotent, with the reason it is made.
+"""Actions of a plan. One action is one engine call, idempotent, with its reason.
 
-`container_id` empty means "the container of that name that the same group has just created".
+An empty `container_id` means the container of that name which the same group has just created.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class PullImage:
 
 @dataclass(frozen=True, slots=True)
 class CreateContainer:
-    """Create `config.name` with `labels`, from `image_id` where it is pinned already, else from `config.image`."""
+    """Create `config.name` with `labels`, from `image_id` if it is pinned already, else from `config.image`."""
 
     uid: str
     config: ContainerConfig
@@ -48,7 +48,7 @@ class StartContainer:
 
 @dataclass(frozen=True, slots=True)
 class SignalContainer:
-    """Send a signal to PID 1. Never waits: the planner counts the grace period and sends KILL itself."""
+    """Send a signal to PID 1. Does not wait: the planner counts the grace period and sends KILL itself."""
 
     uid: str
     name: str
@@ -111,7 +111,7 @@ class RenameContainer:
 
 @dataclass(frozen=True, slots=True)
 class DisconnectNetwork:
-    """Take a container off a network that nobody asked for."""
+    """Disconnect a container from a network that no spec asks for."""
 
     uid: str
     name: str
@@ -125,9 +125,9 @@ class DisconnectNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConnectNetwork:
-    """Put a container on a network, with that `address` where one is given, else with any of the network's.
+    """Connect a container to a network, with that `address` if one is given, else with any of the network's.
 
-    `aliases` are names that others there know it by.
+    `aliases` are its names for others on the network.
     """
 
     uid: str
@@ -144,9 +144,9 @@ class ConnectNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ReadTail:
-    """Read the last words of a container that has ended at `finished_at`, as evidence; never fails for their sake.
+    """Read the end of the log of a container that ended at `finished_at`, as evidence. An unreadable log is no failure.
 
-    `since` is where this run's part of the log begins (Unix seconds; 0: at its beginning).
+    `since` is the beginning of this run in the log (Unix seconds; 0: the whole log).
     """
 
     uid: str
@@ -162,7 +162,7 @@ class ReadTail:
 
 @dataclass(frozen=True, slots=True)
 class RemoveContainer:
-    """Remove by id, running or not, with its anonymous volumes. Gone already is success."""
+    """Remove by id, running or not, with its anonymous volumes. A missing container is a success."""
 
     uid: str
     name: str

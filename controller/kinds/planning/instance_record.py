@@ -1,7 +1,7 @@
-"""Instance: the record of one container we own or are about to create. Written before the container exists.
+"""Instance: the stored record of one container that we own or are about to create. Written before the container exists.
 
-It also holds what the planner must remember of an object across a restart of the daemon: back-off, deaths,
-the pinned image. `version` is the store's compare-and-set counter.
+It also holds the planner's state of an object across restarts of the daemon: back-off, terminations, the pinned image.
+`version` is the store's compare-and-set counter.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ END_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a container's last run ended: the death record. `reason` is one of END_REASONS.
+    """The end of a container's last run. `reason` is one of END_REASONS.
 
-    `limits` are those that held then, `generation` the one of the last spec change and `changed_at` when that was
-    noticed (0: not known), `restarts` the count before it was started again. `tail` is the end of the log, None
-    until it was read; `log_since` is where this run's part of the log begins.
+    `limits` are those in force then. `generation` is that of the last spec change, `changed_at` when it was observed
+    (0: unknown). `restarts` is the count before the next start. `tail` is the end of the log, None until it was read;
+    `log_since` is the beginning of this run in the log.
     """
 
     container_id: str
@@ -54,10 +54,10 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Engine calls that failed for this object, one after another. `count` grows the back-off.
+    """Consecutive failures of engine calls for one object. `count` sets the back-off.
 
-    `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's
-    generation that failed, `deleting` whether it was being deleted: another one of either starts afresh.
+    `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's generation
+    that failed. `deleting`: it was being deleted. A change of either starts afresh.
     `subnet` is that of the network that could not be created ("": it was another call).
     """
 
@@ -74,33 +74,28 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is known of an object's past. Only plan/ computes a new one.
+    """State of an object's instance across passes. Only plan/ computes a new one.
 
-    `crashes` is the number of unasked-for ends in a row (back-off), `restarts` every restart and repair of its life.
-    `failure` holds up every engine call for the object, `resize` only changes of limits.
-    `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
-    field of the container made last, so that a recreation can name what changed.
-    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`, to end for `stop_reason`.
-    `finished` is the template hash whose run is over for good ("" while none is).
-    `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
-    labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
-    `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
-    a member ("": the object's own). `launch` is how it was launched (`Warm`, `Cold`, ""), `launch_reason` why.
-    `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
-    `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record. `peers` is
-    what the bridge is on that it shares with others of its namespace ("": it shares none).
-    `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
-    `checked` is what the probes of a run have shown (None: it never had any).
-    `changed` is the generation seen last, and when it was first seen (0: not known).
-    `use` is when it was last used, `idled_generation` the spec's generation whose run was stopped for idleness (0:
-    none), `evicted` what the host was short of when it was (empty: of nothing),
-    `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
-    the end of the run `asked_to_stop` is to be recorded.
-    `gpus` are the devices that its container was made with, where the operator lists them. `reclaimed`: the volumes
-    that go with it are gone.
-    `overfull` is the spec's generation whose run wrote more to disk than it may, and how many bytes (0: none did).
-    `unguarded`: it was seen to run while nothing confined its network, and was told so.
-    `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
+    `crashes` counts unexpected ends in a row (back-off), `restarts` every restart and repair of its life. `failure`
+    blocks every engine call for the object, `resize` only changes of limits. `image_id` is the image pinned for
+    `template` (the spec's template hash). `made_from` has a hash of each template field of the last container, to name
+    the changes of a recreation. `asked_to_stop` is the run that was sent TERM at `asked_to_stop_at`; `stop_reason` is
+    recorded as the reason of its end. `finished` is the template hash whose run is over for good ("": none). `run` is
+    the last observed run: container id and start time. `container` is the id of the last created container: labels
+    alone are no proof, for `docker commit` copies them to an image and its containers. `pool` is the uid of the
+    SandboxPool whose member it is or was, `hostname` the name its container was created with as a member ("": the
+    object's own). `launch` is `Warm`, `Cold` or empty,
+    `launch_reason` the reason of a cold start. `claiming` holds until the container has the name and limits
+    of the claim for the first time. `subnet` is its network's (CIDR); of a sealed one it stands in the egress
+    container's record. `peers` is the subnet of the bridge shared in its namespace ("": none). `extra`, here and in its
+    parts, keeps fields that this version does not know (a newer daemon's). `checked` is the probes' state of a run
+    (None: no probes). `changed` is the generation observed last, and when it was first observed (0: unknown). `use` is
+    its last use. `idled_generation` is the spec's generation whose run was stopped for idleness (0: none), `evicted`
+    the shortage for which it was (empty: none). `expired_generation` is the one whose deadline, counted from
+    `first_start`, has passed. `gpus` are the devices of its container, if the operator lists them. `reclaimed`: the
+    volumes that are deleted with it are gone. `overfull` is the spec's generation whose run exceeded its disk limit,
+    and its bytes (0: none). `unguarded`: it ran while no firewall protected its network, and an event says so.
+    `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences.
     """
 
     restarts: int = 0
@@ -142,7 +137,7 @@ class Memory:
     unguarded: bool = False
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
-        """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
+        """Return the reason for which probes ended that run; "" if they did not."""
         return self.checked.ended if self.checked is not None and self.checked.run == run else ""
 
 
@@ -151,14 +146,11 @@ SANDBOX, REFUSED = "sandbox", "refused"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One row. `role` is `sandbox`, or for a pool's member `warm` (a claim may take it) or `retired` (it goes).
+    """One instance row. `role` is `sandbox`, or for a pool's member `warm` (claimable) or `retired` (being removed).
 
-    `refused` is a sandbox's that can't start as it is: the record only remembers why, and holds nothing.
-
-    `egress` is that of the container through which another one, its parent's, reaches what it may.
-
-    A member's parent is its pool, and `member_uid` what its container's labels bear. A claim makes it the sandbox
-    of that uid: so nothing about the container has to change hands.
+    `refused` is a sandbox that can't start as it is: the record only keeps the reason, and reserves nothing. `egress`
+    is the egress container of another instance, its parent's. A member's parent is its pool, and its container's uid
+    label is `member_uid`. A claim makes it the sandbox of that uid, so no label has to change.
     """
 
     name: str
@@ -175,12 +167,12 @@ class Instance:
 
     @property
     def uid(self) -> str:
-        """What its container's `paddock.uid` label bears; unique among instances."""
+        """Return the `paddock.uid` label of its container; unique among instances."""
         return self.member_uid or self.parent_uid
 
 
 def memory_to_json(memory: Memory) -> dict[str, Any]:
-    """Plain JSON of a memory, without what is at its default."""
+    """Return the state as plain JSON, without default values."""
     default = Memory()
     kept = [each.name for each in fields(memory) if getattr(memory, each.name) != getattr(default, each.name)]
     plain = asdict(memory)
@@ -188,7 +180,7 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 
 
 def memory_from_json(data: dict[str, Any]) -> Memory:
-    """The memory of that JSON. Fields this version does not know (a newer daemon's) are kept as `extra`."""
+    """Return the state from its JSON. Unknown fields (a newer daemon's) are kept as `extra`."""
     kept = _sorted_out(Memory, data)
     if "launch_reason" not in kept and ": " in kept.get("launch", ""):  # as older versions stored it: `Cold: <reason>`
         kept["launch"], _, kept["launch_reason"] = kept["launch"].partition(": ")
@@ -208,7 +200,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
 
 
 def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a part with its `extra` beside its fields, where it was found, and the same in its parts."""
+    """Return the JSON of a part with its `extra` merged into its fields, recursively."""
     known = {name: _flat(each) if _has_extra(each) else each for name, each in plain.items() if name != "extra"}
     return {**plain.get("extra", {}), **known}
 
@@ -218,7 +210,7 @@ def _has_extra(value: Any) -> bool:
 
 
 def _sorted_out(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a part by name, with what it does not know as its `extra`."""
+    """Return the fields of a part by name; unknown ones go into its `extra`."""
     known = {each.name for each in fields(kind)} - {"extra"}
     found = {name: value for name, value in data.items() if name in known}
     extra = {name: value for name, value in data.items() if name not in known}

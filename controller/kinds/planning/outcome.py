@@ -1,4 +1,4 @@
-"""What became of one engine call. An error says what the loop should do, not only what went wrong."""
+"""Outcomes of an engine call. An error says what the reconcile loop should do next."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from controller.kinds.common.log_tail import Tail
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """Done (or found done already). `observe()` shows the effect, or something later. `tail` is what was read.
+    """Done, or found done already. `observe()` shows the effect or a later state.
 
-    `notes` are what people should know of it.
+    `tail` is the log that was read. `notes` are messages for users.
     """
 
     container_id: str = ""
@@ -19,7 +19,7 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not now, through no fault of the object: look again after so many seconds. Grows no back-off."""
+    """Not now, without a fault of the object: retry after so many seconds. Adds no back-off."""
 
     after_seconds: float
     reason: str
@@ -28,7 +28,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Transient:
-    """Failed, may work later: the object backs off (forgotten on success)."""
+    """Failed, may succeed later: the object backs off until a success."""
 
     reason: str
     message: str
@@ -36,7 +36,7 @@ class Transient:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Will fail again until the spec changes: the object waits for a new generation."""
+    """Fails until the spec changes: the object waits for a new generation."""
 
     reason: str
     message: str

@@ -1,6 +1,6 @@
 """A plan is a value that prints itself; the print is the test language.
 
-One line an action, grouped by object, each with its reason; then what waits and until when; then the next wake.
+One line an action, grouped by object, each with its reason; then deferrals and until when; then the next wake.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from controller.kinds.runtime.probe import Watch
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Actions of one object, carried out in order; the first that fails ends the group.
+    """Actions of one object, carried out in order; the first failure ends the group.
 
-    `urgent`: few and quick, and somebody waits for them; they do not queue up behind starts.
+    `urgent`: few and quick, and somebody waits for them; they do not queue behind starts.
     """
 
     ref: ObjectRef
@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """An object that is left for later. `until` is Unix seconds, None: something else has to happen first."""
+    """An object that is deferred. `until` is Unix seconds; None: until another event."""
 
     ref: ObjectRef
     reason: str
@@ -44,7 +44,7 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """The probes to be asked of one object from now on; those of objects that a plan does not name stay as they are."""
+    """The probes to run for one object from now on. Objects that a plan does not name keep theirs."""
 
     ref: ObjectRef
     watches: tuple[Watch, ...]
@@ -61,7 +61,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A request for deletion, at `at` (Unix seconds); void when the spec has another generation by then."""
+    """A request for deletion at `at` (Unix seconds); void if the spec has another generation by then."""
 
     ref: ObjectRef
     generation: int
@@ -70,9 +70,9 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short.
+    """A sandbox that waits for quota. `scope` is `namespace`, `pool` or `host`; `resource` is the short one.
 
-    `holds_up`: those that ask in the same quota after it have to wait for it.
+    `holds_up`: later sandboxes in the same quota wait for it.
     """
 
     uid: str
@@ -92,7 +92,9 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """A pool's member that goes unused: for its `age`, being `outdated` or `unhealthy`, `scale_down`, or `room`."""
+    """An unused pool member to be removed: for its `age`, being `outdated` or `unhealthy`, `scale_down`, or `room`
+    (quota).
+    """
 
     uid: str
     pool: ObjectRef
@@ -101,7 +103,7 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
+    """A request to read CPU time of a container. The first reading after `since` (Unix seconds) is kept as the mark."""
 
     uid: str
     container: Container
@@ -110,12 +112,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What the store must hold before any action starts; one transaction.
+    """Rows that the store must hold before any action starts; one transaction.
 
-    `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
-    are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
-    members of a pool whose containers are gone: their rows are taken out. `ceilings` are what the instances may come
-    to hold with this, by which room was given; more is a conflict. `audit` is what may only happen once it is logged.
+    `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects whose resources are all gone:
+    the named finalizer is removed, and with the last one the object and its instance. `retired` are pool members whose
+    containers are gone: their rows are removed. `ceilings` are the sums that the instances may reach with this; more is
+    a conflict. `audit` entries must be logged before their action.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
@@ -134,9 +136,10 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never).
+    """Actions to take now. `next_wake` is when to plan again if nothing else happens (Unix seconds, None: never).
 
-    `holds` are runs, by uid, that idleness ends: nobody may begin to use them any more. `reaped` are reasons to count.
+    `holds` are runs, by uid, that are being stopped for idleness: no new use may begin. `reaped` are reasons for the
+    metrics.
     """
 
     now: float

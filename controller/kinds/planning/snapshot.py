@@ -1,4 +1,4 @@
-"""All that one pass of the planner looks at: desired, observed, remembered, and now. Immutable."""
+"""Input of one planner pass: desired, observed and stored state, and the time. Immutable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ from controller.kinds.securityprofile import StoredProfile
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A stored Sandbox with its spec parsed, and the template that it names or holds (None: it is not there).
+    """A stored Sandbox with its spec parsed, and the template that it names or holds (None: missing).
 
-    `broken` is why the stored spec cannot be read by this version. A spec with fields that it does not know is one:
-    run without them, the sandbox could be weaker than was asked.
+    `broken` says why this version can't read the stored spec. Unknown fields are a reason: run without them, the
+    sandbox could be less isolated than requested.
     """
 
     obj: StoredObject
@@ -38,9 +38,9 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A stored SandboxPool, its spec parsed, and the template it names at that template's generation (None: not there).
+    """A stored SandboxPool with its spec parsed, and its template at that template's generation (None: missing).
 
-    `broken` is why the stored spec cannot be read by this version.
+    `broken` says why this version can't read the stored spec.
     """
 
     obj: StoredObject
@@ -52,7 +52,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one object's group of actions: the pairs carried out, in order; the last may have failed."""
+    """Result of one object's group of actions: the finished pairs, in order; the last may have failed."""
 
     uid: str
     generation: int
@@ -62,8 +62,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SweepRules:
-    """When containers without an object are removed: after `grace_seconds` of being seen so, and in one sweep no more
-    than `share` of our containers (but one in any case). `withheld` is why none is removed ("" when they may be).
+    """Rules for removing containers without an object.
+
+    They are removed after `grace_seconds`, at most a `share` of our containers at a time (but always one). `withheld`
+    says why none is removed ("": they may be).
     """
 
     grace_seconds: float = 60.0
@@ -79,19 +81,15 @@ _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One pass's input. `now` is Unix seconds; every mapping is keyed by the object's uid.
+    """Input of one pass. `now` is Unix seconds; every mapping is keyed by the object's uid.
 
-    An instance's is its own: that of the sandbox it belongs to, or of the pool's member it is.
-
-    `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
-    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
-    what the probes of a run came to, for objects that are probed.
-    `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
-    `profiles` are the operator's own security profiles.
-    `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
-    as it was measured. `guarded` is what the canary found. `drifted` counts the fields in which an object's container
-    differed when it was decided last, where it did; nothing is decided by it. `shortages` are what sandboxes waited for
-    when they were decided last: a claim goes by them, no plan does.
+    An instance's key is its own uid: that of its sandbox, or of the pool member. `in_flight` are objects whose actions
+    are running: they are not planned. `results` came in since the last stored pass. `instance_id` is the store's:
+    `observed` has only containers with it. `probes` are results of the current runs, for objects with probes.
+    `activity` is the use that this daemon has observed; the stored use is in `instances`. `profiles` are the operator's
+    own security profiles. `pressure` are the machine's shortages. `layers` is the measured disk usage of containers, by
+    id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
+    pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     """
 
     now: float
@@ -114,9 +112,9 @@ class Snapshot:
     shortages: tuple[Shortage, ...] = ()
 
     def alive(self) -> list[Container]:
-        """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.
+        """Return running containers whose object is known: a sandbox or an unclaimed pool member.
 
-        A frozen container still holds its memory and its counters.
+        A paused container still holds its memory and its counters.
         """
         return [
             container
@@ -131,7 +129,7 @@ class Snapshot:
         return instance is not None and bool(instance.member_uid) and instance.parent_uid in self.pools
 
     def pool_of(self, uid: str) -> str:
-        """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""
+        """Return the pool that this sandbox was claimed from; "" if there is none, or it is gone."""
         instance = self.instances.get(uid)
         pool = self.pools.get(instance.memory.pool) if instance else None
         return pool.obj.name if pool else ""

@@ -1,1 +1,1 @@
-"""Containers, mounts, networks, probes and files as the engine is asked for them."""
+"""Containers, mounts, networks, probes and files, as other packages ask the engine for them."""

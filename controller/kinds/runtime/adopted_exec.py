@@ -1,13 +1,13 @@
-"""Commands that go on when the daemon that began them does not: what they are found again by."""
+"""Commands that outlive the daemon which started them: references to find them again."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ExecRef:
-    """A running command, in words that outlive the daemon. `mark` is in the environment of its processes.
+    """A running command, by facts that outlive the daemon. `mark` is in the environment of its processes.
 
-    `init_pid` is the box's first process, `since_ticks` when the command may have begun, in ticks since boot.
+    `init_pid` is the sandbox's first process. `since_ticks` is the earliest start of the command, in ticks since boot.
     """
 
     exec_id: str

@@ -1,38 +1,32 @@
-"""What a template may ask of the host's AppArmor or SELinux, and of the runtimes that the operator allows."""
+"""AppArmor, SELinux and runtime fields of a template."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from controller.kinds.base import Model, Text
+from controller.kinds.base import Form, Model, Text
 
 RuntimeName = Annotated[
     Text,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
-        description="a runtime of the engine's, such as runsc; the operator has to allow it",
-    ),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"),
+    Form("a runtime of the engine, such as runsc; the operator must allow it"),
 ]
 ProfileName = Annotated[
     Text,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$",
-        description="an AppArmor profile that is loaded on the host: docker-default, or one that the operator allows",
-    ),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"),
+    Form("an AppArmor profile that is loaded on the host: docker-default, or one that the operator allows"),
 ]
 
 Level = Annotated[
     Text,
-    Field(
-        pattern=r"^s[0-9]{1,2}(-s[0-9]{1,2})?(:c[0-9]{1,4}([.,]c[0-9]{1,4}){0,15})?$",
-        description="a level, such as s0:c1,c2",
-    ),
+    Field(pattern=r"^s[0-9]{1,2}(-s[0-9]{1,2})?(:c[0-9]{1,4}([.,]c[0-9]{1,4}){0,15})?$"),
+    Form("a level, such as s0:c1,c2"),
 ]
-Type = Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,60}_t$", description="a type, such as container_t")]
+Type = Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,60}_t$"), Form("a type, such as container_t")]
 
 
 class SELinuxOptions(Model):
-    """The label of the box's processes. `level` separates it from others; `type` says what it may do."""
+    """The SELinux label of the sandbox's processes. `level` separates it from others; `type` sets its permissions."""
 
     level: Level | None = None
     type: Type | None = None

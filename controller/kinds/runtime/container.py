@@ -1,7 +1,7 @@
-"""The container Paddock wants: one frozen value from which the engine's create call is made, and its hash.
+"""The desired container: one frozen value for the engine's create call, and its hash.
 
-A field marked `mutable` is compared directly and changed in a running container; every other field is part of
-the hash, and a difference there needs a new container.
+A field marked `mutable` is compared directly and changed in a running container. Every other field is part of the hash,
+and a difference there needs a new container.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from controller.kinds.runtime.mount import Mount, Slot
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
-# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+# Fields added later: a default value is not hashed, so that existing hashes stay the same.
 _ADDED = {"added": True}
 _NEVER = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
+    """Resource limits of a container. `cpu_shares` 0 means "not set"; cpu, memory and pids always hold.
 
-    `disk_bytes` and `gpus` are reserved for it; the engine is given them by fields of their own.
+    `disk_bytes` and `gpus` are reserved for it; the engine gets them in fields of their own.
     """
 
     cpu_millicores: int
@@ -45,7 +45,7 @@ class Tmpfs:
 
 @dataclass(frozen=True, slots=True)
 class ContainerConfig:
-    """All that decides how a sandbox's container is made. Rendered by policy/, carried out by engine/."""
+    """The complete configuration of a sandbox's container. Rendered by policy/, carried out by engine/."""
 
     image: str
     name: str = field(metadata=_MUTABLE)
@@ -78,14 +78,14 @@ class ContainerConfig:
     storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
 
     def hash(self) -> str:
-        """Hex digest over the immutable part."""
+        """Return the hex digest of the immutable part."""
         kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
         added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
         return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
 
 
 def stable_hash(value: Any) -> str:
-    """16 hex digits over any JSON-like value (dataclasses too), equal for equal values on every machine."""
+    """Return 16 hex digits of any JSON-like value (dataclasses too), equal for equal values on every machine."""
     text = json.dumps([HASH_SCHEMA, value], sort_keys=True, separators=(",", ":"), default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

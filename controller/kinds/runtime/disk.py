@@ -1,4 +1,4 @@
-"""How a sandbox is held to its disk limit: what a spec may insist on, what the engine was found to be able to."""
+"""Enforcement of a sandbox's disk limit: the spec's rules, and the engine's ability."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,14 +7,16 @@ from controller.kinds.base import Model
 
 
 class DiskRules(Model):
-    """`Required`: refused where the limit can't be enforced. `BestEffort`: measured there, and stopped beyond it."""
+    """Enforcement of the disk limit."""
 
     enforcement: Literal["BestEffort", "Required"] = "BestEffort"
+    """Required: refused if this host can't enforce the disk limit. BestEffort: measured there, and stopped beyond it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DiskAbility:
-    """Whether this engine holds a writable layer to a size. Found by trying; `words` say what came of it."""
+    """The engine's ability to limit a writable layer, found by trying. `words` is the result as a message."""
 
     enforced: bool
     words: str

@@ -1,4 +1,4 @@
-"""What a proxy let through and refused, line by line, as `logformat egress` of policy/network/egress.py writes it."""
+"""The egress proxy's access log, in the format `logformat egress` of policy/network/egress.py."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,10 +9,11 @@ Verdict = Literal["asked", "allowed", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One line. `at` is Unix seconds, `target` host:port as the box wrote it, `inside` the server name in its TLS ("").
+    """One line of the log.
 
-    `asked`: a tunnel was asked for, to a name that is listed; `allowed`: something went through to its end; a tunnel
-    that was asked for and never allowed was cut for what is inside it, or is open. `sent_bytes` went to the box.
+    `at` is Unix seconds, `target` host:port as the sandbox wrote it, `inside` the server name in its TLS (""). `asked`:
+    a tunnel to a listed name was requested. `allowed`: data passed until the end. A tunnel that was requested and never
+    allowed was cut for its contents, or is open. `sent_bytes` went to the sandbox.
     """
 
     at: float
@@ -28,7 +29,7 @@ class Access:
 
 
 def parsed(line: str) -> Access | None:
-    """The access that a line tells of; None for any other line."""
+    """Return the access of a line; None for any other line."""
     words = line.split()
     if len(words) != _FIELDS or "/" not in words[2]:
         return None

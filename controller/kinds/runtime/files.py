@@ -1,21 +1,21 @@
-"""File access in a box, as the rooms speak of it: what is asked, what is there, and why it could not be done."""
+"""File operations in a sandbox: requests, entries and errors."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "pack", "unpack"]
-# What sends data in, and what only looks.
+# Operations that send data in, and read-only ones.
 TAKES = frozenset[Operation](("write", "unpack"))
 LOOKS = frozenset[Operation](("stat", "list", "read", "pack"))
 
 
 @dataclass(frozen=True, slots=True)
 class FileAsk:
-    """One operation on a path in a box; a relative path is taken from `/`.
+    """One operation on a path in a sandbox; a relative path starts at `/`.
 
-    `follow`: a symlink that the path ends in is followed (stat, pack). `recursive`: with all that is in it (remove).
-    `parents`: with the folders above it (mkdir). `mode`: permission bits (write, mkdir); None keeps what a file has.
-    `top`: the first name in the archive (pack). `limit`: entries at most (list). `max_bytes`: in one transfer.
+    `follow`: follow a symlink at the end of the path (stat, pack). `recursive`: with all contents (remove). `parents`:
+    with missing parent folders (mkdir). `mode`: permission bits (write, mkdir); None keeps a file's. `top`: the first
+    name in the archive (pack). `limit`: maximum of entries (list). `max_bytes`: maximum of one transfer.
     """
 
     op: Operation
@@ -31,7 +31,7 @@ class FileAsk:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file, folder or symlink in a box. `mode` is octal digits, `modified` Unix seconds, `target` a link's."""
+    """A file, folder or symlink in a sandbox. `mode` is octal digits, `modified` Unix seconds, `target` a link's."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class FileInfo:
 
 
 class FileError(Exception):
-    """What was asked of a box's files can't be done. `kind` is a word for programs, the message is for people.
+    """A failed file operation. `kind` is a word for programs, the message is for people.
 
     NotFound Exists NotAFolder IsAFolder NotAFile NotEmpty BadPath BadArchive Unsafe Denied ReadOnly NoSpace Busy
     Changed TooLarge CutOff NotRunning Failed

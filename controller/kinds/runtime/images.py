@@ -1,4 +1,4 @@
-"""The images on a host that Paddock's own recipes made (images/), and the port by which unused ones are removed."""
+"""Images on a host that Paddock's own recipes (images/) built."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ OURS = "paddock.dev/recipe"  # the label that images/build.sh gives; an image wi
 
 @dataclass(frozen=True, slots=True)
 class HostImage:
-    """One image. Without `names` it is superseded: what bore its name was built anew since."""
+    """One image. Without `names` it is superseded: a newer build took its name."""
 
     id: str
     names: tuple[str, ...] = ()

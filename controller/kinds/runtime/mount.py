@@ -1,6 +1,6 @@
-"""What is bound into a box: places for it, which a container has for life, and what is put there while it runs.
+"""Bind mounts of a sandbox: slots, which a container has for life, and the mounts put there while it runs.
 
-A place (`Slot`) is part of the container's hash; what is bound there is not, so that a warm box can be given it.
+A `Slot` is part of the container's hash. The mount in it is not, so that a warm sandbox can be given it.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from controller.kinds.base import Flag, Model, Text
 from controller.kinds.common.quantity import format_bytes
 
 PLAIN_PATH = r"^(/[^/\x00:]+)+$"
-# What is in a place as long as nothing is bound there: an empty, read-only tmpfs of one page.
+# Content of an unused slot: an empty, read-only tmpfs of one page.
 EMPTY_BYTES = 4096
 
 
@@ -26,7 +26,7 @@ class HostRoot(Model):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in a box where something can be bound; `file`: a single file."""
+    """A mount point in a sandbox; `file`: for a single file."""
 
     path: str
     file: bool = False
@@ -37,12 +37,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What is to be at `path` in a box.
+    """The mount for `path` in a sandbox.
 
-    `kind` host: the folder `source` of this host; memory: an empty folder of `size_bytes` in memory; secret: the secret
-    of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`;
-    `passing`: it goes with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": it
-    belongs to all that name it).
+    `kind` host: the folder `source` of this host. memory: an empty folder of `size_bytes` in memory. secret: the secret
+    named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `passing`: it is deleted
+    with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared).
     """
 
     path: str
@@ -66,10 +65,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there).
+    """The mount made at `path`: the fields of its Mount, and its source for the kernel (device and folder there).
 
-    `in_memory`: it holds memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
-    own (device and inode), which stays when it is renamed ("": bound by a Paddock that did not note it).
+    `in_memory`: it uses memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
+    device and inode, which stay when it is renamed ("": not noted by an older Paddock).
     """
 
     path: str
@@ -83,9 +82,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class BindMounts:
-    """Make the box's places, and bind `mounts` there. Without `container_id`: all anew, before it starts.
+    """Create the sandbox's slots, and bind `mounts` there. Without `container_id`: all anew, before it starts.
 
-    `user` is the box's ("": the one of `image`), whose files those of a folder's owner are in there.
+    `user` is the sandbox's ("": that of `image`). Files of a folder's owner belong to this user inside.
     """
 
     uid: str
@@ -104,9 +103,9 @@ class BindMounts:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVolumes:
-    """Take volumes of a namespace away, with all that is in them. Gone already is success.
+    """Delete volumes of a namespace with all contents. A missing volume is a success.
 
-    One that another sandbox than `claimed_by` has for itself stays.
+    A volume that belongs to another sandbox than `claimed_by` stays.
     """
 
     uid: str

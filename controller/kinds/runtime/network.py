@@ -1,4 +1,4 @@
-"""Bridges of our own: what one is to be, and what was seen of it. A bridge is never changed, only made and removed."""
+"""Paddock's own bridges: configuration and observed state. A bridge is never changed, only created and removed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from controller.kinds.runtime.container import stable_hash
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """A bridge as the engine is to make it. `name` is the kernel's name for it too: at most 15 characters.
+    """Configuration of a bridge. `name` is the kernel's interface name too: at most 15 characters.
 
-    `subnet` is its range of addresses (CIDR), `handed_out` the part of it from which containers get theirs unasked
-    ("": all of it). `sealed`: no way in or out, and the host has no address on it. Containers on one that is not sealed
-    reach what is outside, but not each other.
+    `subnet` is its address range (CIDR), `handed_out` the part for containers without an explicit address ("": all of
+    it). `sealed`: no traffic in or out, and no host address on it. Containers on another bridge reach the outside, but
+    not each other.
     """
 
     name: str
@@ -26,9 +26,10 @@ class NetworkConfig:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The host's guard of networks as it was read. `words` are why nothing may rely on it ("": it is in force).
+    """Observed state of the host's firewall rules for networks.
 
-    `lost`: it was read, and is not there or not whole. Otherwise words mean that it could not be read.
+    `words` say why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.
+    Otherwise a message means that they could not be read.
     """
 
     words: str = ""
@@ -37,7 +38,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One bridge of ours as the engine has it. `uid` is the object's it was made for ("": it serves many)."""
+    """One of our bridges as the engine has it. `uid` is that of its object ("": shared by many)."""
 
     id: str
     name: str
@@ -51,7 +52,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class EnsureNetwork:
-    """Make the bridge, unless it is there as it is to be. One of ours that differs is made anew if it is empty."""
+    """Create the bridge, unless it exists as configured. One of ours that differs is recreated if it is empty."""
 
     uid: str
     config: NetworkConfig
@@ -69,7 +70,7 @@ class EnsureNetwork:
 
 @dataclass(frozen=True, slots=True)
 class RemoveNetwork:
-    """Remove a bridge that nothing is on any more. Gone already is success."""
+    """Remove an unused bridge. A missing bridge is a success."""
 
     uid: str
     name: str

@@ -1,4 +1,4 @@
-"""The hosts that package managers fetch from: those of this host's own configuration, and what was left out."""
+"""Hosts of package managers, from this host's own configuration."""
 
 import re
 from collections.abc import Iterable
@@ -12,17 +12,17 @@ _LONGEST = 253
 
 @dataclass(frozen=True, slots=True)
 class PackageHosts:
-    """`hosts` in order, each once. `left_out` are what a tool is configured to use and no box can reach, in words."""
+    """`hosts` in order, without duplicates. `left_out` are configured hosts that no sandbox can reach, as messages."""
 
     hosts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 def version_of(hosts: Iterable[str]) -> str:
-    """Eight hex digits that move with the list."""
+    """Return eight hex digits that change with the list."""
     return stable_hash(sorted(set(hosts)))[:8]
 
 
 def is_host_name(text: str) -> bool:
-    """Whether it may stand in a list of allowed hosts: a whole name in lower case, no address."""
+    """Return True if the name may stand in a list of allowed hosts: a whole name in lower case, no address."""
     return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None

@@ -1,7 +1,7 @@
-"""Probes: what a sandbox is asked to see whether it has started, is ready, and still lives; and what came of it.
+"""Probes of a sandbox (startup, readiness, liveness) and their results.
 
-The words, defaults and bounds are Kubernetes', with three differences: tcpSocket and httpGet always reach the box
-itself (127.0.0.1 in its own network), redirects are not followed, and the readiness probe ends once it has passed.
+Names, defaults and bounds are Kubernetes', with three differences: tcpSocket and httpGet always connect to the sandbox
+itself (127.0.0.1 in its own network), redirects are not followed, and the readiness probe ends with its first success.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,50 +11,66 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Text, Whole
+from controller.kinds.base import Form, Model, Text, Whole
 
-Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$"), Form("text without a NUL")]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
 
 
 class ExecAction(Model):
-    """A command in the box: exit code 0 passes. Without a shell."""
+    """A command in the sandbox, without a shell. Exit code 0 succeeds."""
 
     command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=64)]
+    """The command and its arguments, without a shell."""
 
 
 class HttpGetAction(Model):
-    """A GET request from inside the box's network: a status from 200 to 399 passes. Redirects are not followed."""
+    """A GET request inside the sandbox's network. A status from 200 to 399 succeeds. Redirects are not followed."""
 
     port: Port
+    """Port in the sandbox."""
     path: Annotated[
         Text,
-        Field(min_length=1, max_length=2048, pattern=r"^/[!-~]*$", description="starting with `/`, without spaces"),
+        Field(min_length=1, max_length=2048, pattern=r"^/[!-~]*$"),
+        Form("starting with `/`, without spaces"),
     ] = "/"
+    """Path of the request, with a query if there is one."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
+    """HTTP or HTTPS. Certificates are not verified."""
     host: Annotated[
         Text | None,
-        Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$", description="a host, with a port"),
+        Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$"),
+        Form("a host, with an optional port"),
     ] = None
+    """Host header; localhost if left out. The connection always goes to the sandbox itself."""
 
 
 class TcpSocketAction(Model):
-    """A connection from inside the box's network: one that is taken passes."""
+    """A TCP connection inside the sandbox's network. An accepted one succeeds."""
 
     port: Port
+    """Port in the sandbox."""
 
 
 class Probe(Model):
-    """One of `exec`, `httpGet` and `tcpSocket`, and how often it is asked."""
+    """One of `exec`, `httpGet` and `tcpSocket`, and its schedule."""
 
     exec: ExecAction | None = None
+    """A command in the sandbox. Exit code 0 succeeds; more than 64Ki of output fails."""
     http_get: HttpGetAction | None = None
+    """A GET request to 127.0.0.1 in the sandbox. A status from 200 to 399 succeeds; redirects are not followed."""
     tcp_socket: TcpSocketAction | None = None
+    """A TCP connection to 127.0.0.1 in the sandbox. An accepted one succeeds."""
     initial_delay_seconds: Annotated[Whole, Field(ge=0, le=86400)] = 0
+    """Seconds from the start to the first probe."""
     period_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 10
+    """Seconds between probes."""
     timeout_seconds: Annotated[Whole, Field(ge=1, le=60)] = 1
+    """Seconds after which a probe fails; its command is killed then."""
     success_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 1
+    """Consecutive successes after which the probe succeeds."""
     failure_threshold: Annotated[Whole, Field(ge=1, le=1000)] = 3
+    """Consecutive failures after which the probe fails."""
 
     @model_validator(mode="after")
     def _one_action(self) -> "Probe":
@@ -64,9 +80,10 @@ class Probe(Model):
 
 
 class OneSuccessProbe(Probe):
-    """A probe for which one success is enough: startup and liveness, as in Kubernetes."""
+    """A probe with a success threshold of one: startup and liveness, as in Kubernetes."""
 
     success_threshold: Annotated[Whole, Field(ge=1, le=1)] = 1
+    """Consecutive successes after which the probe succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +98,7 @@ class ProbeSet:
         return any(True for _ in self.named())
 
     def named(self) -> Iterator[tuple[str, Probe]]:
-        """(name, probe) of each that is asked."""
+        """Yield (name, probe) of each probe that is set."""
         for name, probe in (("startup", self.startup), ("readiness", self.readiness), ("liveness", self.liveness)):
             if probe is not None:
                 yield name, probe
@@ -95,7 +112,7 @@ Run = tuple[str, float]  # container id and time of start: results never outlive
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """One probe of one run, asked every period from `due` (Unix seconds) on. `pid` is the host's of its PID 1."""
+    """One probe of one run, executed every period from `due` (Unix seconds) on. `pid` is PID 1's on the host."""
 
     name: str
     probe: Probe
@@ -109,7 +126,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What one probe came to. `unknown`: it could not be run, which says nothing of the box."""
+    """Result of one probe. `unknown`: it could not be run, which says nothing about the sandbox."""
 
     outcome: Literal["success", "failure", "unknown"]
     message: str = ""
@@ -117,7 +134,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The last result of a probe, and how many of a sort came in a row, counted up to the probe's threshold."""
+    """The last result of a probe, and its consecutive successes and failures, counted up to the thresholds."""
 
     last: ProbeResult
     successes: int = 0
@@ -129,7 +146,7 @@ _NO_TALLIES: Mapping[str, Tally] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The probes asked of one run, and what they came to so far, by name. Replaced whole when something changes."""
+    """The probes of one run and their results so far, by name. Replaced as a whole on each change."""
 
     run: Run
     watches: tuple[Watch, ...] = ()
@@ -138,10 +155,10 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is remembered of a run's probes: whether its startup and its readiness probe have passed.
+    """Probe state of a run: `started` and `ready` once the startup and the readiness probe have succeeded.
 
-    `since` is when the waiting for them began (Unix seconds; 0: nothing is waited for). `ended` is the reason for which
-    the run is being stopped ("" when it is not).
+    `since` is when the wait for them began (Unix seconds; 0: no wait). `ended` is the reason for which the run is being
+    stopped ("": it is not).
     """
 
     run: Run
@@ -152,5 +169,5 @@ class Checked:
 
 
 def checked_from_json(data: Mapping[str, Any]) -> Checked:
-    """The inverse of dataclasses.asdict."""
+    """Return the state from its JSON; the inverse of dataclasses.asdict."""
     return Checked(**{**data, "run": (str(data["run"][0]), float(data["run"][1]))})

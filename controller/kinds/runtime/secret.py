@@ -1,4 +1,4 @@
-"""Secrets by name, and the port that knows them. A value is never part of anything that is kept, shown or logged."""
+"""Secrets by name. A value is never stored, shown or logged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """A secret of the operator's, by its name in a namespace."""
+    """An operator's secret, by its name in a namespace."""
 
     name: str
 
@@ -16,4 +16,4 @@ Environment = Mapping[str, str | SecretRef]
 
 
 class NoSecret(Exception):
-    """The secret can't be used; says which one, why, and what to do."""
+    """The secret can't be used; the message names it, the reason, and the remedy."""

@@ -1,7 +1,7 @@
-"""Whether what is true inside a container is what it was rendered to be: field by field, with both sides in words.
+"""Comparison of a container's state inside with its rendered config, field by field, with both sides in words.
 
-Found to be narrower is fine; only what allows more than was rendered differs. Limits and attached networks are not
-judged here: they are changed in place, and put back by the planner when somebody else changes them.
+Narrower than rendered is fine; only wider differs. Limits and attached networks are not judged here: they are changed
+in place, and the planner restores them after an out-of-band change.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,28 +25,28 @@ CAPABILITIES = tuple(_CAPABILITIES.split())
 # What every container may write: the engine's own mounts, and the kernel's, which have their own guards.
 _DEVICES = "/dev"
 _PROC = "/proc"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the box
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the sandbox
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/sys")
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
-# Runtimes whose processes are not the box's: the host's /proc shows the runtime itself.
+# Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
-# What was compared is kept as long as what was found inside is: boxes come and go, and each takes 12 KiB here.
+# Comparisons are cached as long as their observation, because each takes 12 KiB.
 _Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
 _COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
-_QUESTIONS = 4  # of one box: another spec, its networks changing
+_QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
 
 def hides(runtime: str) -> bool:
-    """Whether the host's /proc tells nothing of a box of that runtime."""
+    """Return True if this runtime hides a sandbox's processes from the host's /proc."""
     return any(each in runtime for each in _HIDING)
 
 
 def facts(
     config: ContainerConfig, inside: Inside, *, networks: bool = True, bound: Iterable[Bound] = ()
 ) -> tuple[Fact, ...]:
-    """All that is compared. Without `networks` nothing is said of them: somebody is just changing them.
+    """Return all comparisons. Without `networks` they are left out, for an action is just changing them.
 
-    `bound` is what this host bound into the box.
+    `bound` are the bind mounts that this host made in the sandbox.
     """
     known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound))
     found = known.get(asked)
@@ -58,14 +58,14 @@ def facts(
 
 
 def differing(compared: Iterable[Fact]) -> str:
-    """What does not hold, in words; "" when all does."""
+    """Return the differences as a message; "" if there are none."""
     return "; ".join(f"{each.name}: found {each.found}, wanted {each.wanted}" for each in compared if not each.holds)
 
 
 def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[Fact]:
     yield from _user(config, inside)
     wanted, found = mask_of(config.capabilities), inside.bounding
-    yield Fact("capabilities that programs may get", names_of(found), names_of(wanted), not found & ~wanted)
+    yield Fact("capabilities that programs can gain", names_of(found), names_of(wanted), not found & ~wanted)
     held = wanted if inside.uid == 0 else 0
     holds = not inside.capabilities & ~held
     yield Fact("capabilities held", names_of(inside.capabilities), names_of(held), holds)
@@ -89,7 +89,7 @@ def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[
 
 
 def _user(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
-    """Ids, where the config names them; a name is known to the image alone."""
+    """Compare the ids, if the config names them. A user's name is known to the image alone."""
     uid, _, gid = config.user.partition(":")
     if not uid.isdigit():
         return
@@ -131,10 +131,10 @@ def _tmpfs(wanted: Tmpfs, found: Mounted | None) -> Fact:
 
 
 def _expected(mount: Mounted, config: ContainerConfig) -> bool:
-    """Whether a writable mount is one that a container of this config has."""
+    """Return True if a container of this config has that writable mount."""
     path = mount.path
     if path == "/" or _below(path, _KERNEL_SETTINGS):
-        return True  # told apart
+        return True
     if path in {*(each.path for each in config.tmpfs), *(each.path for each in config.slots)} or path == _PROC:
         return True
     masked = path.startswith(f"{_PROC}/") and mount.kind in ("tmpfs", "devtmpfs")
@@ -142,9 +142,9 @@ def _expected(mount: Mounted, config: ContainerConfig) -> bool:
 
 
 def _is_kernels(mount: Mounted) -> bool:
-    """Whether writing there changes the host's kernel. The folder that holds v1's cgroups is only a folder.
+    """Return True if writing there changes the host's kernel. The folder of v1's cgroups is only a folder.
 
-    A file that is masked is a /dev/null, which everybody may write.
+    A masked file is a /dev/null, which everybody may write.
     """
     masked = mount.kind in ("tmpfs", "devtmpfs") and mount.origin.endswith(" /null")
     cgroups = (mount.path, mount.kind) == ("/sys/fs/cgroup", "tmpfs")
@@ -156,17 +156,17 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _pages(size_bytes: int) -> int:
-    """The kernel rounds up to whole pages; 64 KiB is the largest page of a supported architecture."""
+    """Round up to whole pages, as the kernel does; 64 KiB is the largest page of a supported architecture."""
     return -(-size_bytes // (64 << 10)) * (64 << 10)
 
 
 def mask_of(names: Iterable[str]) -> int:
-    """Capabilities as the kernel's bit mask. ValueError for a name it does not have."""
+    """Return capabilities as the kernel's bit mask. ValueError for an unknown name."""
     return sum(1 << CAPABILITIES.index(each) for each in set(names))
 
 
 def names_of(mask: int) -> str:
-    """A bit mask as people read it."""
+    """Return the names of a bit mask's capabilities."""
     known = [name for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
     if len(known) == len(CAPABILITIES):
         return "all"

@@ -1,11 +1,11 @@
-"""One thing that attestation compared."""
+"""One comparison of attestation."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that was compared, in the words of a spec."""
+    """One comparison, in the terms of a spec."""
 
     name: str
     found: str

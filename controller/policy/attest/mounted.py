@@ -1,6 +1,6 @@
-"""Whether what is bound into a box is what it was to be given: as the kernel shows it from inside.
+"""Comparison of a sandbox's bind mounts with the requested ones, as the kernel shows them from inside.
 
-A place in which nothing is bound yet is empty and can't be written: narrower than anything that is to be there.
+An unused slot is empty and read-only: narrower than any mount for it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from controller.policy.attest.facts import Fact
 
 
 def facts(config: ContainerConfig, inside: Inside, bound: Iterable[Bound]) -> Iterator[Fact]:
-    """One of each place."""
+    """Yield one comparison for each slot."""
     known, found = {each.path: each for each in bound}, {each.path: each for each in inside.mounts}
     for slot in config.slots:
         yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
@@ -41,19 +41,19 @@ def _words(found: Mounted) -> str:
 
 
 def is_empty(found: Mounted) -> bool:
-    """Whether nothing is bound at a place: what a container is made with."""
+    """Return True if nothing is bound at a slot, as in a new container."""
     return found.kind == "tmpfs" and not found.writable and found.size_bytes == EMPTY_BYTES
 
 
 def resized(bound: Bound, mount: Mount) -> bool:
-    """Whether a mount differs from what is bound in the size of the volume alone: that is changed where it stands."""
+    """Return True if a mount differs only in its volume's size, which is changed in place."""
     if mount.kind != "volume" or not bound.size_bytes or bound.size_bytes == mount.size_bytes:
         return False
     return bound.mount == str(replace(mount, size_bytes=bound.size_bytes))
 
 
 def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Bound]) -> tuple[Mount, ...]:
-    """What of these is not there: never bound, or gone from inside again."""
+    """Return the mounts that are missing: never made, or unmounted inside."""
     known = {each.path: each.mount for each in bound if each.origin}  # else it was only begun
     found = {each.path: each for each in inside.mounts} if inside is not None and not inside.unread else None
     return tuple(
@@ -64,7 +64,7 @@ def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Boun
 
 
 def moved(inside: Inside, bound: Iterable[Bound]) -> bool:
-    """Whether anything bound comes from another place than was noted: a folder may have been renamed."""
+    """Return True if a mount has another source than was noted: a folder may have been renamed."""
     found = {each.path: each.origin for each in inside.mounts if not is_empty(each)}
     return any(each.origin and found.get(each.path, each.origin) != each.origin for each in bound)
 

@@ -1,7 +1,7 @@
-"""What confines a box, as one reads it of any container: what the kernel tells of its inside, in words. Pure.
+"""Isolation report of a sandbox, in words, from the kernel's view of its inside. Pure.
 
-Which filter is in force the kernel does not tell, only that one is: the calls are those of the profile that the
-container was made with.
+The kernel tells that a seccomp filter is in force, but not which. The system calls are those of the profile that the
+container was created with.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,14 +34,14 @@ LIMITED = ("clone", "personality", "socket", "socketpair")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing, in words."""
+    """One line of the report."""
 
     name: str
     found: str
 
 
 def report(config: ContainerConfig, inside: Inside, default_runtime: str = "") -> tuple[Row, ...]:
-    """All of it; nothing of a box that could not be read. `default_runtime` is the engine's ("": it names none)."""
+    """Return the report; empty if the sandbox could not be read. `default_runtime` is the engine's ("": unknown)."""
     return () if inside.unread else tuple(Row(*each) for each in _rows(config, inside, default_runtime))
 
 
@@ -53,7 +53,7 @@ def _rows(config: ContainerConfig, inside: Inside, default_runtime: str) -> Iter
     yield "no new privileges", "yes" if inside.no_new_privileges else "no"
     yield from _seccomp(config, inside)
     yield "AppArmor or SELinux", inside.label or "none: the kernel has neither"
-    yield "namespaces of its own", _list(each for each in NAMESPACES if each not in inside.shared)
+    yield "own namespaces", _list(each for each in NAMESPACES if each not in inside.shared)
     yield "namespaces of the host", _list((*inside.shared, *(() if inside.own_users else ("user",))))
     yield "network interfaces", _list(inside.interfaces)
     for each in inside.mounts:

@@ -1,4 +1,4 @@
-"""What the facts about a host mean for its sandboxes, and what to do about each: the judgement of `paddock doctor`."""
+"""Findings of `paddock doctor`: the meaning of each fact for sandboxes, and the remedy."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ Findings = Iterator[Finding]
 
 
 def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
-    """Every finding, in the order in which to read them. What can't be known without the engine is left out."""
+    """Return every finding, in reading order. Facts that need the engine are left out without it."""
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
         checks += [
@@ -59,10 +59,10 @@ def _daemon(facts: DoctorFacts) -> Findings:
     if daemon.ready:
         yield _ok("daemon", daemon.words)
     elif daemon.answers:
-        meaning = "sandboxes run on, but are not kept as their specs say"
+        meaning = "sandboxes keep running, but are not reconciled"
         yield _problem("daemon", daemon.words, meaning, "see its log, and the other findings here")
     else:
-        meaning = "sandboxes run on, but nothing is started, restarted or reaped"
+        meaning = "sandboxes keep running, but nothing is started, restarted or reaped"
         yield _warning("daemon", daemon.words, meaning, "start it: `systemctl start paddock`, or `paddock serve`")
 
 
@@ -70,25 +70,27 @@ def _root(facts: DoctorFacts) -> Findings:
     if facts.kernel.root:
         yield _ok("root", "this check runs as root, as the daemon should")
         return
-    meaning = "not everything can be looked at from here; a daemon without root can't attest or probe its sandboxes"
+    meaning = "not everything can be checked; a daemon without root can't attest or probe its sandboxes"
     yield _warning("root", "this check does not run as root", meaning, "run `paddock doctor` and the daemon as root")
 
 
 def _engine(facts: DoctorFacts) -> Findings:
     if facts.engine.trouble:
-        yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "repair that, then run this again")
+        yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "fix that, then run this again")
         return
-    told = facts.engine.facts
-    yield _ok("engine", f"Docker Engine {told.engine_version} at {facts.engine.address}, API {told.api_version}")
+    reported = facts.engine.facts
+    yield _ok(
+        "engine", f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
+    )
 
 
 def _cgroups(facts: DoctorFacts) -> Findings:
-    told, controllers = facts.engine.facts, facts.kernel.controllers
-    found = f"version {told.cgroup_version or 'unknown'}, driver {told.cgroup_driver or 'unknown'}"
+    reported, controllers = facts.engine.facts, facts.kernel.controllers
+    found = f"version {reported.cgroup_version or 'unknown'}, driver {reported.cgroup_driver or 'unknown'}"
     if not facts.local:
         yield _ok("cgroups", found)
     elif not controllers:
-        meaning = "limits can't be read back, so nobody knows whether they hold"
+        meaning = "limits can't be read back, so it is unknown if they are enforced"
         yield _warning("cgroups", f"{found}; their controllers can't be read", meaning, "mount /sys and /proc here")
     elif missing := [each for each in _NEEDED if each not in controllers]:
         action = "boot with them enabled (on Debian for arm64: cgroup_enable=memory on the kernel's command line)"
@@ -130,19 +132,19 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
         )
         return
     found = "the engine can't limit a container's writable layer"
-    meaning = "limits.disk is soft: what is written is measured, and a sandbox stopped beyond it; Required is refused"
+    meaning = "limits.disk is soft: disk usage is measured, and a sandbox above it is stopped; Required is refused"
     action = "put the engine's data on xfs, mounted with the option pquota"
     if not facts.local:
-        found, action = "whether a writable layer can be limited is not to be seen from here", "run this on its host"
+        found, action = "it can't be checked from here if a writable layer can be limited", "run this on its host"
     yield _warning("disk-quota", found, meaning, action)
 
 
 def _seccomp(facts: DoctorFacts) -> Findings:
     if has_option(facts.engine.facts, "seccomp"):
         # runc before 1.2 starts no container whose profile asks for a log (SECCOMP_FILTER_FLAG_LOG).
-        yield _ok("seccomp", "the engine filters system calls; which ones it refuses is not logged, at any level")
+        yield _ok("seccomp", "the engine filters system calls; refused calls are not logged, at any level")
         return
-    meaning = "sandboxes can't have the filter that their level wants; they are stopped when that is seen"
+    meaning = "sandboxes can't have the filter that their level requires; they are stopped when that is observed"
     yield _problem("seccomp", "the engine has no seccomp", meaning, f"CONFIG_SECCOMP_FILTER: {_KERNEL}")
 
 
@@ -151,39 +153,41 @@ def _mandatory(facts: DoctorFacts) -> Findings:
     if active:
         yield _ok("mandatory-access", f"{' and '.join(active)} confine containers")
         return
-    meaning = "one line of defence less around a sandbox; capabilities, seccomp and its user remain"
+    meaning = "one line of defence is missing around a sandbox; capabilities, seccomp and its user remain"
     action = "install apparmor (Debian, Ubuntu) or selinux-enabled (Fedora), boot with it, and restart the engine"
     yield _warning("mandatory-access", "neither AppArmor nor SELinux confine containers", meaning, action)
 
 
 def _runtimes(facts: DoctorFacts) -> Findings:
-    told, allowed = facts.engine.facts, facts.allowed_runtimes
-    missing = sorted(set(allowed) - set(told.runtimes))
-    found = f"{told.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    reported, allowed = facts.engine.facts, facts.allowed_runtimes
+    missing = sorted(set(allowed) - set(reported.runtimes))
+    found = (
+        f"{reported.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    )
     if not missing:
         yield _ok("runtimes", found)
         return
-    meaning = f"what asks for {', '.join(missing)} is refused: this engine lacks it"
+    meaning = f"specs that ask for {', '.join(missing)} are refused: this engine lacks it"
     yield _warning(
-        "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or take the setting back"
+        "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or remove it from the setting"
     )
 
 
 def _runc(facts: DoctorFacts) -> Findings:
-    told, package = facts.engine.runc_version, facts.engine.runc_package
-    if not told and not package:
+    reported, package = facts.engine.runc_version, facts.engine.runc_package
+    if not reported and not package:
         return
-    found = f"runc {told or 'of unknown version'}" + (f" (package runc {package})" if package else "")
-    safe = is_mended(told, package)
+    found = f"runc {reported or 'of unknown version'}" + (f" (package runc {package})" if package else "")
+    safe = is_mended(reported, package)
     if safe:
         yield _ok("runc", found)
         return
     action = "update it: `apt install --only-upgrade runc` (or containerd.io), or install runc 1.1.12 or newer"
     if safe is None:
-        meaning = f"nobody can tell from its version whether {_LEAK} is mended in it"
+        meaning = f"its version does not tell if {_LEAK} is fixed"
         yield _warning("runc", found, meaning, action)
         return
-    meaning = f"it has {_LEAK}: a program in a sandbox may reach the host's files through a working directory"
+    meaning = f"it has {_LEAK}; a program in a sandbox may reach the host's files through a working directory"
     yield _problem("runc", found, meaning, action)
 
 
@@ -197,12 +201,12 @@ def _gpus(facts: DoctorFacts) -> Findings:
 
 def _user_namespaces(facts: DoctorFacts) -> Findings:
     if has_option(facts.engine.facts, "rootless"):
-        meaning = "limits may not reach the kernel, and sandboxes can't be looked at from outside"
+        meaning = "limits may not reach the kernel, and sandboxes can't be inspected from outside"
         action = "use an engine that runs as root"
         yield _warning("user-namespaces", "the engine runs without root", meaning, action)
     elif has_option(facts.engine.facts, "userns"):
-        meaning = "ids in a sandbox are others on the host: attestation and shared folders were not tried with it"
-        action = "leave `userns-remap` out of /etc/docker/daemon.json: sandboxes have ids of their own already"
+        meaning = "ids in a sandbox differ on the host: attestation and shared folders are untested with it"
+        action = "leave `userns-remap` out of /etc/docker/daemon.json: sandboxes already have their own ids"
         yield _warning("user-namespaces", "the engine maps users (userns-remap)", meaning, action)
     else:
         yield _ok("user-namespaces", "not used; sandboxes run as an id that no user of the host has")
@@ -222,8 +226,8 @@ def _guard(facts: DoctorFacts) -> Findings:
         yield _ok("guard", "the nft table of Paddock's networks is loaded")
         return
     meaning = "no sandbox with a network is started; those without one are not affected"
-    action = "`nft -f deploy/paddock-guard.nft`, and deploy/paddock-guard.service for each boot"
-    yield _warning("guard", facts.kernel.unguarded.partition(";")[0], meaning, action)
+    action = "do that, and enable deploy/paddock-guard.service, which loads the table at each boot"
+    yield _warning("guard", facts.kernel.unguarded, meaning, action)
 
 
 def _bridges(facts: DoctorFacts) -> Findings:
@@ -248,21 +252,21 @@ def _elsewhere(facts: DoctorFacts) -> Findings:
 def _clock(facts: DoctorFacts) -> Findings:
     skew = facts.engine.skew_seconds
     if skew is not None and abs(skew) > _SKEW_SECONDS:
-        meaning = "ages, deadlines and ends of sandboxes are wrong by as much"
+        meaning = "ages, deadlines and end times of sandboxes are off by as much"
         yield _problem("clock", f"the engine's clock differs by {skew:+.0f} s", meaning, "synchronise both by NTP")
     elif facts.kernel.clock_synchronised is False:
-        meaning = "deadlines and the expiry of tokens are dates: they come too early or too late"
+        meaning = "deadlines and token expiry come too early or too late"
         action = "install systemd-timesyncd or chrony, and let it run"
-        yield _warning("clock", "nobody keeps this host's clock in time", meaning, action)
+        yield _warning("clock", "this host's clock is not synchronised", meaning, action)
     else:
-        yield _ok("clock", "in time" if facts.kernel.clock_synchronised else "in time with the engine's")
+        yield _ok("clock", "in time" if facts.kernel.clock_synchronised else "in sync with the engine's")
 
 
 def _memory(facts: DoctorFacts) -> Findings:
     if not facts.local:
         return
-    meaning = "no sandbox is started while there is too little, and idle ones are stopped to make room"
-    action = "stop other programs, lower what sandboxes ask for, or give the host more"
+    meaning = "no sandbox is started while it is low, and idle ones are stopped to free some"
+    action = "stop other programs, lower the limits of sandboxes, or add memory"
     yield from _supply(facts, "memory", "memory", facts.kernel.use.memory, meaning, action)
     yield from _supply(facts, "pids", "pids", facts.kernel.use.pids, meaning, "end other processes, or raise pid_max")
 
@@ -270,12 +274,12 @@ def _memory(facts: DoctorFacts) -> Findings:
 def _room(facts: DoctorFacts) -> Findings:
     kernel = facts.kernel
     if facts.local and not facts.engine.trouble:
-        meaning = "no sandbox is started while there is too little, and writes in sandboxes fail when it is used up"
-        action = f"free some in {facts.engine.facts.root_dir}: `docker system df`, `docker image prune`"
+        meaning = "no sandbox is started while it is low, and writes in sandboxes fail when it is full"
+        action = f"free space in {facts.engine.facts.root_dir}: `docker system df`, `docker image prune`"
         yield from _supply(facts, "disk (engine)", "disk", kernel.use.disk, meaning, action)
         yield from _supply(facts, "inodes (engine)", "inodes", kernel.use.inodes, meaning, action)
-    meaning = "nothing is done that can't be written down: what ends stays down once it is used up"
-    action = "free some in the state folder's file system"
+    meaning = "nothing is done that can't be stored: when it is full, ended sandboxes are not restarted"
+    action = "free space in the state folder's file system"
     yield from _supply(facts, "disk (state)", "disk", kernel.state_disk, meaning, action)
     yield from _supply(facts, "inodes (state)", "inodes", kernel.state_inodes, meaning, action)
 
@@ -296,23 +300,25 @@ def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meani
 
 
 def _store(facts: DoctorFacts) -> Findings:
-    store, meaning = facts.store, "the daemon does not start, or does nothing: no sandbox is kept"
+    store, meaning = facts.store, "the daemon does not start, or does nothing: no sandbox is reconciled"
     if store.trouble or store.refuses:
-        yield _problem("store", store.trouble or store.refuses, meaning, "repair that, or set PADDOCK_DATABASE_URL")
+        yield _problem("store", store.trouble or store.refuses, meaning, "fix that, or set PADDOCK_DATABASE_URL")
     elif not store.known:
         found = f"{store.name} was written by a newer Paddock (schema {store.schema})"
-        yield _problem("store", found, meaning, "install that version again, or restore a backup made with this one")
+        yield _problem("store", found, meaning, "install that version again, or restore a backup of this version")
     elif not store.schema:
-        yield _ok("store", f"{store.name}: nothing there yet; the daemon makes it at its first start")
+        yield _ok("store", f"{store.name}: does not exist yet; the daemon creates it at its first start")
     elif store.schema != store.newest:
-        yield _ok("store", f"{store.name}: schema {store.schema}, brought to {store.newest} at the daemon's next start")
+        yield _ok(
+            "store", f"{store.name}: schema {store.schema}, migrated to {store.newest} at the daemon's next start"
+        )
     else:
         yield _ok("store", f"{store.name}: can be read and written, schema {store.schema}")
 
 
 def _engine_socket(facts: DoctorFacts) -> Findings:
     if facts.local:
-        meaning = "whoever can use the engine's socket is root on this host, and past every rule of Paddock's"
+        meaning = "anyone who can use the engine's socket is root on this host, and bypasses every rule of Paddock"
         yield from _permissions("engine-socket", facts.engine_socket, meaning)
 
 
@@ -322,18 +328,18 @@ def _daemon_socket(facts: DoctorFacts) -> Findings:
         action = f"`groupadd --system {facts.socket_group}`, or change the setting"
         yield _problem("paddock-socket", found, "the daemon does not start", action)
         return
-    meaning = "everybody on this host can ask the daemon for something, and use up its time"
+    meaning = "every user of this host can send requests to the daemon, and overload it"
     yield from _permissions("paddock-socket", facts.daemon_socket, meaning)
 
 
 def _permissions(check: str, socket: SocketFacts, meaning: str) -> Findings:
     if socket.trouble:
-        action = "run this as root, or repair that"
-        yield _warning(check, f"{socket.path}: {socket.trouble}", "who may use it is not known", action)
+        action = "run this as root, or fix that"
+        yield _warning(check, f"{socket.path}: {socket.trouble}", "its permissions are unknown", action)
     elif socket.mode is None:
-        yield _ok(check, f"{socket.path}: not there, nobody listens")
+        yield _ok(check, f"{socket.path}: does not exist, nothing listens")
     else:
         found = f"{socket.path}: mode {socket.mode:04o}, {socket.owner}:{socket.group}"
         open_ = socket.mode & _OTHERS
-        action = f"`chmod o= {socket.path}`, and find out who opened it"
+        action = f"`chmod o= {socket.path}`, and find out who changed it"
         yield _problem(check, found, meaning, action) if open_ else _ok(check, found)

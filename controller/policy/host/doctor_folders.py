@@ -1,4 +1,4 @@
-"""What is found about the folders of the settings, and what to do about each: a part of `paddock doctor`."""
+"""Findings of `paddock doctor` about the folders of the settings."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _STICKY = 0o1000
 
 
 def folders(facts: DoctorFacts) -> Iterator[Finding]:
-    """Roots for folders of the host, secrets, the place of mounts, and volumes; of the engine's own host alone."""
+    """Yield findings about host roots, secrets, the mount folder, and volumes; only for an engine on this host."""
     if not facts.local:
         return
     if not facts.host_roots:
@@ -28,58 +28,58 @@ def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
     check, meaning = "host-roots", "a sandbox that names a folder below it is not started (MountRefused)"
     if root.mode is None:
         found = f"{root.path}: {root.trouble or 'there is no such folder'}"
-        action = f"make it, or take it out of host_roots: `install -d -o USER {root.path}`"
+        action = f"create it, or remove it from host_roots: `install -d -o USER {root.path}`"
         return Finding(check, Grade.PROBLEM, found, meaning, action)
     found = f"{root.path}: {root.owner}:{root.group}, mode {root.mode:04o}, on {root.file_system or 'unknown'}"
     if root.hosts_own:
         words = f"{found}; {root.hosts_own}"
-        return Finding(check, Grade.PROBLEM, words, meaning, "name a folder of the users' own in host_roots")
+        return Finding(check, Grade.PROBLEM, words, meaning, "name a folder of the users in host_roots")
     if root.mode & 0o002 and not root.mode & _STICKY:
-        harm = "whoever is on this host can put a folder of another's out of its place, and one of his own there"
-        return Finding(check, Grade.WARNING, f"{found}; anybody may write there", harm, f"`chmod o-w {root.path}`")
+        harm = "any user of this host can replace another user's folder there with one of their own"
+        return Finding(check, Grade.WARNING, f"{found}; everyone may write there", harm, f"`chmod o-w {root.path}`")
     if root.maps_ids is False:
-        harm = "a folder there is bound only where its owner has the very ids of the box's user, or read-only to read"
+        harm = "a folder there is bound only if its owner has the same ids as the sandbox's user, or read-only"
         action = f"move {root.path} to ext4, xfs, btrfs or tmpfs (Linux 5.19 maps ids on overlayfs, too)"
         return Finding(check, Grade.WARNING, f"{found}; ids can't be mapped there", harm, action)
     if root.maps_ids is None:
         if facts.kernel.root:
-            harm, action = "nobody knows whether boxes can write there", "see user.max_user_namespaces, and the log"
+            harm, action = "it is unknown if sandboxes can write there", "see user.max_user_namespaces, and the log"
         else:
-            harm, action = "whether boxes can write there is not known", "run this as root"
-        return Finding(check, Grade.WARNING, f"{found}; whether ids can be mapped there was not told", harm, action)
-    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of boxes")
+            harm, action = "it is unknown if sandboxes can write there", "run this as root"
+        return Finding(check, Grade.WARNING, f"{found}; it is unknown if ids can be mapped there", harm, action)
+    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
 
 
 def _secrets(folder: FolderFacts) -> Finding:
     check = "secrets"
     if folder.mode is None and not folder.trouble:
-        return Finding(check, Grade.OK, f"{folder.path}: not there, so there are none")
+        return Finding(check, Grade.OK, f"{folder.path}: does not exist, so there are none")
     meaning = "a sandbox that names a secret is not started (SecretMissing)"
     if folder.mode is None:
         action = f"`install -d -m 0700 -o root {folder.path}`, or set secrets_dir"
         return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
     found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}"
     if not folder.roots or folder.mode & _OTHERS_WRITE:
-        action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and look at what is in it"
-        return Finding(check, Grade.PROBLEM, f"{found}; others than root may write there", meaning, action)
+        action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and check its contents"
+        return Finding(check, Grade.PROBLEM, f"{found}; users other than root may write there", meaning, action)
     return Finding(check, Grade.OK, found)
 
 
 def _mounts(folder: FolderFacts) -> Finding:
     check = "mounts"
     if folder.mode is None and not folder.trouble:
-        return Finding(check, Grade.OK, f"{folder.path}: made when something is bound first")
-    meaning = "nothing is bound into sandboxes: those with a workspace, volumes or secrets are not started"
+        return Finding(check, Grade.OK, f"{folder.path}: created at the first bind mount")
+    meaning = "nothing can be mounted into sandboxes: those with a workspace, volumes or secrets are not started"
     if folder.mode is None:
-        action = "move away what is there, or set mounts_dir to a folder of the daemon's own"
+        action = "move that away, or set mounts_dir to a folder that only the daemon uses"
         return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
     found = (
         f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}, on {folder.file_system or 'unknown'}"
     )
     if not folder.roots or folder.mode & _OTHERS_WRITE:
-        harm = "others on this host can change what sandboxes are given"
+        harm = "other users of this host can change what is mounted into sandboxes"
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`"
-        return Finding(check, Grade.PROBLEM, f"{found}; others than root may write there", harm, action)
+        return Finding(check, Grade.PROBLEM, f"{found}; users other than root may write there", harm, action)
     return Finding(check, Grade.OK, found)
 
 

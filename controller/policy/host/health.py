@@ -1,19 +1,19 @@
-"""When a box is near a limit, and when no longer: with a gap between, so that nobody is told again and again."""
+"""Resource warnings of a sandbox near a limit, with hysteresis so that they do not repeat."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 NEAR, CLEAR = 0.9, 0.8
-# What a box has written to disk is measured seldom, and more than its limit ends it: that is told earlier.
+# Disk usage is measured seldom, and exceeding the limit stops the sandbox: so it is reported earlier.
 LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
-# How many samples in a row have to be near. A processor may be busy for a while: that is what it is for.
+# Samples in a row above the threshold until a resource is near. Short CPU peaks are normal.
 PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is near its limit now, and in how many samples in a row the others have been."""
+    """Resources near their limits, and for each other change the number of samples in a row."""
 
     near: frozenset[str] = frozenset()
     streaks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -21,7 +21,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A threshold that was crossed: `resource` has come near its limit, or has gone from there."""
+    """A crossed threshold: `resource` came near its limit, or recovered."""
 
     resource: str
     near: bool
@@ -31,9 +31,9 @@ WELL = Health()
 
 
 def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, tuple[Crossing, ...]]:
-    """How things stand after a sample, and what has changed. `shares` are use by limit; None: not known, or no limit.
+    """Return the state after a sample, and the crossings. `shares` are use by limit; None: unknown, or no limit.
 
-    What is not known moves nothing.
+    Unknown values change nothing.
     """
     found = dict(_each(before, shares))
     near = frozenset(name for name, (is_near, _) in found.items() if is_near)
@@ -43,12 +43,12 @@ def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, t
 
 
 def thresholds(resource: str) -> tuple[float, float]:
-    """From which share on it is near, and below which no longer."""
+    """Return the share from which a resource is near its limit, and the one below which it has recovered."""
     return (LAYER_NEAR, LAYER_CLEAR) if resource == "layer" else (NEAR, CLEAR)
 
 
 def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
-    for name, patience in PATIENCE.items():
+    for name, needed in PATIENCE.items():
         share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
         near, clear = thresholds(name)
         if share is None:
@@ -57,4 +57,4 @@ def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[
             yield name, (share >= clear, 0)
         else:
             streak = streak + 1 if share >= near else 0
-            yield name, (streak >= patience, 0 if streak >= patience else streak)
+            yield name, (streak >= needed, 0 if streak >= needed else streak)

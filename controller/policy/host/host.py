@@ -1,4 +1,4 @@
-"""The policy as it stands on one host: with what that host is able to enforce in it."""
+"""The policy with the abilities of one host."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from controller.policy.levels.levels import Policy
 
 
 def fitted(policy: Policy, facts: HostFacts) -> Policy:
-    """The policy for the host that these facts are of; as it was while the engine has not answered yet."""
+    """Return the policy for the host of these facts; unchanged until the engine has answered."""
     if not facts.cpus:
         return policy
     known = abilities(facts)

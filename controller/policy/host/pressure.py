@@ -1,4 +1,4 @@
-"""When the machine is short of something. As the kubelet: a threshold, and a time of calm before it counts as over.
+"""Resource pressure of the machine. As in the kubelet: a threshold, and a stable time before it counts as over.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 """
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from controller.kinds.observed.pressure import NONE, HostUse, Pressure, Supply
 
-# What has recovered is believed to have done so after this time: a host at the edge must not flap.
+# A recovery counts after this time, so that a host near the threshold does not flap.
 CALM_SECONDS = 60.0
 _RECOVERED = 1.5  # times the threshold
 _CALM, _LOW, _CRITICAL = range(3)
@@ -18,9 +18,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Low is less than this share of the whole, and never more than `most`; critical is half of that.
+    """Threshold of a resource: low is below this share of the whole, at most `most`; critical is half of that.
 
-    It has recovered when half as much again is there: what is given back at the threshold would be taken at once.
+    It has recovered at one and a half times the threshold. A lower mark would be crossed again at once.
     """
 
     share: float
@@ -41,9 +41,9 @@ BANDS: Mapping[str, Band] = MappingProxyType(
 
 
 def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure:
-    """The pressure after a reading; the very same value where nothing changes. `scale` 0 turns it off.
+    """Return the pressure after a reading; the same object if nothing changes. `scale` 0 turns it off.
 
-    What can't be read stays as it was called last, and is not `known`.
+    Unreadable resources keep their level, and are not `known`.
     """
     if scale <= 0:
         return NONE
@@ -64,7 +64,7 @@ def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure
 
 
 def _level(name: str, edge: float, left: int, before: Pressure, at: float) -> tuple[int, float | None]:
-    """(level, since when it has recovered). A level is left at a higher mark than it is come to at."""
+    """Return (level, since when it has recovered). A level ends at a higher mark than it begins."""
     if left < edge / 2 or (name in before.critical and left < edge):
         return _CRITICAL, None
     if left < edge or (name in before.low and left < edge * _RECOVERED):

@@ -1,14 +1,14 @@
 """The versions of runc that have CVE-2024-21626. Pure.
 
-They leave a folder of the host's open, which a working directory can name (/proc/self/fd/8). Mended in 1.1.12.
-Distributions mended older versions, which only their packages' versions tell.
+They leak an open folder of the host, which a working directory can name (/proc/self/fd/8). Fixed in 1.1.12.
+Distributions fixed older versions, which only their packages' versions tell.
 """
 
 import re
 
 LEAK = "CVE-2024-21626"
 _MENDED = (1, 1, 12)
-# The first mended packages of each distribution: what their versions begin with, and the number from which on it is so.
+# The first fixed packages of each distribution: the prefix of their versions, and the lowest fixed number.
 _PACKAGES = (
     ("1.0.0~rc6+dfsg1-3+deb10u", 3),
     ("1.0.0~rc93+ds1-5+deb11u", 3),
@@ -22,7 +22,7 @@ _EPOCH = re.compile(r"^\d+:")
 
 
 def is_mended(version: str, package: str = "") -> bool | None:
-    """Tell whether that runc is mended, by its package's version where dpkg knows one; None: it can't be told."""
+    """Return True if that runc is fixed, by its dpkg version if known; None if it can't be told."""
     judged = _EPOCH.sub("", package) or version
     for begins, first in _PACKAGES:
         number = re.match(r"\d+", judged.removeprefix(begins)) if judged.startswith(begins) else None

@@ -1,4 +1,4 @@
-"""What this host is able to enforce, as far as admission and rendering depend on it, and what of it is granted."""
+"""Abilities of this host that admission and rendering depend on, and the operator's grants of them."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ DEFAULT_PROFILE = "docker-default"  # the engine's own, in force for every conta
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Of the engine and its kernel. `runtimes` are those that the engine can start containers with.
+    """Abilities of the engine and its kernel. `runtimes` are those that it can start containers with.
 
-    `disk` is whether it holds writable layers to a size (None: not tried).
+    `disk`: it can enforce a size of writable layers (None: not tried).
     """
 
     apparmor: bool = False
@@ -24,7 +24,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Confinements:
-    """What specs may name beside the engine's own: runtimes, AppArmor profiles and SELinux types of this host."""
+    """Runtimes, AppArmor profiles and SELinux types of this host that specs may name besides the engine's own."""
 
     runtimes: tuple[str, ...] = ()
     apparmor_profiles: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ NO_CONFINEMENTS = Confinements()
 
 
 def abilities(facts: HostFacts) -> Abilities:
-    """What the engine says that it has. It takes options of what it lacks without a word, and heeds none of them."""
+    """Return the engine's abilities. It silently ignores options for features that it lacks."""
     return Abilities(
         apparmor=has_option(facts, "apparmor"),
         selinux=has_option(facts, "selinux"),
@@ -46,5 +46,5 @@ def abilities(facts: HostFacts) -> Abilities:
 
 
 def has_option(facts: HostFacts, name: str) -> bool:
-    """Whether the engine lists this security option, such as `name=seccomp,profile=default`."""
+    """Return True if the engine lists this security option, such as `name=seccomp,profile=default`."""
     return any(each.split(",")[0] == f"name={name}" for each in facts.security_options)

@@ -1,4 +1,4 @@
-"""What a sandbox may be let through to, by its level: host names, and the local network."""
+"""Allowed network targets of a sandbox, by its level: host names, and the local network."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,7 +10,7 @@ _AT = "spec.network"
 
 
 def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -> Iterator[Refusal]:
-    """Every reason why this can't be asked for at that level."""
+    """Yield every reason why this network access is not allowed at that level."""
     if level is None:
         return
     yield from _hosts(network.allowed_hosts or (), level)
@@ -18,10 +18,10 @@ def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -
     if network.local_network == "Blocked":
         return
     if level.network != "public":
-        words = f"level {level.name} has no way to the local network; leave it out, or use securityLevel: production"
+        words = f"level {level.name} has no access to the local network; remove it, or use securityLevel: production"
         yield Refusal(f"{_AT}.localNetwork", words)
     elif not policy.local_network:
-        words = "this host's operator lets no sandbox into the local network (the setting local_network); leave it out"
+        words = "this host's operator allows no sandbox into the local network (setting local_network); remove it"
         yield Refusal(f"{_AT}.localNetwork", words)
 
 
@@ -29,21 +29,19 @@ def _peers(network: NetworkSpec, level: Level, policy: Policy) -> Iterator[Refus
     if network.peers == "Blocked":
         return
     if not level.peers:
-        words = f"level {level.name} is joined with no other sandbox; leave it out, or use securityLevel: development"
+        words = f"level {level.name} can't join other sandboxes; remove it, or use securityLevel: development"
         yield Refusal(f"{_AT}.peers", words)
     elif not policy.peers:
-        words = "this host's operator lets no sandbox be joined with others (the setting peers); leave it out"
+        words = "this host's operator allows no sandbox to join others (setting peers); remove it"
         yield Refusal(f"{_AT}.peers", words)
 
 
 def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
     if hosts and level.network == "none":
-        words = f"level {level.name} has no network at all; leave the list out, or use securityLevel: development"
+        words = f"level {level.name} has no network at all; remove the list, or use securityLevel: development"
         yield Refusal(f"{_AT}.allowedHosts", words)
     if hosts and level.network == "public":
-        words = (
-            f"level {level.name} reaches the whole Internet, with no proxy that would hold it to a list; leave it out"
-        )
+        words = f"level {level.name} reaches the whole Internet, without a proxy that could enforce a list; remove it"
         yield Refusal(f"{_AT}.allowedHosts", words)
     seen: set[str] = set()
     for index, each in enumerate(hosts):
@@ -52,14 +50,14 @@ def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
         elif level.allowed_hosts is not None and not covered(each, level.allowed_hosts):
             words = (
                 f"`{each}` is not among the hosts of level {level.name} (`paddock get securityprofile {level.name} "
-                "-o yaml`); leave it out, or ask the operator to add it to the setting package_hosts"
+                "-o yaml`); remove it, or ask the operator to add it to the setting package_hosts"
             )
             yield Refusal(f"{_AT}.allowedHosts[{index}]", words)
         seen.add(each)
 
 
 def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
-    """The names that its proxy lets it through to: those it asks for, of those that its level knows."""
+    """Return the names that its proxy allows: the requested ones that its level permits."""
     asked, known = network.allowed_hosts, level.allowed_hosts
     if known is None:
         return asked or ()
@@ -67,6 +65,6 @@ def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
 
 
 def covered(host: str, hosts: Collection[str]) -> bool:
-    """Whether every name that `host` stands for is one that the list stands for."""
+    """Return True if the list covers every name that `host` stands for."""
     wild = (each[1:] for each in hosts if each.startswith("*."))
     return host in hosts or any(host.removeprefix("*").endswith(each) for each in wild)

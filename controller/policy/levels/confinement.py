@@ -1,8 +1,8 @@
-"""AppArmor, SELinux and runtimes: what a template may ask for here, and what its container gets. Pure.
+"""AppArmor, SELinux and runtimes: admission of a template, and its container's settings. Pure.
 
-An engine takes options of a mechanism that its kernel lacks, and heeds none of them; so what the host does not have is
-refused. What it has is applied to every container: AppArmor's profile of the engine's by name, so that attestation can
-say that it is in force, SELinux's by the engine itself.
+An engine ignores options for a mechanism that its kernel lacks, so they are refused on such a host. Available ones
+apply to every container: the engine's AppArmor profile by name, so that attestation can check it, SELinux by the engine
+itself.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _SELINUX = "label="
 
 
 def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
-    """What of it the operator does not allow, or this host does not have. An unknown host is asked later again."""
+    """Yield the fields that the operator does not allow, or this host lacks. An unknown host is checked again later."""
     yield from _runtime(template, policy)
     yield from _apparmor(template, policy)
     yield from _selinux(template, policy)
@@ -47,7 +47,7 @@ def _apparmor(template: Template, policy: Policy) -> Iterator[Refusal]:
         words = f"this host's operator does not allow `{asked}`; choose one of {', '.join(known)}"
         yield Refusal("appArmorProfile", words)
     elif policy.host is not None and not policy.host.apparmor:
-        words = "this host has no AppArmor: the engine would take the profile, and not apply it; leave it out"
+        words = "this host has no AppArmor: the engine would accept the profile and not apply it; remove it"
         yield Refusal("appArmorProfile", words)
 
 
@@ -60,12 +60,12 @@ def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
         words = f"this host's operator does not allow `{asked.type}` (setting `selinux_types`: {allowed})"
         yield Refusal("seLinuxOptions.type", words)
     if policy.host is not None and not policy.host.selinux:
-        words = "this host's engine has no SELinux: it would take the label, and not apply it; leave it out"
+        words = "this host's engine has no SELinux: it would accept the label and not apply it; remove it"
         yield Refusal("seLinuxOptions", words)
 
 
 def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
-    """The config with what confines its container beside its level."""
+    """Return the config with the confinement settings besides its level's."""
     profile = template.app_armor_profile
     if profile is None and policy.host is not None and policy.host.apparmor:
         profile = DEFAULT_PROFILE
@@ -80,11 +80,11 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
 
 
 def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
-    """What has to stand in the label of the box's processes, as the kernel tells it (/proc/PID/attr/current)."""
-    wanted = []
+    """Return the required content of the processes' label, as the kernel reports it (/proc/PID/attr/current)."""
+    expected = []
     for each in config.security_options:
         if each.startswith(APPARMOR):
-            wanted.append(f"{each.removeprefix(APPARMOR)} (enforce)")
+            expected.append(f"{each.removeprefix(APPARMOR)} (enforce)")
         elif each.startswith(_SELINUX):
-            wanted.append(f":{each.partition(':')[2]}")
-    return tuple(wanted)
+            expected.append(f":{each.partition(':')[2]}")
+    return tuple(expected)

@@ -1,4 +1,4 @@
-"""How long a command in a sandbox may run: its template, its level and the host's operator bound what is asked."""
+"""Time limit of a command in a sandbox, bounded by its template, its level and the host's operator."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _HOST = "exec_max_seconds of the daemon's settings"
 
 
 def exec_deadline_refused(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
-    """A refusal for more than the level or the operator lets any command have."""
+    """Yield a refusal for more than the level or the operator allows any command."""
     asked, most, of_level = template.exec_deadline_seconds, policy.exec_max_seconds, level.most_exec_seconds
     if most and asked and asked > most:
         words = f"commands may run for {most:g} s at most on this host (exec_max_seconds); ask for no more"
@@ -24,11 +24,10 @@ def exec_deadline_refused(template: Template, level: Level, policy: Policy) -> I
 def time_limit(
     asked: float | None, own: float | None, level: tuple[int, int], most: float, default: float, *, tty: bool
 ) -> float:
-    """Seconds, 0 without a limit; ValueError says why it can't be what is asked.
+    """Return the limit in seconds, 0 for none. ValueError says why the requested one is not allowed.
 
-    `own` is the template's: the limit where none is asked, and the highest that may be. `level` has both of its own (0:
-    none). `most` is the operator's (0: none), `default` holds where nobody else asks; not for a person at a terminal
-    (`tty`).
+    `own` is the template's: the default, and the maximum. `level` has both of its own (0: none). `most` is the
+    operator's maximum (0: none). `default` applies if nobody else asks; not for a person at a terminal (`tty`).
     """
     usual_of_level, most_of_level = level
     bounds = {_TEMPLATE: own, _LEVEL: most_of_level, _HOST: most}
@@ -39,6 +38,6 @@ def time_limit(
         return min(usual, highest) if usual and highest else usual or highest
     if highest and (asked > highest or not asked):
         whose = next(each for each, seconds in known.items() if seconds == highest)
-        wanted = f"{asked:g} s" if asked else "no limit"
-        raise ValueError(f"may run for {highest:g} s at most ({whose}), not {wanted}; ask for no more")
+        requested = f"{asked:g} s" if asked else "no limit"
+        raise ValueError(f"may run for {highest:g} s at most ({whose}), not {requested}; ask for no more")
     return asked

@@ -1,7 +1,7 @@
-"""The security levels and what each of them fixes. A spec may narrow its level, never widen it.
+"""The security levels and their settings. A spec may narrow its level, never widen it.
 
-Only levels whose every promise this version enforces are offered; asking for another one is refused in words.
-This is the table of the levels; `paddock describe securityprofile` shows it as a person reads it.
+Only levels that this version enforces completely are offered; another one is refused with a message. This is the table
+of the levels; `paddock describe securityprofile` prints it.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,24 @@ LOWEST_FREE_ID = 10_000
 _LIMITS = Limits(cpu_millicores=1000, memory_bytes=512 * _MIB, pids=64)
 _LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
 _UNBOUNDED = Limits(0, 0, 0)
-_FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the box
-# Without it the engine lets everybody in a box take the ports below 1024, and the capability would mean nothing.
+_FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the sandbox
+# Without it the engine opens the ports below 1024 to every user in a sandbox, and the capability means nothing.
 PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
 _CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a level fixes. `lowest_uid` is the smallest uid and gid a sandbox may run as.
+    """Settings of a level.
 
-    `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
-    may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
-    `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
-    `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
-    `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
-    `host_folders` is how folders of the host may be bound.
-    `exec_seconds` is what a command has that asks for no time, `most_exec_seconds` the most that one may ask for (0: as
-    the daemon's settings say, 300 s by default).
-    `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
-    `peers`: a sandbox may ask to be joined with others of its namespace; of sealed networks alone.
+    `lowest_uid` is the lowest uid and gid a sandbox may run as. `default_user` "" is the image's own. `limits` are
+    those of a sandbox that asks for none, `most` the highest that it may ask for (0: all of the host). `home` is HOME
+    if the spec sets none ("": the image's). `audits_starts`: each start is logged in the audit log first, and does not
+    happen without that. `network`: none; a sealed bridge with a proxy that allows listed names; or the Internet. `base`
+    is the built-in level that an operator's profile derives from; empty: this one is built in. `host_folders` is the
+    mode of bound host folders. `exec_seconds` is the default time limit of a command, `most_exec_seconds` the maximum
+    (0: the daemon's settings, 300 s by default). `allowed_hosts` are the only names that its proxies allow, by default
+    (None: any in a spec). `peers`: a sandbox may ask to join others of its namespace; only on sealed networks.
     """
 
     name: str
@@ -70,7 +68,7 @@ class Level:
 
 
 def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed", "public"]) -> Level:
-    """A level whose sandboxes run as their image says, and write in its root file system."""
+    """Return a level whose sandboxes run as their image's user, and write in its root file system."""
     return Level(
         name=name,
         offered=True,
@@ -111,20 +109,17 @@ GuardLost = Literal["pause", "stop", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All that admission and rendering are decided by, beside the spec.
+    """Input of admission and rendering besides the spec. `host_cpus` 0: not known yet.
 
-    `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
-    `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
-    is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
-    `levels` are the built-in ones and the operator's profiles (policy/levels/profiles.py adds those); `grants` is what
-    profiles may have beyond their base.
-    `host_roots` are where the folders of the host are that may be bound.
-    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
-    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
-    `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
-    `local_network`: sandboxes of a level with the Internet may ask for the local network, too. `peers`: those of a
-    level that has it may ask to be joined with others of their namespace. `guard_lost` is what becomes of running
-    sandboxes that only the guard confines, when it is lost.
+    `report_only`: attestation only reports, and stops nothing. `network_range` is the pool of sandboxes' subnets
+    (CIDR). `unguarded` says why the API admits nothing with a network now ("": it does); stored sandboxes wait for the
+    firewall, with a condition. `levels` are the built-in ones and the operator's profiles (added by
+    policy/levels/profiles.py); `grants` are permissions of profiles beyond their base. `host_roots` are the parents of
+    host folders that may be bound. `host` are this host's abilities (None: not known yet), `confinements` the
+    operator's grants of them. `exec_max_seconds` is the maximum time of any command (0: unlimited). `packages_left_out`
+    are hosts of package managers that no sandbox can reach, as messages. `local_network`: sandboxes of a level with the
+    Internet may ask for the local network, too. `peers`: sandboxes of a level that allows it may ask to join others of
+    their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -144,7 +139,7 @@ class Policy:
     packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
-        """Moves when admission or a rendered config may come out differently."""
+        """Return a digest that changes when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]

@@ -1,4 +1,4 @@
-"""Narrowing a level, field by field: what a spec's `security:` does to it, and what it may not ask for."""
+"""Narrowing of a level by a spec's `security:`, field by field, and refusal of anything wider."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,37 +16,37 @@ SECCOMP: Mapping[str, str] = MappingProxyType({name_of(each): each for each in s
 
 
 def level_of(template: Template, policy: Policy) -> Level | None:
-    """The level that a template is run with: the one it names, narrowed as it says. None: there is no such level."""
+    """Return the template's level, narrowed by its `security:`. None: there is no such level."""
     level = policy.levels.get(template.security_level)
     asked = template.security
     if level is None or asked is None or any(widened(template, level)):
-        return level  # what would widen it is refused, and means nothing
+        return level  # widening is refused at admission, and has no effect
     found = laid_over(level, asked)
     return running_as(found, max(found.lowest_uid, 1)) if asked.run_as_non_root else found
 
 
 def widened(template: Template, level: Level) -> Iterator[Refusal]:
-    """Every field of `security:` that asks for more than the level named has."""
+    """Yield every field of `security:` that asks for more than the level has."""
     asked = template.security
     if asked is None:
         return
     for each in beyond(level, asked):
         yield Refusal(f"security.{each.field}", f"{each.message}; a spec can only narrow its level")
     if asked.run_as_non_root is False and level.lowest_uid:
-        words = f"{level.name} runs nothing as root; leave it out"
+        words = f"{level.name} allows no root; remove it"
         yield Refusal("security.runAsNonRoot", f"{words}; a spec can only narrow its level")
 
 
 def beyond(level: Level, asked: Narrowing) -> Iterator[Refusal]:
-    """Every field that asks for more than that level has."""
+    """Yield every field that asks for more than that level has."""
     for index, name in enumerate(asked.capabilities or ()):
         if name not in level.capabilities:
             has = ", ".join(level.capabilities) or "none"
             yield Refusal(f"capabilities[{index}]", f"`{name}` is more than {level.name} has: {has}")
     if asked.no_new_privileges is False and level.no_new_privileges:
-        yield Refusal("noNewPrivileges", f"{level.name} gives nobody new privileges; leave it out")
+        yield Refusal("noNewPrivileges", f"{level.name} allows no new privileges; remove it")
     if asked.read_only_root_filesystem is False and level.read_only_root:
-        yield Refusal("readOnlyRootFilesystem", f"the root file system of {level.name} is read-only; leave it out")
+        yield Refusal("readOnlyRootFilesystem", f"the root file system of {level.name} is read-only; remove it")
     seccomp = asked.seccomp_profile
     if seccomp is not None and WIDTH[SECCOMP[seccomp]] > WIDTH.get(level.seccomp, len(WIDTH)):
         yield Refusal("seccompProfile", f"`{seccomp}` allows more calls than {level.name}'s: {name_of(level.seccomp)}")
@@ -56,7 +56,7 @@ def beyond(level: Level, asked: Narrowing) -> Iterator[Refusal]:
 
 
 def laid_over(level: Level, asked: Narrowing) -> Level:
-    """The level with these fields instead of its own."""
+    """Return the level with these fields instead of its own."""
     if asked.capabilities is not None:
         level = _with_capabilities(level, asked.capabilities)
     if asked.no_new_privileges is not None:
@@ -73,7 +73,7 @@ def laid_over(level: Level, asked: Narrowing) -> Level:
 
 
 def running_as(level: Level, lowest_uid: int, default_user: str | None = None) -> Level:
-    """The level with these ids. Where the image's own user could be too low, the default is an id of nobody's."""
+    """Return the level with these ids. If the image's own user could be too low, the default is an id of nobody's."""
     user = level.default_user if default_user is None else default_user
     if user == "" and lowest_uid:
         user = FULL_ISOLATION.default_user
@@ -81,13 +81,13 @@ def running_as(level: Level, lowest_uid: int, default_user: str | None = None) -
 
 
 def _with_capabilities(level: Level, asked: tuple[str, ...]) -> Level:
-    """Without NET_BIND_SERVICE, the ports below 1024 have to be closed to everybody."""
+    """Return the level with these capabilities. Without NET_BIND_SERVICE, ports below 1024 are closed."""
     ports = () if "NET_BIND_SERVICE" in asked or set(PORTS) <= set(level.sysctls) else PORTS
     return replace(level, capabilities=tuple(sorted(set(asked))), sysctls=(*level.sysctls, *ports))
 
 
 def _with_root(level: Level, *, read_only: bool) -> Level:
-    """A root that becomes read-only gets the folders in memory without which few programs work."""
+    """Return the level with that root. A read-only root gets the in-memory folders that most programs need."""
     if not read_only or level.read_only_root:
         return replace(level, read_only_root=read_only)
     known = {each.path for each in level.tmpfs}

@@ -1,7 +1,7 @@
-"""An order on configurations: which of two containers may do more. `wider` is empty when the first may do nothing more.
+"""Partial order of container configs by permissions. `wider` is empty if the first permits nothing more.
 
-It is the other half of the promise that a spec only narrows its level: rendering makes configurations, this compares
-them, and a test holds the one against the other for all specs.
+It proves that a spec only narrows its level: rendering makes configs, this compares them, and a property test checks
+all specs.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from controller.policy.levels.seccomp import WIDTH
 
 
 def wider(found: ContainerConfig, bound: ContainerConfig) -> tuple[str, ...]:
-    """The fields in which `found` allows its container more than `bound` does. A limit of 0 in `bound` bounds nothing.
+    """Return the fields in which `found` permits its container more than `bound` does.
 
-    What is merely different (command, environment, names, images) is in no order, and not compared.
+    A limit of 0 in `bound` is no bound. Fields without an order (command, environment, names, images) are not compared.
     """
     return tuple(_wider(found, bound))
 
@@ -67,13 +67,13 @@ def _within(found: Limits, bound: Limits) -> bool:
 
 
 def _reach(user: str) -> int:
-    """0: ids that no user of the host has; 1: ids that one may have; 2: root, or whoever the image says."""
+    """Return 0: ids that no user of the host has; 1: ids that one may have; 2: root, or the image's user."""
     ids = [int(each) if each.isdigit() else 0 for each in (user.partition(":")[0], user.partition(":")[2])]
     return 2 if min(ids) == 0 else int(min(ids) < LOWEST_FREE_ID)
 
 
 def _network(config: ContainerConfig) -> int:
-    """none; sealed; with the Internet; with the local network; any that is not of a sandbox's own."""
+    """Return the rank of a network: none; sealed; the Internet; the local network; any other."""
     ways = ("none", "pdx", "pdp", "pdl")
     return next((rank for rank, way in enumerate(ways) if config.network_mode.startswith(way)), len(ways))
 

@@ -10,7 +10,7 @@ BUILD = "build"
 
 
 def with_packages(policy: Policy, found: PackageHosts, listed: Iterable[str] = ()) -> Policy:
-    """The policy whose sandboxes of level build reach the hosts that were found and those listed, and no others."""
+    """Return the policy whose sandboxes of level build reach the detected and the listed hosts, and no others."""
     hosts = tuple(sorted({*found.hosts, *listed}))
     level = replace(policy.levels[BUILD], allowed_hosts=hosts)
     return replace(policy, levels={**policy.levels, BUILD: level}, packages_left_out=found.left_out)

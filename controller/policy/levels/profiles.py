@@ -1,4 +1,4 @@
-"""The operator's own security profiles, as levels: each is its base, tightened, and loosened by what policy grants."""
+"""The operator's own security profiles as levels: each is its base, tightened, or loosened by grants."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,12 +22,12 @@ _LIMITS = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", for
 
 
 def as_seen(policy: Policy, snapshot: Snapshot) -> Policy:
-    """The operator's policy on the host and with the profiles of a snapshot."""
+    """Return the operator's policy for the host and with the profiles of a snapshot."""
     return with_profiles(fitted(policy, snapshot.observed.facts), snapshot.profiles.values())
 
 
 def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:
-    """The policy with these profiles as levels beside the built-in ones; other profiles that it had are gone."""
+    """Return the policy with these profiles as levels besides the built-in ones; they replace earlier profiles."""
     built_in = {name: level for name, level in policy.levels.items() if not level.base}
     policy = replace(policy, levels=built_in)
     own = {each.obj.name: _level(each, policy) for each in profiles if each.obj.name not in built_in}
@@ -35,19 +35,19 @@ def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:
 
 
 def default_limits(name: str, profiles: Iterable[StoredProfile]) -> Limits | None:
-    """The limits of a sandbox of that level which asks for none; None: there is no such level."""
+    """Return the limits of a sandbox of that level which asks for none; None: there is no such level."""
     found = _known(name, profiles)
     return found.limits if found is not None else None
 
 
 def exec_limits(name: str, profiles: Iterable[StoredProfile]) -> tuple[int, int]:
-    """The seconds of a command at that level which asks for none, and the most that one may ask for (0: not said)."""
+    """Return the default and the maximum seconds of a command at that level (0: not set)."""
     found = _known(name, profiles)
     return (found.exec_seconds, found.most_exec_seconds) if found is not None else (0, 0)
 
 
 def network_of(template: Template, profiles: Iterable[StoredProfile]) -> str:
-    """What a sandbox of that template has for a network: none, sealed or public. Empty: there is no such level."""
+    """Return a template's network: none, sealed or public; "" for an unknown level."""
     found = _known(template.security_level, profiles)
     asked = template.security.network if template.security else None
     modes = [each for each in (found.network if found else "", asked.mode if asked else "") if each]
@@ -55,7 +55,7 @@ def network_of(template: Template, profiles: Iterable[StoredProfile]) -> str:
 
 
 def _known(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
-    """The level of that name, accepted or not."""
+    """Return the level of that name, accepted or not."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     spec = next((each.spec for each in profiles if each.obj.name == name), None)
@@ -64,11 +64,11 @@ def _known(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
 
 
 def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why no sandbox may have this profile. `field` is below the spec."""
+    """Return every reason why no sandbox may use this profile. `field` is below the spec."""
     base = policy.levels.get(spec.base)
     if base is None or base.base:
         known = ", ".join(sorted(name for name, level in policy.levels.items() if not level.base))
-        return (Refusal("base", f"`{spec.base}` is no built-in profile; choose one of {known}"),)
+        return (Refusal("base", f"`{spec.base}` is not a built-in profile; choose one of {known}"),)
     if not base.offered:
         return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
     bound, made = loosened(base, policy.grants), profile_level(spec, base)
@@ -86,7 +86,7 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
 
 
 def loosened(base: Level, grants: ProfileGrants) -> Level:
-    """The widest that a profile of that base may be."""
+    """Return the widest level that a profile of that base may be."""
     most = {}
     for name, field, _ in _LIMITS:
         standard, granted = getattr(base.most, field), getattr(grants.limits, name) or 0
@@ -106,7 +106,7 @@ def loosened(base: Level, grants: ProfileGrants) -> Level:
 
 
 def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Level:
-    """The level that a profile stands for, whether it is accepted or not."""
+    """Return the level of a profile, accepted or not."""
     found = laid_over(replace(base, name=name or base.name, base=base.name), spec)
     lowest = base.lowest_uid if spec.lowest_user_id is None else spec.lowest_user_id
     found = running_as(found, lowest, spec.default_user)
@@ -138,7 +138,7 @@ def _shorter(usual: int, most: int | None) -> int:
 
 
 def _level(profile: StoredProfile, policy: Policy) -> Level:
-    """The profile as a level; one that is not accepted (any more) is not offered, and says why."""
+    """Return the profile as a level. One that is not accepted is not offered, and says why."""
     spec, name = profile.spec, profile.obj.name
     if spec is None:
         return replace(FULL_ISOLATION, name=name, base=FULL_ISOLATION.name, offered=False, missing=_UNREADABLE)
@@ -170,34 +170,32 @@ def _repeated(spec: SecurityProfileSpec) -> Iterator[Refusal]:
 
 
 def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
-    """The list of names: a sealed network's alone, and within that of the base."""
+    """Return the list of names: only for a sealed network, and within the base's list."""
     network, at = spec.network, "network.allowedHosts"
     if network is None or network.allowed_hosts is None:
         return
     if network.mode != "sealed":
-        yield Refusal(at, f"only a sealed network is held to a list, and this is `{network.mode}`; leave one of them")
+        yield Refusal(at, f"only a sealed network can have a list, and this is `{network.mode}`; remove one of them")
     for index, each in enumerate(network.allowed_hosts):
         if base.allowed_hosts is not None and not covered(each, base.allowed_hosts):
-            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; leave it out")
+            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; remove it")
 
 
 def _peers(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
     network = spec.network
     if network is not None and network.peers and not (base.peers and network.mode == "sealed"):
-        words = (
-            f"a sandbox of {base.name} with a network that is `{network.mode}` is joined with no other; leave it out"
-        )
+        words = f"a sandbox of {base.name} with a network that is `{network.mode}` can't join others; remove it"
         yield Refusal("network.peers", words)
 
 
 def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
     if made.lowest_uid < bound.lowest_uid:
-        words = f"{made.lowest_uid} is lower than {bound.name} lets anybody be: {bound.lowest_uid}{_GRANTED}"
+        words = f"{made.lowest_uid} is lower than {bound.name} allows: {bound.lowest_uid}{_GRANTED}"
         yield Refusal("lowestUserID", words)
     uid, _, gid = made.default_user.partition(":")
     if made.default_user and min(int(uid), int(gid or 0)) < made.lowest_uid:
         field = "lowestUserID" if spec.default_user is None else "defaultUser"
-        words = f"the default user is {made.default_user}, and {made.lowest_uid} the lowest uid and gid"
+        words = f"the default user is {made.default_user}, below the lowest uid and gid {made.lowest_uid}"
         yield Refusal(field, f"{words}; name a `defaultUser: uid:gid` from there up")
 
 
@@ -222,7 +220,7 @@ def _exec_seconds(made: Level, bound: Level) -> Iterator[Refusal]:
 
 def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
     if made.host_folders != "read-only" and bound.host_folders == "read-only":
-        yield Refusal("readOnlyHostFolders", f"{bound.name} writes in no folder of the host; leave it out{_GRANTED}")
+        yield Refusal("readOnlyHostFolders", f"{bound.name} can't write to host folders; remove it{_GRANTED}")
     closed = {each.path for each in bound.tmpfs if each.noexec}
     for index, each in enumerate(spec.tmpfs or ()):
         if each.mount_path in closed and not each.noexec:

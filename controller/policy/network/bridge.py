@@ -1,9 +1,9 @@
-"""A guarded bridge of a sandbox's own, with the Internet behind it and, where that is asked for, the local network.
+"""A sandbox's own firewalled bridge with access to the Internet and, if requested, the local network.
 
-    sandbox -- pdp-<id> or pdl-<id> (/28, masqueraded) -- the guard (inet paddock) -- Internet
+sandbox -- pdp-<id> or pdl-<id> (/28, masqueraded) -- the firewall (inet paddock) -- Internet
 
-What it may not reach (this host, special and private ranges, other sandboxes) is the guard's part, by the bridge's
-name: the rules are in force before there is any bridge of that name.
+The firewall rules block this host, special and private ranges, and other sandboxes, by the bridge's name. They are in
+force before any bridge of that name exists.
 """
 
 from dataclasses import dataclass, replace
@@ -16,22 +16,22 @@ from controller.kinds.sandbox import NetworkSpec
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The bridge that a sandbox needs; `local`: it leads into the local network, too."""
+    """The bridge that a sandbox needs; `local`: with access to the local network, too."""
 
     network: str
     local: bool = False
 
     def bridge(self, subnet: str) -> NetworkConfig:
-        """The bridge on that subnet."""
+        """Return the bridge on that subnet."""
         return NetworkConfig(self.network, subnet, sealed=False)
 
 
 def behind(config: ContainerConfig, way: Open) -> ContainerConfig:
-    """The sandbox's container on its bridge; names are the engine's to resolve."""
+    """Return the sandbox's container config on its bridge; the engine resolves names."""
     return replace(config, network_mode=way.network, dns=())
 
 
 def opened(uid: str, network: NetworkSpec) -> Open:
-    """The bridge of that object."""
+    """Return the bridge of that object."""
     local = network.local_network == "Allowed"
     return Open(local_name(uid) if local else public_name(uid), local)

@@ -1,4 +1,7 @@
-"""The canary's container: as narrow as a box can be, of the image that every host with networks has. Pure."""
+"""Container config of the network canary: as narrow as a sandbox can be, from the image of every host with networks.
+
+Pure.
+"""
 
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.policy.levels.seccomp import MINIMAL
@@ -8,7 +11,7 @@ _USER = "20000:20000"
 
 
 def canary() -> ContainerConfig:
-    """A shell that waits for what never comes."""
+    """Return the config of a shell that waits forever."""
     return ContainerConfig(
         image=IMAGE,
         name="pdk-canary",

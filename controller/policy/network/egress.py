@@ -1,9 +1,9 @@
-"""The way out of a sealed network: which names are let through, and the container that sees to it. Pure.
+"""Egress of a sealed network: the allowed names, and the proxy container that enforces them. Pure.
 
     sandbox -- pdx-<id> (sealed /28) -- egress-<id> (squid, and a DNS that knows no name) -- pdp-uplink -- Internet
 
-The sandbox has no route but to its own bridge. The proxy is the one other thing there; its configuration is part of
-its container's, so that another list of names means another container: open tunnels of the old one are cut.
+The sandbox has a route to its own bridge alone. Only the proxy is on it, too. The proxy's configuration is part of
+its container's: a changed list of names recreates that container, which cuts open tunnels.
 """
 
 import re
@@ -27,15 +27,15 @@ _PROXY = f"http://{PENDING}:{PORT}"
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _NO_PROXY = f"localhost,127.0.0.1,::1,.{peers.DOMAIN}"
 _USER = "13:13"  # Debian's `proxy`
-# It forwards nothing, and takes nothing on one bridge that claims to come from the other: were the host to masquerade
-# what crosses the sealed one, the answers would leave by the uplink.
+# No forwarding, and no packets with a source address of the other bridge: if the host masqueraded traffic of the
+# sealed one, the answers would leave by the uplink.
 _SYSCTLS = (
     ("net.ipv4.conf.all.rp_filter", "1"),
     ("net.ipv4.ip_forward", "0"),
     ("net.ipv4.ip_unprivileged_port_start", "53"),
 )
 _SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
-# Nothing of these is the Internet: they are refused after a listed name was resolved, and by the guard.
+# Addresses outside the Internet: refused after a listed name was resolved, and by the firewall.
 SPECIAL_RANGES = (
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -99,20 +99,20 @@ cache_store_log none"""
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a sandbox of a sealed level needs beside its own container. `hosts` are the names it may reach."""
+    """The egress resources of a sealed sandbox besides its own container. `hosts` are the names it may reach."""
 
     network: str
     hosts: tuple[str, ...]
     egress: ContainerConfig
 
     def bridge(self, subnet: str) -> NetworkConfig:
-        """The bridge on that subnet. Its lower half is the proxy's, so that the sandbox never gets that address."""
+        """Return the bridge on that subnet. Its lower half is the proxy's: no sandbox gets that address."""
         upper = list(IPv4Network(subnet).subnets(1))[1]
         return NetworkConfig(self.network, subnet, handed_out=str(upper), sealed=True)
 
 
 def sealed(uid: str, hosts: Collection[str]) -> Sealed:
-    """The sealed network of that object, with a way out to these names and no others."""
+    """Return the sealed network of that object, with egress to these names and no others."""
     names = tuple(sorted(set(hosts)))
     egress = ContainerConfig(
         image=IMAGE,
@@ -132,7 +132,7 @@ def sealed(uid: str, hosts: Collection[str]) -> Sealed:
 
 
 def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
-    """The sandbox's container on its sealed network: a proxy for what heeds one, and a DNS that knows no name."""
+    """Return the sandbox's container config on its sealed network: proxy settings, and a DNS without any names."""
     own = dict(config.env)
     proxied = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
     return replace(
@@ -145,7 +145,7 @@ def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
 
 
 def plugged(config: ContainerConfig, subnet: str) -> ContainerConfig:
-    """The config with the proxy's address where it was still pending."""
+    """Return the config with the proxy's address filled in."""
     address = proxy_address(subnet)
     url = _PROXY.replace(PENDING, address)
     return replace(
@@ -156,19 +156,19 @@ def plugged(config: ContainerConfig, subnet: str) -> ContainerConfig:
 
 
 def proxy_address(subnet: str) -> str:
-    """The proxy's address on a sealed network: the first after the gateway that the engine sets aside."""
+    """Return the proxy's address on a sealed network: the first after the gateway that the engine reserves."""
     return str(IPv4Network(subnet)[2])
 
 
 def uplink(range_: str) -> NetworkConfig:
-    """The bridge on which all egress containers are, and nothing else. `range_` is all that networks are taken from."""
+    """Return the bridge of all egress containers. `range_` is the pool of all networks."""
     return NetworkConfig(UPLINK, str(next(IPv4Network(range_).subnets(new_prefix=_UPLINK_PREFIX))), sealed=False)
 
 
 def subnet_for(uid: str, range_: str, taken: Collection[str], prefix: int = _SEALED_PREFIX) -> str:
-    """A free /28 (or one of another prefix) of the range, found from where the uid points to; "" when none is left.
+    """Return a free /28 (or another prefix) of the range, found by the uid's hash; "" if none is left.
 
-    `taken` has the /28s that are given away; see `parts`.
+    `taken` has the /28s in use; see `parts`.
     """
     whole, first = IPv4Network(range_), 1 << (prefix - _UPLINK_PREFIX)
     size = 1 << (32 - prefix)
@@ -186,7 +186,7 @@ def subnet_for(uid: str, range_: str, taken: Collection[str], prefix: int = _SEA
 
 
 def parts(subnet: str) -> Iterator[str]:
-    """The /28s that a subnet consists of; it itself where it is no larger."""
+    """Return the /28s of a subnet; the subnet itself if it is no larger."""
     if int(subnet.partition("/")[2]) >= _SEALED_PREFIX:
         yield subnet
         return
@@ -195,12 +195,12 @@ def parts(subnet: str) -> Iterator[str]:
 
 
 def squid_conf(hosts: Collection[str]) -> str:
-    """squid's whole configuration. Names are judged first, so that one that is not listed is never resolved."""
+    """Return squid's complete configuration. Names are checked first, so that an unlisted one is never resolved."""
     return _CONF.format(port=PORT, has_sni=_HAS_SNI, special=" ".join(SPECIAL_RANGES), names="\n".join(_acls(hosts)))
 
 
 def _acls(hosts: Collection[str]) -> Iterator[str]:
-    """Names by pattern, whole: squid's own lists of domains take in what stands before a dot. None: matches nothing."""
+    """Yield ACLs by pattern on whole names: squid's own domain lists match subdomains too. None: matches nothing."""
     patterns = [_pattern(each) for each in sorted(set(hosts))] or ["^$"]
     for each in patterns:
         yield f"acl listed dstdom_regex -n -i {each}"
@@ -209,7 +209,7 @@ def _acls(hosts: Collection[str]) -> Iterator[str]:
 
 
 def _pattern(host: str) -> str:
-    """`*.` stands for one label or more."""
+    """Return the regular expression of a name. `*.` stands for one or more labels."""
     wild = host.startswith("*.")
     name = host.removeprefix("*.").replace(".", r"\.")
     return rf"^([a-z0-9_-]+\.)+{name}$" if wild else f"^{name}$"
