@@ -101,7 +101,7 @@ class Scripted(Iterator[Chunk]):
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         self.close()
 
     def __next__(self) -> Chunk:

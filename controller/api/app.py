@@ -80,7 +80,7 @@ def create_app(
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit)
-    app.add_middleware(TokenExpiry, lifetimes=services.lifetimes)
+    app.add_middleware(TokenExpiry, token_expirations=services.token_expirations)
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)

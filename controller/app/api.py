@@ -5,7 +5,7 @@ from functools import partial
 
 from controller.api.app import create_app
 from controller.api.middleware.load import LoadLimits
-from controller.api.server.listeners import DoorRules, Doors
+from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
 from controller.app.errors import CannotStart
@@ -73,7 +73,7 @@ def start_listeners(
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(create_app, services, ready=ready, meter=core.meter, load=load)
-    listeners = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
+    listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:
         core.undo.callback(listeners.stop)
@@ -96,7 +96,7 @@ def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
-def _listener_rules(settings: Settings) -> DoorRules:
-    rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
+def _listener_rules(settings: Settings) -> ListenerRules:
+    rules = ListenerRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
     rules = replace(rules, stall_seconds=settings.stall_seconds, share=settings.caller_share, host=settings.api_host)
     return replace(rules, port=settings.api_port, cert=settings.tls_cert_file, key=settings.tls_key_file)

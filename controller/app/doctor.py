@@ -6,11 +6,11 @@ import time
 
 from controller.engine.observe.doctor import (
     group_exists,
-    look_at_engine,
-    look_at_folder,
-    look_at_kernel,
-    look_at_socket,
-    look_at_volumes,
+    read_engine_facts,
+    read_folder_facts,
+    read_kernel_facts,
+    read_socket_facts,
+    read_volume_facts,
 )
 from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.host.doctor import judge
@@ -28,15 +28,17 @@ class _Clock:
 def examine(settings: Settings) -> tuple[Finding, ...]:
     """Inspect this host and judge the findings. Takes at most twice the engine's timeout."""
     clock, local = _Clock(), settings.docker_host.startswith("unix:")
-    engine = look_at_engine(settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local)
+    engine = read_engine_facts(
+        settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local
+    )
     group = settings.socket_group
     return judge(
         DoctorFacts(
             local=local,
             engine=engine,
-            kernel=look_at_kernel(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
-            engine_socket=look_at_socket(settings.docker_host.removeprefix("unix://")),
-            daemon_socket=look_at_socket(str(settings.socket)),
+            kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
+            engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
+            daemon_socket=read_socket_facts(str(settings.socket)),
             store=inspect_store(settings.database()),
             daemon=_ask_daemon(str(settings.socket)),
             socket_group=group,
@@ -44,10 +46,10 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             pressure_scale=settings.pressure_scale,
             allowed_runtimes=settings.runtimes,
             gpu_devices=settings.gpu_devices,
-            host_roots=tuple(look_at_folder(each.path, maps=True) for each in settings.host_roots),
-            secrets=look_at_folder(str(settings.secrets_dir)),
-            mounts=look_at_folder(str(settings.mounts_dir)),
-            volumes=look_at_volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
+            host_roots=tuple(read_folder_facts(each.path, maps=True) for each in settings.host_roots),
+            secrets=read_folder_facts(str(settings.secrets_dir)),
+            mounts=read_folder_facts(str(settings.mounts_dir)),
+            volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         )
     )
 

@@ -7,7 +7,7 @@ from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.host import HostGauge, disk_share
-from controller.engine.usage.writable_layers import LAYERS_SECONDS, Layers
+from controller.engine.usage.writable_layers import LAYERS_SECONDS, WritableLayers
 from controller.kinds.planning.snapshot import SweepRules
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
@@ -63,7 +63,7 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
     host = Host(core, store, announcing(store, watches.notify), lease, engine, policy)
     activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
     canary = _make_canary(host)
-    layers = Layers(core.last.alive, core.clock, time.monotonic)
+    layers = WritableLayers(core.last.alive, core.clock, time.monotonic)
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
@@ -81,9 +81,9 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
         resync_seconds=core.settings.resync_seconds,
         periodic=(
             Periodic("canary", CANARY_SECONDS, canary.tick),
-            Periodic("egress", EGRESS_SECONDS, egress.look),
-            Periodic("health", HEALTH_SECONDS, health.look),
-            Periodic("images", IMAGES_SECONDS, images.look),
+            Periodic("egress", EGRESS_SECONDS, egress.observe_now),
+            Periodic("health", HEALTH_SECONDS, health.observe_now),
+            Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
         ),
     )
@@ -105,7 +105,7 @@ def _make_canary(host: Host) -> CanaryWatch:
     return canary
 
 
-def _make_usage(core: Core, layers: Layers) -> UsageCache:
+def _make_usage(core: Core, layers: WritableLayers) -> UsageCache:
     """Make the usage reader of scrapes and `top`: its own, since a read closes the files of other containers."""
     usage = CgroupUsage(stalls=core.settings.metrics_detail)
     core.undo.callback(usage.close)
@@ -135,7 +135,7 @@ def _make_workers(host: Host, egress: EgressAudit) -> Workers:
 
 
 def _make_pass(
-    host: Host, workers: Workers, canary: CanaryWatch, activity: ActivityLog, layers: Layers, schedule: Schedule
+    host: Host, workers: Workers, canary: CanaryWatch, activity: ActivityLog, layers: WritableLayers, schedule: Schedule
 ) -> ReconcilePass:
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
     prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
@@ -171,7 +171,7 @@ def _make_pass(
     )
 
 
-def _make_health(host: Host, samples: UsageCache, layers: Layers) -> HealthWatch:
+def _make_health(host: Host, samples: UsageCache, layers: WritableLayers) -> HealthWatch:
     engine = host.engine
     return HealthWatch(
         snapshot=host.core.last,

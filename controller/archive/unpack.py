@@ -22,7 +22,7 @@ _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """The archive exceeds a limit."""
 
 
@@ -59,14 +59,14 @@ class Rules(NamedTuple):
 def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
     """Unpack the archive below the folder `top`.
 
-    Raises Unsafe at the first entry that no honest packer writes, TarError, TooMuch, and OSError with the entry's name
+    Raises Unsafe at the first entry that no honest packer writes, TarError, LimitExceeded, and OSError with the entry's name
     as `filename`; earlier entries are kept.
     """
     folders, done, later = Folders(top), Unpacked(), list[tuple[Parts, int]]()
     try:
         for count, entry in enumerate(reader):
             if count >= rules.max_entries:
-                raise TooMuch(f"the archive has more than {rules.max_entries} entries")
+                raise LimitExceeded(f"the archive has more than {rules.max_entries} entries")
             if entry.type == "note":
                 _read_note(entry, done)
                 continue
@@ -158,17 +158,17 @@ def _link(parent: int, step: _Step) -> None:
 
 def _file(reader: Reader, parent: int, step: _Step) -> None:
     entry, rules, done = step.entry, step.rules, step.done
-    with Replacing(step.parts[-1], parent) as new:
+    with AtomicFile(step.parts[-1], parent) as new:
         for piece in reader.pieces():
             done.written += new.write(piece)
             if rules.max_bytes is not None and done.written > rules.max_bytes:
-                raise TooMuch(f"the archive holds more than {rules.max_bytes} bytes")
+                raise LimitExceeded(f"the archive holds more than {rules.max_bytes} bytes")
             done.bytes += len(piece)
             rules.progress(len(piece))
-        new.become(entry.mode & 0o777, entry.mtime)
+        new.finish(entry.mode & 0o777, entry.mtime)
 
 
-class Replacing:
+class AtomicFile:
     """New file that gets its name in the folder `parent` when `become` is called.
 
     An unfinished file leaves nothing behind (where the file system supports O_TMPFILE). Zeros are written as holes: a
@@ -187,7 +187,7 @@ class Replacing:
             self._temporary = _temporary_name()
             self.fd = os.open(self._temporary, _NEW, 0o600, dir_fd=parent)
 
-    def __enter__(self) -> "Replacing":
+    def __enter__(self) -> "AtomicFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -215,7 +215,7 @@ class Replacing:
             write_all(self.fd, data)
         return len(data)
 
-    def become(self, mode: int, mtime: int | None = None) -> None:
+    def finish(self, mode: int, mtime: int | None = None) -> None:
         """Finish the file: set its mode, time and name. Raises OSError."""
         os.ftruncate(self.fd, self._size)  # a hole at the end needs the file's final size
         os.fchmod(self.fd, mode)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from controller.archive.names import Unsafe
 from controller.archive.pack import Piece, Span, pack
 from controller.archive.tar import Reader, TarError
-from controller.archive.unpack import Rules, TooMuch, unpack
+from controller.archive.unpack import LimitExceeded, Rules, unpack
 from controller.client.errors import ClientError
 from controller.client.files import FileInfo, Files, Progress, _left_out
 
@@ -60,7 +60,7 @@ def pull(
                 done = unpack(Reader(answer.read), folder, rules)
             except (Unsafe, TarError) as error:
                 raise ClientError(f"{path}: {error}") from error
-            except TooMuch as error:
+            except LimitExceeded as error:
                 raise ClientError(f"{path}: {error}; entries before it are kept; {_RAISE}") from error
             except OSError as error:
                 raise ClientError(f"{error.filename or target}: {error.strerror}") from error

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from controller.documents.error_messages import faults, kind_of
 from controller.documents.model_fields import closest
-from controller.documents.yaml_tree import REST_UNTOLD, Node, Room, Tree, read
+from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
 from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
-from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
+from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, namespace_fault
 from controller.kinds.registry import Kind, Registry
 from controller.version import API_VERSION
 
@@ -51,7 +51,7 @@ class Document:
 
 
 def parse(
-    file: str, text: str, registry: Registry, *, namespace: str | None = None, room: Room | None = None
+    file: str, text: str, registry: Registry, *, namespace: str | None = None, room: ValueBudget | None = None
 ) -> tuple[list[Document], list[Problem]]:
     """Return the valid documents of a file, and the problems of the others.
 
@@ -61,7 +61,7 @@ def parse(
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
         if len(problems) >= MOST_PROBLEMS:
-            problems.append(tree.problem((), REST_UNTOLD))
+            problems.append(tree.problem((), REST_UNREPORTED))
             break
         if tree.root.size > MAX_VALUES:
             words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
@@ -217,7 +217,7 @@ class _Check:
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
             return None
-        why = no_namespace(self._namespace or DEFAULT_NAMESPACE)
+        why = namespace_fault(self._namespace or DEFAULT_NAMESPACE)
         if why:
             self._say(path, why)
             return None

@@ -17,7 +17,7 @@ from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem, field_
 MAX_DEPTH = 64
 MAX_NODES = 400_000  # what takes some seconds to read
 _TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
-REST_UNTOLD = "further problems are not listed; fix the problems above first"
+REST_UNREPORTED = "further problems are not listed; fix the problems above first"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -78,13 +78,13 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 
 @dataclass(slots=True)
-class Room:
+class ValueBudget:
     """Remaining number of values, with aliases expanded, of all documents in all files of a request."""
 
     left: int = MAX_NODES
 
 
-def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], list[Problem]]:
+def read(file: str, text: str, room: ValueBudget | None = None) -> tuple[list[Tree], list[Problem]]:
     """Return the documents of a file, and all YAML problems. Empty documents are left out.
 
     Files that are read together share their `room`.
@@ -96,12 +96,12 @@ def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], li
         return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
-    builder = _Builder(file, room or Room())
+    builder = _Builder(file, room or ValueBudget())
     try:
         for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
             builder.take(event)
             if len(builder.problems) >= MOST_PROBLEMS:
-                raise _TooMuch(event, REST_UNTOLD)
+                raise _TooMuch(event, REST_UNREPORTED)
     except yaml.YAMLError as error:
         builder.problems.append(_syntax(file, text, error))
     except _TooMuch as error:
@@ -137,7 +137,7 @@ class _Builder:
     """Builds trees from the parser's events. `stack` holds the open collections."""
 
     file: str
-    room: Room
+    room: ValueBudget
     trees: list[Tree] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     stack: list[Node] = field(default_factory=list)

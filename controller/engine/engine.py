@@ -30,7 +30,18 @@ from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
-from controller.ports import Clock, Files, Firewall, LeftExecs, Meter, NullMeter, Ports, Probes, Streams, Wake
+from controller.ports import (
+    AdoptedExecs,
+    Clock,
+    Files,
+    Firewall,
+    Meter,
+    NullMeter,
+    PortForwarder,
+    Probes,
+    Streams,
+    Wake,
+)
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -143,7 +154,7 @@ class DockerEngine:
         return self._streams
 
     @property
-    def left(self) -> LeftExecs:
+    def left(self) -> AdoptedExecs:
         """Commands that an earlier daemon started."""
         return self._streams.left
 
@@ -158,7 +169,7 @@ class DockerEngine:
         return self._files
 
     @property
-    def ports(self) -> Ports:
+    def ports(self) -> PortForwarder:
         """TCP ports of the sandboxes on this engine."""
         return self._ports
 
@@ -191,15 +202,15 @@ class DockerEngine:
     def observe(self) -> Observation:
         return self._view.now
 
-    def request_look(self, *, full: bool = False) -> None:
+    def request_observation(self, *, full: bool = False) -> None:
         self._background.request(full=full)
 
-    def look(self, *, full: bool = False) -> Observation:
-        if not self._observer.look(full=full):
+    def observe_now(self, *, full: bool = False) -> Observation:
+        if not self._observer.observe_now(full=full):
             self._background.request()  # retries until the view is no longer blind
         return self._view.now
 
-    def look_at(self, container_id: str) -> str:
+    def observe_container(self, container_id: str) -> str:
         if self._hangs(container_id):
             return hanging_message(container_id)
         try:

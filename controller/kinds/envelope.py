@@ -90,7 +90,7 @@ class Metadata(Model):
     """Owners of this object: once all of them are deleted, it is deleted."""
 
 
-def no_namespace(text: str) -> str:
+def namespace_fault(text: str) -> str:
     """Return why this is not a valid namespace; "" if it is. For names that stand in no document."""
     if len(text) <= _NAMESPACE_LETTERS and re.fullmatch(_NAMESPACE, text):
         return ""

@@ -159,7 +159,7 @@ class Ceiling:
     amount: Amount
 
 
-def of_pool(uid: str) -> str:
+def pool_scope(uid: str) -> str:
     """Return the key of a pool's ceiling, in the place of a namespace. No namespace can have this name."""
     return f"pool/{uid}"
 

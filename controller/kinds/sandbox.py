@@ -326,7 +326,7 @@ class SandboxSpec(Model):
         return self
 
 
-def leveled(spec: SandboxSpec | None, template: Template) -> Template:
+def at_own_level(spec: SandboxSpec | None, template: Template) -> Template:
     """Return the template at the sandbox's own security level, if it has one."""
     if spec is None or spec.security_level is None:
         return template

@@ -13,7 +13,7 @@ from controller.kinds.sandbox import age
 
 
 @dataclass(frozen=True, slots=True)
-class KeptVolume:
+class HostVolume:
     """A volume found on this host. `made_at` is Unix seconds.
 
     `claimed_by` is the sandbox that owns it alone ("": shared). `used_bytes` is None if unknown, as for an unmounted

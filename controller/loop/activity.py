@@ -13,7 +13,7 @@ _NONE = Activity()
 
 
 class ActivityLog:
-    """ports.InUse. Thread-safe; an entry stays the same Python object until something happens.
+    """ports.UseTracker. Thread-safe; an entry stays the same Python object until something happens.
 
     An exec and the idle reaper meet under one lock. `begin` before `hold` makes `hold` fail: the pass is planned again.
     `begin` after `hold` finds the run held, and waits for the next run.
@@ -46,14 +46,14 @@ class ActivityLog:
             return self._held.get(uid)
 
     @property
-    def turns(self) -> int:
+    def passes(self) -> int:
         """Number of reconcile passes that have ended."""
         return self._passes
 
-    def wait(self, turns: int, seconds: float) -> bool:
+    def wait(self, passes: int, seconds: float) -> bool:
         """Wait until more than `turns` passes have ended; False after `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._passes > turns, seconds)
+            return self._changed.wait_for(lambda: self._passes > passes, seconds)
 
     def pass_ended(self) -> None:
         """Count a pass that ended, and wake those that wait for it."""

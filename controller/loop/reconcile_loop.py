@@ -127,7 +127,7 @@ class ReconcileLoop:
     def _housekeeping(self) -> None:
         if "resync" in self._due:
             self._due.discard("resync")
-            self._engine.request_look()
+            self._engine.request_observation()
         if "prune" in self._due:
             self._due.discard("prune")
             self._workers.run(self._prune)

@@ -9,7 +9,7 @@ import structlog
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.observed.canary import UNWATCHED
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
@@ -52,7 +52,7 @@ class ReconcilePass:
         clock_jumped: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
-        layers: Callable[[], Mapping[str, Layer]] = dict,
+        layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         last: LastSnapshot | None = None,
     ) -> None:
         """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
@@ -143,7 +143,7 @@ class ReconcilePass:
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
-            pressure=self._pressure.look(observed.facts.root_dir),
+            pressure=self._pressure.observe_now(observed.facts.root_dir),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,
             layers=self._layers(),
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
@@ -18,7 +18,7 @@ def collect(
     snapshot: Callable[[], Snapshot | None],
     usage: UsageReader,
     *,
-    layers: Callable[[], Mapping[str, Layer]],
+    layers: Callable[[], Mapping[str, LayerUsage]],
     detail: bool,
     labels: Sequence[str],
 ) -> None:

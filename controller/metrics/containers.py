@@ -12,9 +12,9 @@ from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
 from controller.kinds.observed.observed import Container
-from controller.kinds.observed.usage import Layer, Usage
+from controller.kinds.observed.usage import LayerUsage, Usage
 from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.sandbox import Template, leveled
+from controller.kinds.sandbox import Template, at_own_level
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, enum, filled, single
@@ -102,7 +102,7 @@ class ContainerCollector:
         snapshot: Callable[[], Snapshot | None],
         usage: UsageReader,
         *,
-        layers: Callable[[], Mapping[str, Layer]] = dict,
+        layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         detail: bool = False,
     ) -> None:
         """`layers` returns measured sizes of writable layers by container id."""
@@ -187,7 +187,7 @@ def _template(snapshot: Snapshot, uid: str) -> Template | None:
     sandbox = snapshot.sandboxes.get(uid)
     if sandbox is None:
         return snapshot.pools[snapshot.instances[uid].parent_uid].template
-    return leveled(sandbox.spec, sandbox.template) if sandbox.template else None
+    return at_own_level(sandbox.spec, sandbox.template) if sandbox.template else None
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:

@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.sandbox import SandboxSpec, Template, idle_timeout_seconds, leveled
+from controller.kinds.sandbox import SandboxSpec, Template, at_own_level, idle_timeout_seconds
 from controller.metrics.catalogue import OBJECTS
 from controller.metrics.catalogue.family import OTHER
 from controller.metrics.catalogue.objects import END_REASONS
@@ -72,7 +72,7 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
     labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
     seen = snapshot.observed.containers.get(uid, ())
     pool = snapshot.pool_of(uid)
-    template = leveled(sandbox.spec, sandbox.template) if sandbox.template else None
+    template = at_own_level(sandbox.spec, sandbox.template) if sandbox.template else None
     network = network_of(template, snapshot.profiles.values()) if template else ""
     return Row(labels, sandbox.obj, sandbox.spec, template, snapshot.instances.get(uid), seen, pool, network)
 

@@ -1,9 +1,9 @@
 """Health of a container, from its sandbox's probes."""
 
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.runtime.probe import Probed
+from controller.kinds.runtime.probe import ProbeState
 
 
 def health_of(snapshot: Snapshot, container: Container) -> str:
@@ -16,7 +16,7 @@ def health_of(snapshot: Snapshot, container: Container) -> str:
     return _of_run(instance.memory, snapshot.probes.get(container.uid), (container.id, container.started_at))
 
 
-def _of_run(memory: Memory, probed: Probed | None, run: tuple[str, float]) -> str:
+def _of_run(memory: InstanceState, probed: ProbeState | None, run: tuple[str, float]) -> str:
     checked = memory.checked
     if checked is None or checked.run != run:
         return "starting"
@@ -25,7 +25,7 @@ def _of_run(memory: Memory, probed: Probed | None, run: tuple[str, float]) -> st
     return "healthy" if checked.started and checked.ready else "starting"
 
 
-def _dead(probed: Probed) -> bool:
+def _dead(probed: ProbeState) -> bool:
     tally = probed.tallies.get("liveness")
     watch = next((each for each in probed.watches if each.name == "liveness"), None)
     return tally is not None and watch is not None and tally.failures >= watch.probe.failure_threshold

@@ -11,7 +11,7 @@ from controller.metrics.catalogue import QUOTAS
 from controller.metrics.families import empty, filled
 from controller.metrics.render import Labels
 from controller.plan.capacity.reservations import held
-from controller.policy.quota_ledger import HOST, Bound, bounds
+from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _labels(namespace: str) -> Labels:
     return Labels({"scope": "host" if namespace == HOST else "namespace", "namespace": namespace})
 
 
-def _least(resource: _Resource, own: Sequence[Bound]) -> float | None:
+def _least(resource: _Resource, own: Sequence[QuotaBound]) -> float | None:
     """Return the narrowest bound of several quotas of one namespace; None if there is none."""
     found = [getattr(each.hard, resource.name) for each in own if each.hard is not None]
     return min((each / resource.divisor for each in found if each is not None), default=None)

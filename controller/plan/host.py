@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from controller.kinds.common.labels import egress_uid
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import FINALIZER
@@ -197,7 +197,7 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
     """Decide for one object and add the decision to the plan, or leave it pending if it needs capacity."""
     snapshot, uid = builder.snapshot, box.obj.uid
     instance, result = snapshot.instances.get(uid), snapshot.results.get(uid)
-    state = instance.memory if instance else Memory()
+    state = instance.memory if instance else InstanceState()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
         builder.events += events_about(snapshot, instance, result_events(box.obj, result, snapshot.now))

@@ -11,12 +11,12 @@ Anything else requires an admin: a new route is closed until it is named here.
 import re
 from collections.abc import Iterator, Sequence
 
-from controller.kinds.access.access import EVERYWHERE, ROLES, Ask, Caller, Decision, Grant, Role
+from controller.kinds.access.access import EVERYWHERE, ROLES, AccessRequest, Caller, Decision, Grant, Role
 from controller.kinds.base import Model
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
-from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, leveled
+from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
@@ -39,7 +39,7 @@ _ORDINARY_SHARES = 1024  # the default weight of a container
 _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
 
-def decide(caller: Caller, ask: Ask) -> Decision:
+def decide(caller: Caller, ask: AccessRequest) -> Decision:
     """Decide if the caller may do this. `refusals` bounds the contents of a spec."""
     if ask.verb == "self":
         return Decision(True)
@@ -60,7 +60,7 @@ def may_write(caller: Caller) -> bool:
 
 def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why none of the caller's grants allows this spec; empty: one does."""
-    ask = Ask("update", kind.name, namespace if kind.namespaced else "")
+    ask = AccessRequest("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
     granted = [each for each in caller.grants if _reaches(each, ask) and _at_least(each, role)]
     found = [tuple(_beyond(each, kind, spec, policy)) for each in granted]
@@ -69,12 +69,12 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     return min(found, key=len)
 
 
-def is_work(ask: Ask) -> bool:
+def is_work(ask: AccessRequest) -> bool:
     """Return True if it acts inside an object (exec, files ...) and changes nothing stored."""
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
-def _role(ask: Ask) -> Role:
+def _role(ask: AccessRequest) -> Role:
     """Return the least role that may do it."""
     if ask.verb == "admin" or not ask.kind:
         return "admin"
@@ -89,7 +89,7 @@ def _at_least(grant: Grant, role: Role) -> bool:
     return ROLES.index(grant.role) >= ROLES.index(role)
 
 
-def _reaches(grant: Grant, ask: Ask) -> bool:
+def _reaches(grant: Grant, ask: AccessRequest) -> bool:
     """Return True if the grant applies to the namespace of the request. Everyone reads host-scoped objects."""
     if EVERYWHERE in grant.namespaces:
         return True
@@ -104,7 +104,7 @@ def _matches(pattern: str, namespace: str) -> bool:
     return namespace == pattern
 
 
-def _words(caller: Caller, ask: Ask, role: Role) -> str:
+def _words(caller: Caller, ask: AccessRequest, role: Role) -> str:
     what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
     if ask.verb == "admin" or not ask.kind:
         return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"
@@ -124,7 +124,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
     yield from _named(grant, spec, "spec")
     yield from _weights(grant, spec)
     if isinstance(spec, SandboxSpec):
-        template = leveled(spec, spec.template) if spec.template is not None else None
+        template = at_own_level(spec, spec.template) if spec.template is not None else None
         yield from _limits(grant, spec.resources, template, policy)
     elif isinstance(spec, Template):
         yield from _limits(grant, Resources(), spec, policy)

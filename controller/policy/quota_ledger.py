@@ -8,7 +8,7 @@ from controller.kinds.common.quantity import Bytes, Millicores
 from controller.kinds.hostquota import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, of_pool
+from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, pool_scope
 
 # Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
 # time. A shortage of memory kills, so memory is reserved once. Processes and
@@ -36,7 +36,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class QuotaBound:
     """One quota in force, of a namespace or of the host (""). Without limits it can't be read: nothing new fits it."""
 
     name: str
@@ -46,7 +46,7 @@ class Bound:
     per_sandbox: PerSandbox = _ANY
 
     def __str__(self) -> str:
-        if self.namespace == of_pool(self.uid):
+        if self.namespace == pool_scope(self.uid):
             return f"the quota of pool {self.name}"
         return f"quota {self.namespace}/{self.name}" if self.namespace else f"hostquota {self.name}"
 
@@ -87,31 +87,31 @@ def host_defaults(facts: HostFacts) -> HardLimits:
     return HardLimits(cpu=cpu, memory=Bytes(facts.memory_bytes) or None, gpus=len(facts.gpus) or None)
 
 
-def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[Bound, ...]]:
+def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas in force by namespace, the host's under ""; each in the order of its names."""
-    found: dict[str, list[Bound]] = defaultdict(list)
+    found: dict[str, list[QuotaBound]] = defaultdict(list)
     standard = host_defaults(facts)
-    found[HOST].append(Bound(NAME, HOST, "", standard))
+    found[HOST].append(QuotaBound(NAME, HOST, "", standard))
     for each in sorted(quotas, key=lambda each: (each.obj.namespace, each.obj.name)):
         obj, spec = each.obj, each.spec
         if obj.kind == "HostQuota":
             hard = None if spec is None else _filled(spec.hard, standard)
-            found[HOST] = [Bound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
+            found[HOST] = [QuotaBound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
         else:
             hard, one = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
-            found[obj.namespace].append(Bound(obj.name, obj.namespace, obj.uid, hard, one))
+            found[obj.namespace].append(QuotaBound(obj.name, obj.namespace, obj.uid, hard, one))
     return {namespace: tuple(each) for namespace, each in found.items()}
 
 
-def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
+def pool_quotas(pools: Iterable[Pool]) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas of pools, by `of_pool`. An unreadable one blocks everything."""
     found = {}
     for each in pools:
-        key, name = of_pool(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
+        key, name = pool_scope(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
         if each.spec is None:
-            found[key] = (Bound(name, key, each.obj.uid),)
+            found[key] = (QuotaBound(name, key, each.obj.uid),)
         elif (quota := each.spec.quota) is not None:
-            found[key] = (Bound(name, key, each.obj.uid, quota.hard, quota.per_sandbox),)
+            found[key] = (QuotaBound(name, key, each.obj.uid, quota.hard, quota.per_sandbox),)
     return found
 
 
@@ -122,14 +122,14 @@ def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:
     )
 
 
-def judge(bound: Bound, used: Amount, ask: Amount, held: Amount) -> Verdict:
+def judge(bound: QuotaBound, used: Amount, ask: Amount, held: Amount) -> Verdict:
     """Apply `admit` to a quota that may be unreadable."""
     if bound.hard is None:
         return Verdict(("this version of Paddock can't read its spec; apply it again",))
     return admit(used, ask, bound.hard, bound.per_sandbox, held)
 
 
-def outranks(bounds_: Iterable[Bound], cpu_shares: int, priority: int) -> Iterator[tuple[str, str]]:
+def above_bounds(bounds_: Iterable[QuotaBound], cpu_shares: int, priority: int) -> Iterator[tuple[str, str]]:
     """Yield the field and a message for each weight and priority above a quota's maximum for one sandbox."""
     asked = (("resources.cpuShares", "cpu_shares", cpu_shares), ("priority", "priority", priority))
     for bound in bounds_:
@@ -139,7 +139,7 @@ def outranks(bounds_: Iterable[Bound], cpu_shares: int, priority: int) -> Iterat
                 yield path, f"{value} is more than {bound} allows one sandbox ({most}); lower it"
 
 
-def never_fits(bounds_: Iterable[Bound], ask: Amount) -> Iterator[str]:
+def never_fits(bounds_: Iterable[QuotaBound], ask: Amount) -> Iterator[str]:
     """Return a message for each quota that could not hold `ask` even if it were unused."""
     for bound in bounds_:
         found = judge(bound, NOTHING, ask, NOTHING)

@@ -12,7 +12,7 @@ from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, s
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
-from controller.kinds.sandbox import Resources, SandboxSpec, Template, leveled
+from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
 from controller.policy import disk, exec_paths, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
@@ -72,7 +72,7 @@ def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
 
 def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why this spec can't run with this template under this policy."""
-    template = leveled(spec, template)
+    template = at_own_level(spec, template)
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
     level = level_of(template, policy)
@@ -249,7 +249,7 @@ def render(
 
     `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one.
     """
-    template, said = leveled(spec, template), template.security_level
+    template, said = at_own_level(spec, template), template.security_level
     level = level_of(template, policy)
     if level is None:
         raise KeyError(template.security_level)

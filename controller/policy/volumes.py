@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.volume import KeptVolume
+from controller.kinds.volume import HostVolume
 from controller.policy.mounts import claimed_name
 
 
@@ -41,7 +41,7 @@ class Users:
             for volume, _ in _named(specs.get(_template_name(each.spec), {}).get("volumes")):
                 self._add(volume, each)
 
-    def of(self, volume: KeptVolume) -> tuple[User, ...]:
+    def of(self, volume: HostVolume) -> tuple[User, ...]:
         """Return the users of a volume. A sandbox uses its own volume even if its template is missing."""
         found = self._users.get(volume.name, [])
         owner = self._unknown.get(volume.claimed_by)
@@ -56,7 +56,7 @@ class Users:
             users.append(user)
 
 
-def goes_with_its_last(users: Sequence[User]) -> bool:
+def deleted_with_last_user(users: Sequence[User]) -> bool:
     """Return True if a volume is deleted with the last sandbox that names it: all of them say so."""
     sandboxes = [each for each in users if each.kind == "Sandbox"]
     return bool(sandboxes) and all(each.passing for each in sandboxes)

@@ -18,7 +18,7 @@ from controller.ports.engine import (
     Volumes,
     VolumesUnreachable,
 )
-from controller.ports.loop import InUse, Jobs
+from controller.ports.loop import Jobs, UseTracker
 from controller.ports.store import (
     Audit,
     Change,
@@ -32,13 +32,13 @@ from controller.ports.store import (
     Transaction,
 )
 from controller.ports.streams import (
+    AdoptedExecs,
     ChunkStream,
+    DetachableExec,
     ExecStream,
     Files,
     FileWork,
-    Leavable,
-    LeftExecs,
-    Ports,
+    PortForwarder,
     StreamError,
     Streams,
 )
@@ -58,14 +58,14 @@ __all__ = [
     "Firewall",
     "HostGauge",
     "Images",
-    "InUse",
+    "UseTracker",
     "Jobs",
     "Lease",
-    "Leavable",
-    "LeftExecs",
+    "DetachableExec",
+    "AdoptedExecs",
     "Meter",
     "NullMeter",
-    "Ports",
+    "PortForwarder",
     "Probes",
     "Secrets",
     "Store",

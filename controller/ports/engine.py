@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from controller.kinds.observed.canary import Sighting
+from controller.kinds.observed.canary import CanaryTry
 from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.observed.pressure import HostUse
 from controller.kinds.observed.usage import Usage
@@ -11,9 +11,9 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage
-from controller.kinds.runtime.network import Guard
+from controller.kinds.runtime.network import FirewallState
 from controller.kinds.runtime.probe import ProbeResult, Watch
-from controller.kinds.volume import KeptVolume
+from controller.kinds.volume import HostVolume
 from controller.ports.common import Wake
 
 
@@ -32,15 +32,15 @@ class Engine(Protocol):
         """Return the newest observation. No I/O, never blocks."""
         ...
 
-    def request_look(self, *, full: bool = False) -> None:
+    def request_observation(self, *, full: bool = False) -> None:
         """Request an observation in the background: one list, and limits from the cgroups; `full` inspects all."""
         ...
 
-    def look(self, *, full: bool = False) -> Observation:
+    def observe_now(self, *, full: bool = False) -> Observation:
         """Observe at once, in this thread. An unreachable engine gives a blind observation."""
         ...
 
-    def look_at(self, container_id: str) -> str:
+    def observe_container(self, container_id: str) -> str:
         """Inspect one container, inside too, at once in this thread. Return "" on success, else the reason."""
         ...
 
@@ -56,7 +56,7 @@ class Engine(Protocol):
 class Firewall(Protocol):
     """The host's packet filter, read-only."""
 
-    def guard(self) -> Guard:
+    def guard(self) -> FirewallState:
         """Return the current state of the rules for sandboxes' networks. Never raises."""
         ...
 
@@ -88,7 +88,7 @@ class UsageReader(Protocol):
 class Canary(Protocol):
     """Network canary: tries to reach forbidden addresses from inside sandbox networks."""
 
-    def look(self, config: ContainerConfig, range_: str) -> Sighting:
+    def observe_now(self, config: ContainerConfig, range_: str) -> CanaryTry:
         """Try, with containers like `config` on networks of that range (CIDR). Takes some seconds. Never raises."""
         ...
 
@@ -131,7 +131,7 @@ class VolumeInUse(Exception):
 class Volumes(Protocol):
     """The volumes on this host. Each call may block for some seconds and raise VolumesUnreachable."""
 
-    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+    def list(self, namespace: str | None = None) -> Sequence[HostVolume]:
         """Return the volumes of a namespace (None: of all), by namespace and name."""
         ...
 

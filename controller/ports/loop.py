@@ -6,7 +6,7 @@ from controller.kinds.observed.activity import Run
 from controller.ports.common import Wake
 
 
-class InUse(Protocol):
+class UseTracker(Protocol):
     """Tracks the use of sandboxes. Streams report to it; each reconcile pass reads it. See loop/activity.py."""
 
     def begin(self, uid: str, /, *, asks: bool) -> None:
@@ -22,11 +22,11 @@ class InUse(Protocol):
         ...
 
     @property
-    def turns(self) -> int:
+    def passes(self) -> int:
         """Return the number of finished reconcile passes."""
         ...
 
-    def wait(self, turns: int, seconds: float, /) -> bool:
+    def wait(self, passes: int, seconds: float, /) -> bool:
         """Wait until more passes than that have finished; False after `seconds`."""
         ...
 

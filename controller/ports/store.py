@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 from controller.kinds.access.access import Token
 from controller.kinds.access.audit import AuditEntry, ChainReport
-from controller.kinds.common.store_stats import StoreFigures
+from controller.kinds.common.store_stats import StoreStats
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
@@ -191,7 +191,7 @@ class Store(Protocol):
         """Return a copy of the whole store as of now, in an open file without a name. Close it."""
         ...
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> StoreStats:
         """Return size, schema, and numbers of objects by kind."""
         ...
 

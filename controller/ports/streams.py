@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.kinds.runtime.files import FileAsk
+from controller.kinds.runtime.files import FileRequest
 
 
 class StreamError(Exception):
@@ -70,7 +70,7 @@ class Streams(Protocol):
         ...
 
 
-class Ports(Protocol):
+class PortForwarder(Protocol):
     """TCP ports of a sandbox, from inside its own network."""
 
     def connect(self, container: Container, port: int) -> socket.socket:
@@ -92,14 +92,14 @@ class FileWork(Protocol):
 
 
 class Files(Protocol):
-    """Files of a sandbox, with its user's permissions; see FileAsk."""
+    """Files of a sandbox, with its user's permissions; see FileRequest."""
 
-    def begin(self, container: Container, ask: FileAsk) -> FileWork:
+    def begin(self, container: Container, ask: FileRequest) -> FileWork:
         """Start an operation in a running container. Raises FileError."""
 
 
 @runtime_checkable
-class Leavable(Protocol):
+class DetachableExec(Protocol):
     """The stream of a command that can be detached."""
 
     @property
@@ -107,12 +107,12 @@ class Leavable(Protocol):
         """Return the reference to find it again; None if it can't be found."""
         ...
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         """End the stream, and leave the command running. From any thread."""
         ...
 
 
-class LeftExecs(Protocol):
+class AdoptedExecs(Protocol):
     """Finds detached commands again."""
 
     def follow(

@@ -15,7 +15,7 @@ class Backup:
 
     def make(self) -> BinaryIO:
         """Return an open, unnamed file; the caller closes it. Raises ServiceUnavailable."""
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             self._store.audit.append([entry(self._clock, "backup")])
             made = self._store.backup()
         self._meter.gauge("paddock_store_last_backup_timestamp_seconds", self._clock.now())

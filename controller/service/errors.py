@@ -120,7 +120,7 @@ def check_built_in(kind: Kind, name: str) -> None:
 
 
 @contextmanager
-def store_in_words() -> Iterator[None]:
+def translate_store_errors() -> Iterator[None]:
     """Translate the store's exceptions into ServiceErrors."""
     try:
         yield

@@ -8,24 +8,24 @@ from pathlib import Path
 from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
+    AdoptedExecs,
     Audit,
     Clock,
     Engine,
     Files,
-    InUse,
-    LeftExecs,
     Meter,
     NullMeter,
-    Ports,
+    PortForwarder,
     Secrets,
     Store,
     Streams,
+    UseTracker,
     Volumes,
     Wake,
 )
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
-from controller.service.access.token_expiry import Lifetimes
+from controller.service.access.token_expiry import TokenExpirations
 from controller.service.access.tokens import TokenAdmin
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
@@ -45,7 +45,7 @@ from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.exec_records import ExecRecords
-from controller.service.sandbox.files import BoxFiles, NoFiles, TransferLimits
+from controller.service.sandbox.files import NoFiles, SandboxFiles, TransferLimits
 from controller.service.sandbox.inspect import Inspections
 from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
@@ -69,9 +69,9 @@ class HostPorts:
     engine: Engine
     streams: Streams
     files: Files = field(default_factory=NoFiles)
-    ports: Ports = field(default_factory=NoPorts)
+    ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
-    adopted_execs: LeftExecs = field(default_factory=NoAdoptedExecs)
+    adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
     exec_folder: Path | None = None
@@ -88,7 +88,7 @@ class LoopPorts:
 
     wake: Wake
     snapshot: LastSnapshot = lambda: None
-    in_use: InUse = field(default_factory=NoLoop)
+    in_use: UseTracker = field(default_factory=NoLoop)
     watches: Watches | None = None
     traces: Traces = field(default_factory=Traces)
 
@@ -115,7 +115,7 @@ class FleetServices:
     write: Write
     watches: Watches
     tokens: TokenAdmin
-    lifetimes: Lifetimes
+    token_expirations: TokenExpirations
     audit: Audit
     recorder: Recorder
     backup: Backup
@@ -125,12 +125,12 @@ class FleetServices:
 class SandboxServices:
     """The use-cases that need the host that runs the sandbox."""
 
-    into_box: SandboxStreams
+    sandbox_streams: SandboxStreams
     previous: PreviousLogs
     egress_logs: EgressLogs
     detached: Detached
     inspections: Inspections
-    files: BoxFiles
+    files: SandboxFiles
     forward: PortForward
     usages: Usages
     attest: Attest
@@ -186,7 +186,7 @@ def make_fleet(
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
-    apply, lifetimes = Apply(pipeline, meter), Lifetimes(clock)
+    apply, token_expirations = Apply(pipeline, meter), TokenExpirations(clock)
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
@@ -195,8 +195,8 @@ def make_fleet(
         patch=Patch(pipeline),
         write=Write(pipeline),
         watches=watches,
-        tokens=TokenAdmin(store.tokens, clock, lifetimes),
-        lifetimes=lifetimes,
+        tokens=TokenAdmin(store.tokens, clock, token_expirations),
+        token_expirations=token_expirations,
         audit=store.audit,
         recorder=Recorder(store.audit, clock, meter),
         backup=Backup(store, clock, meter),
@@ -208,7 +208,7 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
-    into_box = SandboxStreams(
+    sandbox_streams = SandboxStreams(
         objects=objects,
         engine=engine,
         streams=streams,
@@ -221,13 +221,17 @@ def make_sandbox(
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     return SandboxServices(
-        into_box=into_box,
-        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
+        sandbox_streams=sandbox_streams,
+        previous=PreviousLogs(objects=objects, store=store, streams=streams, sandbox_streams=sandbox_streams),
         egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
-        detached=Detached(objects=objects, into_box=into_box, clock=clock, records=records, registry=pipeline.registry),
-        inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
-        files=BoxFiles(into_box, host.files, limits.transfers),
-        forward=PortForward(into_box, host.ports, limits.connections),
+        detached=Detached(
+            objects=objects, sandbox_streams=sandbox_streams, clock=clock, records=records, registry=pipeline.registry
+        ),
+        inspections=Inspections(
+            objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
+        ),
+        files=SandboxFiles(sandbox_streams, host.files, limits.transfers),
+        forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),

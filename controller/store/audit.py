@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, fair_share, linked
+from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, entry_hash, fair_share
 from controller.store import rows
 from controller.store.schema import audit, audit_chain
 
@@ -33,7 +33,7 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
         last_id += 1
         texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
         cleaned = replace(each, id=last_id, **texts)
-        last_hash = linked(cleaned, last_hash)
+        last_hash = entry_hash(cleaned, last_hash)
         made.append(_row(replace(cleaned, hash=last_hash)))
     connection.execute(_INSERT, made)
     if chain:
@@ -144,7 +144,7 @@ def _verified(connection: Connection, chain: Any) -> ChainReport:
             continue
         if each.id != last_id + 1:
             problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is out of order"
-        elif linked(each, last_hash) != each.hash:
+        elif entry_hash(each, last_hash) != each.hash:
             problem = f"entry {each.id} was changed, or an entry before it was removed"
         if problem:
             return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text
 
-from controller.kinds.common.store_stats import StoreFigures
+from controller.kinds.common.store_stats import StoreStats
 from controller.store import migrate
 from controller.store.schema import objects
 
@@ -14,14 +14,14 @@ _POSTGRES_SIZE = text("SELECT pg_database_size(current_database())")
 _SQLITE_SIZE = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
 
 
-def figures(connection: Connection) -> StoreFigures:
+def figures(connection: Connection) -> StoreStats:
     """Read all figures in one transaction."""
     backend = connection.dialect.name
     info = connection.dialect.server_version_info or ()
     revision = migrate.current(connection) or ""
     counts: Mapping[str, int] = {str(kind): int(count) for kind, count in connection.execute(_COUNTS)}
     size: int = connection.execute(_SQLITE_SIZE if backend == "sqlite" else _POSTGRES_SIZE).scalar_one()
-    return StoreFigures(
+    return StoreStats(
         backend=backend,
         server_version=".".join(str(each) for each in info),
         revision=revision,

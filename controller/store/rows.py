@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance, memory_from_json, memory_to_json
+from controller.kinds.planning.instance_record import Instance, state_from_json, state_to_json
 from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
 
@@ -117,7 +117,7 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "parent_name": instance.parent_name,
         "role": instance.role,
         "created_at": instance.created_at,
-        "memory": to_text(memory_to_json(instance.memory)),
+        "memory": to_text(state_to_json(instance.memory)),
         "version": instance.version,
         "uid": instance.uid,
     }
@@ -134,7 +134,7 @@ def instance_from_row(row: Row) -> Instance:
         role=row["role"],
         reserves=Limits(**{name: row[name] for name in _LIMITS}),
         created_at=row["created_at"],
-        memory=memory_from_json(from_text(row["memory"])),
+        memory=state_from_json(from_text(row["memory"])),
         version=row["version"],
         member_uid="" if row["uid"] == row["parent_uid"] else row["uid"],
     )

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.common.store_stats import Connections, StoreFigures
+from controller.kinds.common.store_stats import Connections, StoreStats
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
@@ -245,7 +245,7 @@ class SqlStore:
         finally:
             database.close()
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> StoreStats:
         """Return size, schema, and number of objects by kind."""
         with self._reading("figures") as connection:
             return figures(connection)

@@ -17,7 +17,7 @@ from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.planning.instance_record import SANDBOX, Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
-from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, of_pool
+from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, pool_scope
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.audit import append
@@ -245,7 +245,7 @@ class SqlTransaction:
             return
         held = self.held()
         for each in ceilings:
-            pool = each.namespace.removeprefix(of_pool(""))
+            pool = each.namespace.removeprefix(pool_scope(""))
             found = held.get(pool, Amount()) if pool == each.namespace else self.held_by_pool(pool)
             if not found.within(each.amount):
                 where = f"namespace {each.namespace}" if each.namespace else "the host"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from controller.api.app import create_app
-from controller.api.server.listeners import DoorRules, Doors
+from controller.api.server.listeners import ListenerRules, Listeners
 from controller.kinds.access.access import Grant
 from tests.helpers_api import World
 
@@ -20,17 +20,17 @@ API = "/apis/paddock/v1alpha1"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_listeners(world: World, **rules: Any) -> Doors:
+def make_listeners(world: World, **rules: Any) -> Listeners:
     """Return listeners on the world's socket."""
 
     def make(who: Any) -> Any:
         return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who)
 
-    return Doors(DoorRules(world.socket, **rules), world.store.tokens, world.clock, make)
+    return Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
 
 
 @contextmanager
-def opened(world: World, **rules: Any) -> Iterator[Doors]:
+def opened(world: World, **rules: Any) -> Iterator[Listeners]:
     """Start listeners on the world's socket."""
     doors = make_listeners(world, **rules)
     doors.start()

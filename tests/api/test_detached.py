@@ -138,12 +138,12 @@ def test_commands_are_limited_per_sandbox_and_host(world: World) -> None:
     for name in ("one", "two"):
         world.apply(f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {{name: {name}}}, {SPEC}}}")
         world.view.show(world.sandbox(name))
-    into = world.services.into_box
+    into = world.services.sandbox_streams
     into.rules = ExecRules(per_sandbox=2)
     records = ExecRecords(world.folder / "few", 1000)
     detached = Detached(
         objects=world.services.objects,
-        into_box=into,
+        sandbox_streams=into,
         clock=world.clock,
         records=records,
         registry=discover(),
@@ -177,7 +177,7 @@ def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
     for name in ("one", "two"):
         world.apply(f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {{name: {name}}}, {SPEC}}}")
         world.view.show(world.sandbox(name))
-    into = world.services.into_box
+    into = world.services.sandbox_streams
     into.rules = ExecRules(share=0.5)
     world.streams.run = world.streams.endless
     ann, ben = (Caller(name, "unix", (Grant(role="admin"),)) for name in ("ann", "ben"))
@@ -203,8 +203,8 @@ SPEC = "spec: {template: {image: paddock/python:1}}"
 
 
 def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World) -> None:
-    box.services.into_box._places.most = 1000
-    box.services.into_box.rules = ExecRules(per_sandbox=1000)
+    box.services.sandbox_streams._exec_slots.most = 1000
+    box.services.sandbox_streams.rules = ExecRules(per_sandbox=1000)
     box.streams.run = box.streams.log = box.streams.endless
     transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
@@ -233,7 +233,7 @@ def restarted(world: World) -> tuple[Detached, Callable[[], None]]:
     services = world.services
     detached = Detached(
         objects=services.objects,
-        into_box=services.into_box,
+        sandbox_streams=services.sandbox_streams,
         clock=world.clock,
         records=ExecRecords(world.folder / "execs", ExecRules().output_bytes),
         registry=discover(),
@@ -254,7 +254,7 @@ def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, box: World) -> 
     again, _ = restarted(box)
     assert shown(again) == before
     assert again.log(kind(), "default", "quickstart", before.id) == b"out\n"
-    assert box.services.into_box._places._taken == {}
+    assert box.services.sandbox_streams._exec_slots._taken == {}
 
 
 def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) -> None:
@@ -263,7 +263,7 @@ def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) 
     holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
     box.services.detached.close()
     assert box.streams.closed.wait(30)
-    holds(lambda: box.services.into_box._places._taken == {})
+    holds(lambda: box.services.sandbox_streams._exec_slots._taken == {})
     assert sandbox.execs()[0].state == "Running", "it was let go of, not ended"
     with pytest.raises(Refused, match="the daemon is stopping"):
         sandbox.detach(["a"])
@@ -277,13 +277,13 @@ def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) 
     box.streams.again = ends
     again, _ = restarted(box)
     assert (shown(again).state, shown(again).id) == ("Running", begun.id)
-    assert len(box.services.into_box._places._taken) == 1, "it has its place"
+    assert len(box.services.sandbox_streams._exec_slots._taken) == 1, "it has its place"
     (ref, asked) = box.streams.asked[-1]
     assert (ref, asked["timeout_seconds"]) == ("exec-1", 60)
     assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", begun.id)
     go_on.set()
     holds(lambda: shown(again).state == "Exited")
-    assert (shown(again).exit_code, box.services.into_box._places._taken) == (7, {})
+    assert (shown(again).exit_code, box.services.sandbox_streams._exec_slots._taken) == (7, {})
 
 
 def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:

@@ -93,7 +93,7 @@ def test_timed_out_command_is_reported(http: httpx.Client, box: World) -> None:
 
 
 def test_long_output_keeps_head_and_tail(http: httpx.Client, box: World) -> None:
-    box.services.into_box.rules = ExecRules(output_bytes=8)
+    box.services.sandbox_streams.rules = ExecRules(output_bytes=8)
     box.streams.run = lambda **_: iter((Chunk("stdout", b"0123456789abcdef"), Chunk("exit", b"0")))
     done = run(http)
     assert (done["truncated"], done["stdoutOmittedBytes"], done["stderrOmittedBytes"]) == (True, 8, 0)
@@ -145,7 +145,7 @@ def test_bad_command_is_refused(http: httpx.Client, asked: dict[str, Any], code:
 
 
 def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
-    box.services.into_box._places.most = 1
+    box.services.sandbox_streams._exec_slots.most = 1
     box.streams.run = box.streams.endless
     with unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a") as opened:
         opened.recv()

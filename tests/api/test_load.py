@@ -21,7 +21,7 @@ from controller.api.middleware.limits import BodyBudget, BodyLimit
 from controller.api.middleware.load import LoadLimits
 from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
-from controller.api.server.listeners import DoorRules, Doors
+from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.peer_credentials import HOST_NAMES
 from tests.api.listeners import API, asked_as, client, token
 from tests.api.listeners import opened as opened_as_the_daemon_does
@@ -37,7 +37,7 @@ def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()
     def make(who: Any) -> Any:
         return create_app(world.services, ready=ready, meter=world.meter, who=who, load=load)
 
-    doors = Doors(DoorRules(world.socket), world.store.tokens, world.clock, make)
+    doors = Listeners(ListenerRules(world.socket), world.store.tokens, world.clock, make)
     doors.start()
     try:
         yield

@@ -77,7 +77,7 @@ def pour(sock: socket.socket) -> None:
 
 
 def commands(world: World) -> bool:
-    return bool(world.services.into_box._places._taken)
+    return bool(world.services.sandbox_streams._exec_slots._taken)
 
 
 HELD: dict[str, tuple[str, Callable[[World], Any]]] = {

@@ -178,7 +178,7 @@ def test_early_disconnects_leak_nothing(box: World) -> None:
             link.connect(str(box.socket))
             link.sendall(asked)
     wait_for("all have asked", lambda: len(box.streams.asked) == 20)
-    wait_for("all has ended", lambda: not box.services.into_box._places._taken)
+    wait_for("all has ended", lambda: not box.services.sandbox_streams._exec_slots._taken)
     wait_for("every thread", lambda: "stream" not in {each.name for each in threading.enumerate()})
 
 

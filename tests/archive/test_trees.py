@@ -17,7 +17,7 @@ from controller.archive import unpack as unpacking
 from controller.archive.names import Unsafe
 from controller.archive.pack import pack, read_out
 from controller.archive.tar import Reader, TarError
-from controller.archive.unpack import Replacing, Rules, TooMuch, Unpacked, unpack
+from controller.archive.unpack import AtomicFile, LimitExceeded, Rules, Unpacked, unpack
 from tests.examples import examples
 
 NAME = st.text(min_size=1, max_size=40).filter(
@@ -55,9 +55,9 @@ def make(path: Path, tree: Tree) -> None:
         make(path / name, below)  # type: ignore[arg-type]
 
 
-def look(path: Path) -> Tree:
+def observe_now(path: Path) -> Tree:
     if path.is_dir():
-        return {each.name: look(each) for each in path.iterdir()}
+        return {each.name: observe_now(each) for each in path.iterdir()}
     return path.read_bytes()
 
 
@@ -67,7 +67,7 @@ def test_any_tree_comes_out_as_it_went_in(tree: Tree, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("tree")
     make(folder / "in", tree)
     unpacked(packed(folder / "in", b"out"), folder)
-    assert look(folder / "out") == tree
+    assert observe_now(folder / "out") == tree
 
 
 def test_modes_times_and_links_are_kept_and_setuid_is_not(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_special_files_are_skipped_unopened(tmp_path: Path) -> None:
     os.mkfifo(source / "fifo")
     (source / "file").write_text("x")
     done = unpacked(packed(source, b"out"), tmp_path)
-    assert look(tmp_path / "out") == {"file": b"x"}
+    assert observe_now(tmp_path / "out") == {"file": b"x"}
     assert done.left_out == ["out/fifo was left out: it is a socket, a FIFO or a device"]
 
 
@@ -216,9 +216,9 @@ def test_a_folder_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_bounds(tmp_path: Path) -> None:
     two = archive(("a", FILE, b"x" * 600), ("b", FILE, b"x" * 600))
-    with pytest.raises(TooMuch, match="1000 bytes"):
+    with pytest.raises(LimitExceeded, match="1000 bytes"):
         unpacked(two, tmp_path, Rules(max_bytes=1000))
-    with pytest.raises(TooMuch, match="more than 1 entries"):
+    with pytest.raises(LimitExceeded, match="more than 1 entries"):
         unpacked(two, tmp_path, Rules(max_entries=1))
 
 
@@ -290,16 +290,16 @@ def test_an_unfinished_file_leaves_nothing(tmp_path: Path, nameless: bool, monke
     parent = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
 
     def broken() -> None:
-        with Replacing(b"name", parent) as new:
+        with AtomicFile(b"name", parent) as new:
             new.write(b"half")
             raise TarError("cut")
 
     with pytest.raises(TarError):
         broken()
-    assert look(tmp_path) == {"name": b"before"}
-    with Replacing(b"name", parent) as new:
+    assert observe_now(tmp_path) == {"name": b"before"}
+    with AtomicFile(b"name", parent) as new:
         new.write(b"whole")
-        new.become(0o640)
+        new.finish(0o640)
     os.close(parent)
-    assert look(tmp_path) == {"name": b"whole"}
+    assert observe_now(tmp_path) == {"name": b"whole"}
     assert stat.S_IMODE((tmp_path / "name").stat().st_mode) == 0o640

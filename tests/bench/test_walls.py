@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
 ]
 TINY, EGRESS = "paddock/test-tiny:1", "paddock/egress:1"
-ROUNDS, LOOKS, PROXIES = 10, 200, 40
+ROUNDS, READ_OPERATIONS, PROXIES = 10, 200, 40
 _ALLOWED_BYTES = (11 << 30) // 10 // 40  # of each proxy, its shim included
 TEMPLATE = """\
 apiVersion: paddock/v1alpha1
@@ -120,14 +120,14 @@ def test_attestation(engine: docker_py.DockerClient, capsys: pytest.CaptureFixtu
     engine.api.remove_container(box, force=True)
     with capsys.disabled():
         print(
-            f"\nattestation, p50 of {LOOKS}: {ours * 1000:.2f} ms (wanted: at most 15 ms); one inspect: "
+            f"\nattestation, p50 of {READ_OPERATIONS}: {ours * 1000:.2f} ms (wanted: at most 15 ms); one inspect: "
             f"{theirs * 1000:.2f} ms; ratio {ours / theirs:.2f}"
         )
 
 
 def _median(run: Callable[[], object]) -> float:
     took = []
-    for _ in range(LOOKS):
+    for _ in range(READ_OPERATIONS):
         begun = time.perf_counter()
         run()
         took.append(time.perf_counter() - begun)

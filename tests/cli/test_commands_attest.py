@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.observed.inside import Inside
+from controller.kinds.observed.inside import InsideState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
@@ -22,7 +22,7 @@ Box = Callable[..., None]
 class Looking(View):
     """A view that can be refreshed and records its calls."""
 
-    def look_at(self, container_id: str) -> str:
+    def observe_container(self, container_id: str) -> str:
         return "" if any(each.id == container_id for held in self.seen.containers.values() for each in held) else "gone"
 
 
@@ -44,7 +44,7 @@ def box(world: World) -> Box:
         spec = SandboxSpec.model_validate(obj.spec)
         assert spec.template is not None
         config = render(spec, spec.template, name=obj.name, uid=obj.uid, policy=Policy()).config
-        inside: Inside = replace(inside_of(config, ("none",), {}), **changes)
+        inside: InsideState = replace(inside_of(config, ("none",), {}), **changes)
         shown = replace(view.show(obj), networks=("none",), config_hash=config.hash(), inside=inside)
         view.seen = replace(view.seen, containers={obj.uid: (shown,)}, revision=1)
         known[obj.uid] = Sandbox(obj, spec, spec.template)

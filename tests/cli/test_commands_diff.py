@@ -15,23 +15,23 @@ from controller.service.explain.diff import Diff
 from controller.store.sql_store import SqlStore
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000000"')
 
 
 @pytest.fixture
-def house(tmp_path: Path, quiet: None) -> Iterator[House]:
+def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = House(store)
+    made = LoopHarness(store)
     yield made
     made.close()
     store.close()
 
 
 @pytest.fixture
-def live(house: House, tmp_path: Path) -> Iterator[Run]:
+def live(house: LoopHarness, tmp_path: Path) -> Iterator[Run]:
     """Command line of a daemon whose reconcile passes are started by the test."""
     diff = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
     services = dataclasses.replace(house.services, diff=diff)
@@ -80,8 +80,8 @@ def test_errors_have_exit_codes_above_1(paddock: Run, spec: Callable[..., str]) 
     assert (early.exit_code, "has not observed the engine yet" in early.stderr) == (2, True)
 
 
-def test_a_plan_is_printed_not_executed(live: Run, house: House) -> None:
-    house.one_turn()
+def test_a_plan_is_printed_not_executed(live: Run, house: LoopHarness) -> None:
+    house.run_pass()
     done = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert done.exit_code == 1
     assert done.stdout.endswith(
@@ -94,7 +94,7 @@ def test_a_plan_is_printed_not_executed(live: Run, house: House) -> None:
     assert (house.engine.calls, house.names()) == ([], [])
 
 
-def test_fields_effects_and_calls(live: Run, house: House) -> None:
+def test_fields_effects_and_calls(live: Run, house: LoopHarness) -> None:
     assert live("apply", "-f", "-", stdin=SPEC).exit_code == 0
     house.settle()
     calls = len(house.engine.calls)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.observed.usage import Sampled
+from controller.kinds.observed.usage import UsageSample
 from controller.kinds.runtime.container import Limits
 from controller.service.sandbox.usage import Usages
 from tests.cli.conftest import Run
@@ -26,13 +26,13 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.apply(f"{QUICKSTART}---\n{SECOND}---\n{QUICKSTART.replace('name: quickstart', 'name: asleep')}")
 
     class Samples:
-        def now(self) -> Mapping[str, Sampled]:
+        def now(self) -> Mapping[str, UsageSample]:
             found = {}
             for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
                 obj = world.sandbox(name)
                 box = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
                 usage = replace(USAGE, memory_working_set_bytes=memory * MIB, network=None)
-                found[obj.uid] = Sampled(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
+                found[obj.uid] = UsageSample(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
             return found
 
     world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from tests.cli.conftest import Run
@@ -22,7 +22,7 @@ def box(served: World) -> World:
     sandbox = served.sandbox()
     container = served.view.show(sandbox)
     served.view.seen = replace(served.view.seen, facts=FACTS, revision=1)
-    memory = Memory(restarts=2, container=container.id)
+    memory = InstanceState(restarts=2, container=container.id)
     limits, now = Limits(500, 512 << 20, 64), served.clock.now()
     one = Instance(
         container.name, sandbox.uid, "Sandbox", "default", "quickstart", "sandbox", limits, now, memory

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.server.server import configured
+from controller.api.server.server import uvicorn_config
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.client.connection import IDLE_SECONDS
 from controller.client.exec import PIECE_BYTES
@@ -162,4 +162,4 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_idle_connections_close_before_the_daemon_closes_them() -> None:
-    assert configured(lambda: None, grace_seconds=1).timeout_keep_alive >= 2 * IDLE_SECONDS
+    assert uvicorn_config(lambda: None, grace_seconds=1).timeout_keep_alive >= 2 * IDLE_SECONDS

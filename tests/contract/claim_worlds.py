@@ -3,7 +3,7 @@
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
@@ -37,7 +37,7 @@ def fill(store: SqlStore, round_: int, count: int) -> None:
     with store.transaction() as transaction:
         for index in range(count):
             uid = f"{round_:04}{index:04}-member"
-            memory = Memory(pool="p-uid", hostname=f"p-{uid[:8]}", container=f"c-{uid}")
+            memory = InstanceState(pool="p-uid", hostname=f"p-{uid[:8]}", container=f"c-{uid}")
             name = container_name(memory.hostname, uid)
             transaction.put_instance(
                 Instance(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.common.quantity import format_bytes
-from controller.kinds.observed.inside import Inside
+from controller.kinds.observed.inside import InsideState
 from controller.kinds.planning.action import SignalContainer
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
@@ -29,7 +29,7 @@ def rendered(level: str) -> ContainerConfig:
     return render(asked, asked.template, name="box", uid="a", policy=Policy()).config
 
 
-def run(world: World, uid: str, wanted: ContainerConfig) -> Inside:
+def run(world: World, uid: str, wanted: ContainerConfig) -> InsideState:
     fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
     found = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
     assert found is not None
@@ -61,14 +61,14 @@ def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) ->
     run(world, uid, wanted)
     box = world.only(uid)
     world.hand.open_root(box.name)
-    assert world.engine.look_at(box.id) == ""
+    assert world.engine.observe_container(box.id) == ""
     inside = world.only(uid).inside
     assert inside is not None
     assert differing(facts(wanted, inside)) == "read-only root: found no, wanted yes"
 
 
 def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> None:
-    assert "no such container" in world.engine.look_at("0" * 64).lower()
+    assert "no such container" in world.engine.observe_container("0" * 64).lower()
 
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))

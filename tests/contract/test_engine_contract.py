@@ -9,7 +9,7 @@ import pytest
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.kinds.common.labels import INSTANCE, UID
 from controller.kinds.common.log_tail import Tail
-from controller.kinds.observed.observed import ByHand, State
+from controller.kinds.observed.observed import OutOfBandSettings, State
 from controller.kinds.planning.action import (
     PauseContainer,
     PullImage,
@@ -99,7 +99,7 @@ def test_a_pinned_image_is_used_by_its_id(world: World, uid: str) -> None:
 
 def test_a_second_daemon_sees_what_the_first_one_made(world: World, uid: str) -> None:
     before = world.running(uid)
-    assert world.engine.look(full=True).containers[uid] == (before,)
+    assert world.engine.observe_now(full=True).containers[uid] == (before,)
 
 
 def test_containers_of_one_object_are_together_oldest_first(world: World, uid: str) -> None:
@@ -112,10 +112,10 @@ def test_containers_of_one_object_are_together_oldest_first(world: World, uid: s
 
 def test_the_view_stands_still_when_nothing_happens(world: World, uid: str) -> None:
     world.running(uid)
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     before, wakes = world.engine.observe(), world.wakes
-    world.engine.look()
-    world.engine.look(full=True)
+    world.engine.observe_now()
+    world.engine.observe_now(full=True)
     after = world.engine.observe()
     assert after.revision == before.revision
     assert after.containers == before.containers
@@ -399,7 +399,7 @@ def test_memory_that_is_no_whole_page_is_no_drift(world: World, uid: str) -> Non
     assert box.limits == odd
     odder = replace(SMALL, memory_bytes=(40 << 20) + 7)
     ok(world.engine.act(UpdateLimits(uid, box.name, box.id, odder, "a test")))
-    world.engine.look()
+    world.engine.observe_now()
     assert world.only(uid).limits == odder
 
 
@@ -425,7 +425,7 @@ def test_limits_that_can_never_be_are_refused(world: World, uid: str) -> None:
 def test_foreign_containers_are_invisible(world: World, uid: str) -> None:
     world.hand.add_foreign(f"paddock-{uid[:8]}")
     world.hand.add_foreign(f"pdk-{uid[:8]}", {INSTANCE: "another-store", UID: uid})
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     assert dict(world.engine.observe().containers) == {}
 
 
@@ -606,8 +606,8 @@ def test_the_end_of_a_container_that_is_removed_by_force_is_known(world: World, 
 
 
 def test_a_container_bears_nothing_set_by_hand(world: World, uid: str) -> None:
-    assert world.running(uid).by_hand == ByHand()
-    assert world.made(world.new_uid()).by_hand == ByHand()
+    assert world.running(uid).out_of_band == OutOfBandSettings()
+    assert world.made(world.new_uid()).out_of_band == OutOfBandSettings()
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
@@ -624,15 +624,15 @@ def test_what_is_set_by_hand_is_seen_and_taken_back(
         pytest.skip("this kernel limits no swap")
     box = world.running(uid) if running else world.made(uid)
     world.hand.update(box.name, **changes)
-    world.until(lambda: world.only(uid).by_hand == replace(ByHand(), **changes))
+    world.until(lambda: world.only(uid).out_of_band == replace(OutOfBandSettings(), **changes))
     assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
-    assert (world.only(uid).by_hand, world.only(uid).limits) == (ByHand(), SMALL)
+    assert (world.only(uid).out_of_band, world.only(uid).limits) == (OutOfBandSettings(), SMALL)
 
 
 def test_cpus_set_by_hand_are_seen(world: World, uid: str) -> None:
     box = world.running(uid)
     world.hand.update(box.name, cpus="0")
-    world.until(lambda: world.only(uid).by_hand.cpus == "0")
+    world.until(lambda: world.only(uid).out_of_band.cpus == "0")
     assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
 
 

@@ -16,7 +16,7 @@ from controller.archive.tar import END, Entry, Reader, header
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import PauseContainer
 from controller.kinds.runtime.container import Limits, Tmpfs
-from controller.kinds.runtime.files import TAKES, FileAsk, FileError
+from controller.kinds.runtime.files import TAKES, FileError, FileRequest
 from controller.ports import FileWork
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok, read_all
 from tests.daemon import wait_for
@@ -45,7 +45,7 @@ class Box:
         self.real = not hasattr(world.engine.files, "root")
 
     def begin(self, op: Any, path: str, **asked: Any) -> FileWork:
-        return self.world.engine.files.begin(self.container, FileAsk(op, path, **{"max_bytes": 1 << 33, **asked}))
+        return self.world.engine.files.begin(self.container, FileRequest(op, path, **{"max_bytes": 1 << 33, **asked}))
 
     def ask(self, op: Any, path: str, **asked: Any) -> dict[str, Any]:
         with closing(self.begin(op, path, **asked)) as work:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Leavable, LeftExecs, StreamError
+from controller.ports import AdoptedExecs, DetachableExec, StreamError
 from tests.contract.engine_worlds import World, docker_world, fake_world, read_all
 from tests.daemon import wait_for
 
@@ -17,19 +17,19 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield made.settled()
 
 
-def left(world: World) -> LeftExecs:
+def left(world: World) -> AdoptedExecs:
     engine: Any = world.engine
-    found: LeftExecs = engine.left
+    found: AdoptedExecs = engine.left
     return found
 
 
 def let_go_of(world: World, *command: str) -> ExecRef:
     """What a command is found by that was begun, and left to itself."""
     stream = world.streams.exec(world.running(world.new_uid()).id, command)
-    assert isinstance(stream, Leavable)
+    assert isinstance(stream, DetachableExec)
     ref = stream.ref
     assert ref is not None
-    stream.let_go()
+    stream.detach_stream()
     return ref
 
 
@@ -53,7 +53,7 @@ def test_one_is_killed_on_request_and_not_by_letting_go_again(world: World) -> N
     ref = let_go_of(world, "sleep", "1000")
     again: Any = left(world).follow(ref, timeout_seconds=None)
     assert again.ref == ref
-    again.let_go()
+    again.detach_stream()
     assert list(again) == []
     killing: Any = left(world).follow(ref, timeout_seconds=None)
     killing.close()

@@ -128,11 +128,11 @@ def test_a_folder_that_is_renamed_or_removed_on_the_host_is_the_same_folder(worl
     (root / "a").rename(root / "renamed")
     (root / "a").mkdir()
     for _ in range(2):
-        assert world.engine.look_at(box.id) == ""
+        assert world.engine.observe_container(box.id) == ""
         assert wrong(world, uid, mount) == ""
         assert missing((mount,), (now := world.only(uid)).inside, now.bound) == ()
     (root / "renamed").rmdir()
-    assert world.engine.look_at(box.id) == ""
+    assert world.engine.observe_container(box.id) == ""
     assert wrong(world, uid, mount) == ""
 
 

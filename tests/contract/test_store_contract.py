@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.activity import Use
-from controller.kinds.planning.instance_record import Failure, Memory, Termination
+from controller.kinds.observed.activity import StoredUse
+from controller.kinds.planning.instance_record import Failure, InstanceState, Termination
 from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
 from controller.kinds.quota import Amount
 from controller.kinds.runtime.container import Limits
@@ -480,13 +480,13 @@ class TestTurns:
 
     def test_instances_come_back_as_they_were(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
-        memory = Memory(
+        memory = InstanceState(
             restarts=3,
             crashes=2,
             last_end=Termination("c", 137, "OOMKilled", 1.25, 2.5),
             failure=Failure(4, 1_700_000_000.5, "Why", "because\u2028", 2, terminal=True),
             image_id="sha256:0",
-            use=Use(1_700_000_000.25, open=True, noted_at=1_700_000_001.5, generation=2),
+            use=StoredUse(1_700_000_000.25, open=True, noted_at=1_700_000_001.5, generation=2),
             idled_generation=2,
             stop_reason="IdleReaped",
         )
@@ -498,11 +498,11 @@ class TestTurns:
     def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         first = store.record(Writes(instances=(instance(a), instance(b))))
-        ours = replace(first[a.uid], memory=Memory(restarts=1))
+        ours = replace(first[a.uid], memory=InstanceState(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
         for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), member_uid="new", version=1)):
             writes = Writes(
-                instances=(replace(first[b.uid], memory=Memory(restarts=9)), stale),
+                instances=(replace(first[b.uid], memory=InstanceState(restarts=9)), stale),
                 statuses=(StatusWrite(b.ref, {"x": 1}),),
                 events=(event(b),),
             )

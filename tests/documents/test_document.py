@@ -10,7 +10,7 @@ from controller.cli.yaml_text import dump
 from controller.documents.document import Document, parse, repeated
 from controller.documents.text_file import MAX_BYTES, decode
 from controller.documents.yaml_core import scalar
-from controller.documents.yaml_tree import Room, read
+from controller.documents.yaml_tree import ValueBudget, read
 from controller.kinds.base import Model
 from controller.kinds.common.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
@@ -86,7 +86,7 @@ def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
     documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
     assert not documents
     assert any(many in each.message for each in problems)
-    room = Room()  # as those of a request have it
+    room = ValueBudget()  # as those of a request have it
     told = [str(parse(f"{number}.yaml", tree, discover(), room=room)) for number in range(12)]
     assert [many in each for each in told] == [False] * 3 + [True] * 9
 

@@ -270,9 +270,9 @@ def test_image_labels_and_loader_variables_are_neutralised(world: World, uid: st
 
 def test_a_settled_observation_is_one_list_call(world: World, meter: CountingMeter) -> None:
     boxes = [world.running(world.new_uid()) for _ in range(4)]
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     before = meter.own_calls()
-    seen = world.engine.look()
+    seen = world.engine.observe_now()
     assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
     assert set(seen.containers) == {each.uid for each in boxes}
 
@@ -281,7 +281,7 @@ def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
     for _ in range(3):
         world.made(world.new_uid())
     before, all_before = meter.own_calls(), meter.calls()
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
     assert meter.calls_since(all_before)["containers.inspect"] >= 3  # side by side, in threads of their own
 
@@ -290,10 +290,10 @@ def test_cgroup_drift_is_observed_without_inspect(world: World, uid: str, meter:
     box = world.running(uid)
     folders = Cgroups().folders(Path(f"/proc/{box.pid}/cgroup").read_text(), box.id)
     limit = Path(folder_of(folders, "pids").path, "pids.max")
-    world.engine.look()
+    world.engine.observe_now()
     before = meter.own_calls()
     limit.write_text("17")
-    world.engine.look()
+    world.engine.observe_now()
     assert world.only(uid).limits == replace(SMALL, pids=17)
     assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
 
@@ -326,11 +326,11 @@ def test_a_container_in_creation_is_never_gone(world: World) -> None:
     """The engine lists a container before it lets it be inspected (404)."""
     stop = threading.Event()
 
-    def look() -> None:
+    def observe_now() -> None:
         while not stop.is_set():
-            world.engine.look(full=True)
+            world.engine.observe_now(full=True)
 
-    looking = [threading.Thread(target=look) for _ in range(2)]
+    looking = [threading.Thread(target=observe_now) for _ in range(2)]
     for each in looking:
         each.start()
     try:

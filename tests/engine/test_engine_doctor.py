@@ -11,22 +11,22 @@ import pytest
 
 from controller.engine.observe.doctor import (
     group_exists,
-    look_at_engine,
-    look_at_folder,
-    look_at_kernel,
-    look_at_socket,
-    look_at_volumes,
     mount_of,
+    read_engine_facts,
+    read_folder_facts,
+    read_kernel_facts,
+    read_socket_facts,
+    read_volume_facts,
 )
-from controller.kinds.runtime.network import Guard
+from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 class Unguarded:
-    def guard(self) -> Guard:
-        return Guard("no table", lost=True)
+    def guard(self) -> FirewallState:
+        return FirewallState("no table", lost=True)
 
     def generation(self) -> int | None:
         return None
@@ -58,7 +58,7 @@ def test_both_forms_of_cgroups(tmp_path: Path, clock: HandClock) -> None:
     (tmp_path / "proc/cgroups").write_text("#subsys_name hierarchy num_cgroups enabled\ncpu 1 2 1\nmemory 0 1 0\n")
     (tmp_path / "sys/class/net/docker0/bridge").mkdir(parents=True)
     (tmp_path / "sys/class/net/eth0").mkdir()
-    seen = look_at_kernel(clock, root_dir="", state_dir=tmp_path / "no/folder", firewall=Unguarded(), root=tmp_path)
+    seen = read_kernel_facts(clock, root_dir="", state_dir=tmp_path / "no/folder", firewall=Unguarded(), root=tmp_path)
     assert (seen.controllers, seen.bridges) == ({"cpu"}, ("docker0",))
     assert (seen.forwarding, seen.unguarded) == (None, "no table")
     assert seen.state_disk.total > 0  # of the nearest folder that is there
@@ -66,34 +66,35 @@ def test_both_forms_of_cgroups(tmp_path: Path, clock: HandClock) -> None:
     (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
     (tmp_path / "proc/sys/net/ipv4").mkdir(parents=True)
     (tmp_path / "proc/sys/net/ipv4/ip_forward").write_text("0\n")
-    seen = look_at_kernel(clock, root_dir="", state_dir=tmp_path, firewall=Unguarded(), root=tmp_path)
+    seen = read_kernel_facts(clock, root_dir="", state_dir=tmp_path, firewall=Unguarded(), root=tmp_path)
     assert (seen.controllers, seen.forwarding) == ({"cpu", "io", "memory", "pids"}, False)
 
 
 def test_whose_a_socket_is(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    assert look_at_socket(str(path)).mode is None
+    assert read_socket_facts(str(path)).mode is None
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))
         path.chmod(0o666)
-        assert look_at_socket(str(path)).mode == 0o666
+        assert read_socket_facts(str(path)).mode == 0o666
     path.unlink()
     path.touch()
-    assert look_at_socket(str(path)).trouble == "it is not a socket"
+    assert read_socket_facts(str(path)).trouble == "it is not a socket"
     assert not group_exists("no-such-group-here")
 
 
 def test_an_engine_that_is_not_there(tmp_path: Path, clock: HandClock) -> None:
-    seen = look_at_engine(f"unix://{tmp_path}/none.sock", clock, timeout_seconds=2.0, local=True)
+    seen = read_engine_facts(f"unix://{tmp_path}/none.sock", clock, timeout_seconds=2.0, local=True)
     assert "no Docker Engine answers" in seen.trouble
     assert (
-        "can't be used as the engine's address" in look_at_engine("x:y", clock, timeout_seconds=2, local=True).trouble
+        "can't be used as the engine's address"
+        in read_engine_facts("x:y", clock, timeout_seconds=2, local=True).trouble
     )
 
 
 @pytest.mark.docker
 def test_the_real_engine() -> None:
-    seen = look_at_engine("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
+    seen = read_engine_facts("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
     assert (seen.trouble, seen.facts.engine_version != "") == ("", True)
     assert seen.file_system
     assert seen.runc_version[0].isdigit()
@@ -101,7 +102,7 @@ def test_the_real_engine() -> None:
     assert seen.runc_package == dpkg.stdout.strip()
     assert seen.skew_seconds is not None
     assert abs(seen.skew_seconds) < 5
-    assert "memory" in look_at_kernel(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers
+    assert "memory" in read_kernel_facts(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers
 
 
 def mounts(of: Path) -> list[str]:
@@ -112,12 +113,12 @@ def mounts(of: Path) -> list[str]:
 
 
 def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
-    assert look_at_folder(str(tmp_path / "none")).mode is None
-    assert not look_at_folder(str(tmp_path / "none")).trouble
+    assert read_folder_facts(str(tmp_path / "none")).mode is None
+    assert not read_folder_facts(str(tmp_path / "none")).trouble
     (tmp_path / "file").touch()
-    assert look_at_folder(str(tmp_path / "file")).trouble == "it is not a folder"
+    assert read_folder_facts(str(tmp_path / "file")).trouble == "it is not a folder"
     tmp_path.chmod(0o750)
-    found = look_at_folder(str(tmp_path))
+    found = read_folder_facts(str(tmp_path))
     assert (found.mode, found.roots, found.maps_ids) == (0o750, os.geteuid() == 0, None)
     assert found.owner
     assert found.file_system
@@ -125,8 +126,8 @@ def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
 
 def test_a_system_folder_is_found_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine").symlink_to("/etc")
-    assert look_at_folder(str(tmp_path / "mine")).hosts_own.startswith("is /etc under another name")
-    assert look_at_folder(str(tmp_path)).hosts_own == ""
+    assert read_folder_facts(str(tmp_path / "mine")).hosts_own.startswith("is /etc under another name")
+    assert read_folder_facts(str(tmp_path)).hosts_own == ""
 
 
 @pytest.fixture
@@ -141,9 +142,9 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
 @root
 def test_the_id_map_trial_leaves_nothing(tmpfs: Path) -> None:
     before = mounts(tmpfs)
-    assert look_at_folder(str(tmpfs), maps=True).file_system == "tmpfs"
-    assert look_at_folder("/proc/tty", maps=True).maps_ids is False  # procfs maps no ids
-    assert isinstance(look_at_folder(str(tmpfs), maps=True).maps_ids, bool)
+    assert read_folder_facts(str(tmpfs), maps=True).file_system == "tmpfs"
+    assert read_folder_facts("/proc/tty", maps=True).maps_ids is False  # procfs maps no ids
+    assert isinstance(read_folder_facts(str(tmpfs), maps=True).maps_ids, bool)
     assert mounts(tmpfs) == before != []
 
 
@@ -151,6 +152,6 @@ def test_volumes_are_counted(tmp_path: Path) -> None:
     for name, size in (("a/one.img", 1000), ("b/two.img", 24), ("b/half.new", 7)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * size)
-    found = look_at_volumes(tmp_path, 1 << 20)
+    found = read_volume_facts(tmp_path, 1 << 20)
     assert (found.count, found.held_bytes, found.most_bytes) == (2, 1024, 1 << 20)
-    assert look_at_volumes(tmp_path / "none", 0).count == 0
+    assert read_volume_facts(tmp_path / "none", 0).count == 0

@@ -85,7 +85,7 @@ def test_a_failed_list_blinds_and_keeps_the_view(world: World, proxy: Proxy) -> 
     proxy.up()
     box = world.settled().running(world.new_uid())
     proxy.answer("GET .*/containers/json", 500)
-    seen = world.engine.look()
+    seen = world.engine.observe_now()
     assert "out of order" in seen.blind
     assert seen.containers[box.uid] == (box,)
     proxy.behave()
@@ -97,7 +97,7 @@ def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> N
     proxy.up()
     box = world.settled().running(world.new_uid())
     proxy.hang("GET .*/containers/json|POST .*/start")
-    assert "in time" in world.engine.look().blind
+    assert "in time" in world.engine.observe_now().blind
     outcome = world.engine.act(StartContainer(box.uid, box.name, "a test", box.id))
     assert isinstance(outcome, Waiting)
     assert outcome.reason == "EngineUnreachable"
@@ -113,7 +113,7 @@ def test_an_uninspectable_container_is_unknown(world: World, proxy: Proxy, how: 
     proxy.answer(pattern, 500) if how == "500" else proxy.hang(pattern)
     world.hand.kill(box.name)
     world.until(lambda: world.state(box.uid) == "unknown")
-    seen = world.engine.look(full=True)
+    seen = world.engine.observe_now(full=True)
     assert not seen.blind
     assert seen.containers[box.uid][0].state is State.UNKNOWN
     assert seen.containers[other.uid] == (other,)
@@ -127,7 +127,7 @@ def test_a_new_unreadable_container_is_unknown(world: World, proxy: Proxy) -> No
     proxy.answer("GET .*/containers/[0-9a-f]{64}/json", 500)
     outcome = world.engine.act(world.create(uid))
     assert isinstance(outcome, Transient)
-    seen = world.engine.look()
+    seen = world.engine.observe_now()
     (found,) = seen.containers[uid]
     assert (found.state, found.uid, found.limits) == (State.UNKNOWN, uid, None)
     proxy.behave()

@@ -15,7 +15,7 @@ import pytest
 from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
 from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.observe.view import View
-from controller.kinds.runtime.network import Guard
+from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
 from tests.contract.engine_worlds import docker_world
 
@@ -48,7 +48,7 @@ def with_elements(name: str, elements: list[Any]) -> str:
 
 
 def test_all_of_it_is_a_guard() -> None:
-    assert judged(listing()) == Guard()
+    assert judged(listing()) == FirewallState()
 
 
 def needed() -> list[int]:
@@ -88,7 +88,7 @@ def test_a_set_may_have_more_elements() -> None:
         {"range": ["172.16.0.0", "172.31.255.255"]},
         {"elem": {"val": {"prefix": {"addr": "192.0.0.0", "len": 8}}}},
     ]
-    assert judged(with_elements("private", [*halves, *others, "203.0.113.1"])) == Guard()
+    assert judged(with_elements("private", [*halves, *others, "203.0.113.1"])) == FirewallState()
 
 
 def test_a_chain_without_its_hook_is_told() -> None:
@@ -107,7 +107,7 @@ def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
         own = {"rule": {"chain": "input", "expr": [{"counter": {"packets": 0, "bytes": 0}}]}}
         return [*parts[:at], own, *parts[at:]]
 
-    assert judged(listing(change)) == Guard()
+    assert judged(listing(change)) == FirewallState()
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ class CountedRules:
     """A firewall whose rules count their changes, or do not (None)."""
 
     def __init__(self, generation: int | None) -> None:
-        self.count, self.now, self.reads = generation, Guard(), 0
+        self.count, self.now, self.reads = generation, FirewallState(), 0
 
-    def guard(self) -> Guard:
+    def guard(self) -> FirewallState:
         self.reads += 1
         return self.now
 
@@ -163,7 +163,7 @@ def test_a_loss_is_noticed_at_the_next_asking(clock: HandClock, counts: bool) ->
     watch = GuardWatch(rules, view)
     watch.read()
     assert (view.now.unguarded, view.now.guard_lost) == ("", False)
-    rules.now = Guard("the table is gone", lost=True)
+    rules.now = FirewallState("the table is gone", lost=True)
     rules.count = 2 if counts else None
     watch.follow()
     assert (view.now.unguarded, view.now.guard_lost) == ("the table is gone", True)
@@ -184,7 +184,7 @@ def test_an_open_engine_detects_guard_loss() -> None:
     with docker_world(firewall=rules) as world:
         world.settled()
         world.until(lambda: not world.engine.observe().unguarded)
-        rules.now = Guard("the table is gone", lost=True)
+        rules.now = FirewallState("the table is gone", lost=True)
         rules.count = 2
         world.until(lambda: world.engine.observe().guard_lost)
 

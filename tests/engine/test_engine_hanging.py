@@ -72,7 +72,7 @@ def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEng
     hung = [world.running(world.new_uid(), command=("yes",)), *several(world, 1)]
     other = world.running(world.new_uid())
     with stalled_attach(private, hung[0].id), frozen(private, hung[1].id):
-        seen = world.engine.look(full=True)
+        seen = world.engine.observe_now(full=True)
         assert not seen.blind
         assert [seen.containers[each.uid][0].state for each in hung] == [State.UNKNOWN] * 2
         assert seen.containers[other.uid][0].state is State.RUNNING
@@ -86,7 +86,7 @@ def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world
     (hung,) = several(world, 1)
     removal = RemoveContainer(hung.uid, hung.name, hung.id, "a test")
     with frozen(private, hung.id):
-        world.engine.look(full=True)
+        world.engine.observe_now(full=True)
         assert hangs(world, hung)
         outcome = world.engine.act(removal)
         assert isinstance(outcome, Waiting)
@@ -95,7 +95,7 @@ def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world
         for ask in (lambda: world.streams.exec(hung.id, ["true"]), lambda: world.streams.logs(hung.id)):
             with pytest.raises(StreamError, match="does not answer for it"):
                 ask()
-        assert "does not answer for it" in world.engine.look_at(hung.id)
+        assert "does not answer for it" in world.engine.observe_container(hung.id)
     world.until(lambda: world.state(hung.uid) == "exited", 60)
     ok(world.engine.act(removal))
     assert world.view(hung.uid) == ()
@@ -126,9 +126,9 @@ def test_a_probe_with_a_stuck_error_fails(world: World) -> None:
 def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, world: World) -> None:
     box = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
     asked = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
-    with subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as by_hand:
+    with subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as out_of_band:
         wait_for("it hangs", lambda: not answers(private, box.id))
-        world.engine.look(full=True)
-        assert by_hand.wait(60) == 126
+        world.engine.observe_now(full=True)
+        assert out_of_band.wait(60) == 126
     world.until(lambda: world.state(box.uid) == "running")
     ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))

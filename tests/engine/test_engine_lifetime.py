@@ -28,7 +28,7 @@ def view(clock: HandClock) -> View:
     return made
 
 
-def look(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
+def observe_now(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
     view.settle(view.ticket(), [], frozenset(), engine_run=engine_run)
     return view.now.lost
 
@@ -36,27 +36,27 @@ def look(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
 def test_a_restarted_engine_was_down_since_last_observed(view: View, clock: HandClock) -> None:
     seen = clock.now()
     clock.advance(60)
-    assert look(view, SECOND) == (seen - 15, clock.now())
+    assert observe_now(view, SECOND) == (seen - 15, clock.now())
 
 
 def test_a_slow_engine_has_no_downtime(view: View, clock: HandClock) -> None:
     before = view.now.lost
     view.blind("timed out")
     clock.advance(60)
-    assert look(view, FIRST) == before
+    assert observe_now(view, FIRST) == before
 
 
 def test_an_unidentified_engine_was_down_while_blind(view: View, clock: HandClock) -> None:
     seen = clock.now()
     view.blind("connection refused")
     clock.advance(60)
-    assert look(view, None) == (seen - 15, clock.now())
+    assert observe_now(view, None) == (seen - 15, clock.now())
 
 
 def test_live_restore_means_no_lost_containers(view: View) -> None:
     before = view.now.lost
     view.facts(HostFacts(live_restore=True))
-    assert look(view, SECOND) == before
+    assert observe_now(view, SECOND) == before
 
 
 def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
@@ -67,7 +67,7 @@ def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
 def test_later_crashes_are_not_due_to_the_engine() -> None:
     clock = HandClock()
     made = View(clock)
-    _, ended = look(made, EngineRun(10, 100, clock.now() - 2))
+    _, ended = observe_now(made, EngineRun(10, 100, clock.now() - 2))
     assert ended == clock.now()
 
 

@@ -95,7 +95,7 @@ def test_a_read_only_mount_can_not_be_written(world: World, project: Path) -> No
 def test_restart_and_removal_keep_the_host_folder(world: World, project: Path) -> None:
     box = claimed(world, project)
     world.hand.api.restart(box.id, timeout=0)  # type: ignore[attr-defined]
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     out, _ = said(world, world.only(box.uid), "cat /work/own")
     assert out == "own\n"
     ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))

@@ -87,7 +87,7 @@ def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> N
     box = world.running(uid)
     world.running(other)
     stuck(private, box)
-    world.engine.look(full=True)
+    world.engine.observe_now(full=True)
     world.until(lambda: world.state(uid) == "paused", 30)
     wait_for("it answers again", lambda: not stands(private, box))
     assert not world.engine.observe().blind

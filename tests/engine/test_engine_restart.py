@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from controller.engine.engine import DockerEngine
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.sandbox.deaths import end_of
 from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world
 from tests.lab.engine import PrivateEngine, private_engine
@@ -33,7 +33,7 @@ def test_exits_due_to_the_engine_are_known(number: signal.Signals) -> None:
         world.until(lambda: world.engine.observe().blind)
         private.start()
         world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-        assert end_of(world.only(uid), Memory(), world.engine.observe().lost).reason == "EngineLost"
+        assert end_of(world.only(uid), InstanceState(), world.engine.observe().lost).reason == "EngineLost"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -58,7 +58,7 @@ def test_exits_due_to_the_host_are_known() -> None:
         world.until(lambda: world.engine.observe().blind)
         private.start()
         world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-        assert end_of(world.only(uid), Memory(), world.engine.observe().lost).reason == "EngineLost"
+        assert end_of(world.only(uid), InstanceState(), world.engine.observe().lost).reason == "EngineLost"
 
 
 def test_a_later_daemon_knows_the_downtime() -> None:
@@ -72,7 +72,7 @@ def test_a_later_daemon_knows_the_downtime() -> None:
         again = World(world.instance_id, later, later.streams, world.hand)
         try:
             again.settled()
-            assert end_of(again.only(uid), Memory(), later.observe().lost).reason == "EngineLost"
+            assert end_of(again.only(uid), InstanceState(), later.observe().lost).reason == "EngineLost"
         finally:
             later.close()
 
@@ -84,7 +84,7 @@ def test_a_silent_engine_is_unknown_not_empty(number: signal.Signals) -> None:
         world.running(uid)
         before = world.engine.observe().containers
         private.freeze() if number == signal.SIGSTOP else private.end(number)
-        world.engine.request_look()
+        world.engine.request_observation()
         world.until(lambda: world.engine.observe().blind, 60)
         assert world.engine.observe().containers.keys() == before.keys()
         private.thaw() if number == signal.SIGSTOP else private.start()

@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.mounts.secrets import MOST_BYTES, SecretFolder
 from controller.kinds.runtime.secret import NoSecret, SecretRef
-from controller.service.sandbox.secrets import revealed
+from controller.service.sandbox.secrets import secret_text
 
 VALUE = "s3cret-value"
 
@@ -95,10 +95,10 @@ def test_what_is_too_large_is_refused(folder: Path) -> None:
 def test_a_variable_has_no_trailing_newline(folder: Path) -> None:
     put(folder)
     secrets = SecretFolder(folder)
-    assert revealed(secrets, "team", SecretRef("token")) == VALUE
+    assert secret_text(secrets, "team", SecretRef("token")) == VALUE
     for content in (b"\xff" + VALUE.encode(), b"\0" + VALUE.encode()):
         (folder / "team" / "token").write_bytes(content)
         with pytest.raises(NoSecret) as refused:
-            revealed(secrets, "team", SecretRef("token"))
+            secret_text(secrets, "team", SecretRef("token"))
         assert VALUE not in str(refused.value)
         assert "as a file" in str(refused.value)

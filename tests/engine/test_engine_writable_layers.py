@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.usage import writable_layers as module
 from controller.engine.usage.cgroup import log_bytes
-from controller.engine.usage.writable_layers import MEASURE_SECONDS, Layers, TooMuch, tree_bytes
+from controller.engine.usage.writable_layers import MEASURE_SECONDS, TooMuch, WritableLayers, tree_bytes
 from controller.kinds.observed.observed import Container, State
 from tests.conftest import HandClock
 
@@ -67,7 +67,7 @@ class Measuring:
     def __init__(self) -> None:
         self.boxes: list[Container] = []
         self.clock, self.walk_seconds, self._ticks = HandClock(), 0.0, 0.0
-        self.layers = Layers(lambda: self.boxes, self.clock, self._tick)
+        self.layers = WritableLayers(lambda: self.boxes, self.clock, self._tick)
 
     def _tick(self) -> float:
         self._ticks += self.walk_seconds

@@ -32,7 +32,7 @@ from typing import Any
 from controller.kinds.common import labels as own
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_tail import GONE, tail_of
-from controller.kinds.observed.observed import ByHand, Container, End, HostFacts, Observation, State
+from controller.kinds.observed.observed import Container, End, HostFacts, Observation, OutOfBandSettings, State
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import (
     Action,
@@ -56,7 +56,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
-from controller.kinds.volume import KeptVolume
+from controller.kinds.volume import HostVolume
 from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
@@ -105,7 +105,7 @@ class Box:
     exit_code: int = 0
     oom_killed: bool = False
     error: str = ""
-    by_hand: ByHand = field(default_factory=ByHand)
+    out_of_band: OutOfBandSettings = field(default_factory=OutOfBandSettings)
     memory_used_bytes: int = 1 << 20
     at_rest: bool = False
     gpus: int = 0
@@ -141,7 +141,7 @@ class Box:
             oom_killed=self.oom_killed,
             networks=self.networks,
             error=self.error,
-            by_hand=self.by_hand,
+            out_of_band=self.out_of_band,
             inside=inside_of(self.config, self.networks, self.tampered, self.mounts) if self.state in _LIVE else None,
             bound=bound_of(self.mounts),
             revision=int(self.labels.get(own.REVISION, "0")),
@@ -173,7 +173,7 @@ class Stream(Iterator[Chunk]):
         if self in self._opened:
             self._opened.remove(self)
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
@@ -270,7 +270,7 @@ class FakeEngine:
 
     def open(self, wake: Wake) -> None:
         self._wake = wake
-        self.look(full=True)
+        self.observe_now(full=True)
 
     def close(self) -> None:
         for stream in list(self.open_streams):
@@ -280,19 +280,19 @@ class FakeEngine:
     def observe(self) -> Observation:
         return self._now
 
-    def request_look(self, *, full: bool = False) -> None:
-        self.look(full=full)
+    def request_observation(self, *, full: bool = False) -> None:
+        self.observe_now(full=full)
 
-    def look(self, *, full: bool = False) -> Observation:
+    def observe_now(self, *, full: bool = False) -> Observation:
         with self._lock:
             self.looks.append(full)
-            self._show(look=True)
+            self._show(observe_now=True)
         return self._now
 
     def ping(self) -> str:
         return self._down
 
-    def look_at(self, container_id: str) -> str:
+    def observe_container(self, container_id: str) -> str:
         with self._lock:
             box = self._boxes.get(container_id)
             if self._down or box is None:
@@ -373,11 +373,11 @@ class FakeEngine:
             self.box(name).limits = limits
 
     def update(self, name: str, **changes: Any) -> None:
-        """`docker update` of what no spec asks for: the fields of ByHand, and `cpu_shares`."""
+        """`docker update` of what no spec asks for: the fields of OutOfBandSettings, and `cpu_shares`."""
         with self._by_hand():
             box = self.box(name)
             box.limits = replace(box.limits, cpu_shares=changes.pop("cpu_shares", box.limits.cpu_shares))
-            box.by_hand = replace(box.by_hand, **changes)
+            box.out_of_band = replace(box.out_of_band, **changes)
 
     def connect(self, name: str, *networks: str) -> None:
         """`docker network connect` and `disconnect`: these networks and no others."""
@@ -446,18 +446,18 @@ class FakeEngine:
     def hear_events(self) -> None:
         """Restore the event stream, with a full resync."""
         self._deaf = False
-        self.look(full=True)
+        self.observe_now(full=True)
 
     def go_down(self, why: str = "no Docker Engine answers: connection refused") -> None:
         """The engine stops answering; containers go on."""
         with self._lock:
             self._down = why
-            self._show(look=True)
+            self._show(observe_now=True)
 
     def come_up(self) -> None:
         """The engine answers again, and is looked at in full."""
         self._down = ""
-        self.look(full=True)
+        self.observe_now(full=True)
 
     def shut_down(self, exit_code: int = 137) -> None:
         """Stop the engine as by `systemctl stop docker`: it ends every container, with events."""
@@ -780,7 +780,7 @@ class FakeEngine:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         shares = action.limits.cpu_shares or box.limits.cpu_shares
         box.limits = replace(action.limits, cpu_shares=shares, disk_bytes=0, gpus=0)
-        box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
+        box.out_of_band = replace(box.out_of_band, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
     def _rename(self, action: RenameContainer) -> Outcome:
@@ -883,22 +883,22 @@ class FakeEngine:
     def _by_hand(self) -> "_OutOfBand":
         return _OutOfBand(self)
 
-    def _show(self, *, look: bool = False, act: str | None = None) -> None:
+    def _show(self, *, observe_now: bool = False, act: str | None = None) -> None:
         """Update the view: everything after an observation or an event, one object's after its action."""
         before = self._now
         if self._down:
             after = replace(before, blind=self._down)
-        elif look or not self._deaf:
+        elif observe_now or not self._deaf:
             after = replace(
                 before,
                 containers=self._all(),
-                blind="" if look else before.blind,
+                blind="" if observe_now else before.blind,
                 facts=self.facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),
-                unguarded=self.unguarded if look else before.unguarded,
-                guard_lost=bool(self.unguarded) and not self.guard_unread if look else before.guard_lost,
+                unguarded=self.unguarded if observe_now else before.unguarded,
+                guard_lost=bool(self.unguarded) and not self.guard_unread if observe_now else before.guard_lost,
             )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
@@ -928,9 +928,9 @@ class FakeVolumes:
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
 
-    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+    def list(self, namespace: str | None = None) -> Sequence[HostVolume]:
         return [
-            KeptVolume(
+            HostVolume(
                 *key,
                 uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(key))),
                 size_bytes=size,

@@ -13,7 +13,7 @@ from typing import Any
 from controller.engine.files.operations import OPERATIONS, Job
 from controller.engine.files.results import CutOff, outcome
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.runtime.files import LOOKS, FileAsk, FileError
+from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
 
 
 class FakeFiles:
@@ -35,8 +35,8 @@ class FakeFiles:
                 (made / each).mkdir(parents=True)
         return self._roots[container_id]
 
-    def begin(self, container: Container, ask: FileAsk) -> "FakeWork":
-        allowed = (State.RUNNING, State.PAUSED) if ask.op in LOOKS else (State.RUNNING,)
+    def begin(self, container: Container, ask: FileRequest) -> "FakeWork":
+        allowed = (State.RUNNING, State.PAUSED) if ask.op in READ_OPERATIONS else (State.RUNNING,)
         if container.state not in allowed:
             raise FileError("NotRunning", "the sandbox is not running")
         self.begun[ask.op] += 1
@@ -54,7 +54,7 @@ class FakeFiles:
 class FakeWork:
     """ports.FileWork."""
 
-    def __init__(self, root: Path, ask: FileAsk, forget: Any) -> None:
+    def __init__(self, root: Path, ask: FileRequest, forget: Any) -> None:
         self._in: queue.Queue[bytes | None] = queue.Queue(4)
         self._out: queue.Queue[bytes] = queue.Queue(4)
         self._words: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -65,7 +65,7 @@ class FakeWork:
         self._thread = threading.Thread(target=self._run, args=(root, ask), daemon=True)
         self._thread.start()
 
-    def _run(self, root: Path, ask: FileAsk) -> None:
+    def _run(self, root: Path, ask: FileRequest) -> None:
         fd = os.open(root, os.O_PATH | os.O_DIRECTORY)
         try:
             job = Job(fd, asdict(ask), self._read, self._write, lambda words: self._words.put({"head": words}))

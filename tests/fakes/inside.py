@@ -5,19 +5,19 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from controller.kinds.observed.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import EMPTY_BYTES, Bound, Mount
+from controller.kinds.runtime.mount import EMPTY_BYTES, BoundMount, Mount
 from controller.policy.attest.attest import mask_of
 from controller.policy.levels.confinement import label_wanted
 
 _ALWAYS = (
-    Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
-    Mounted("/dev", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
-    Mounted("/dev/mqueue", "mqueue", writable=True, nosuid=True, nodev=True, noexec=True),
-    Mounted("/sys", "sysfs", writable=False, nosuid=True, nodev=True, noexec=True),
-    Mounted("/proc/sys", "proc", writable=False, nosuid=True, nodev=True, noexec=True),
-    Mounted("/proc/keys", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
+    ObservedMount("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
+    ObservedMount("/dev", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
+    ObservedMount("/dev/mqueue", "mqueue", writable=True, nosuid=True, nodev=True, noexec=True),
+    ObservedMount("/sys", "sysfs", writable=False, nosuid=True, nodev=True, noexec=True),
+    ObservedMount("/proc/sys", "proc", writable=False, nosuid=True, nodev=True, noexec=True),
+    ObservedMount("/proc/keys", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
 )
 _IMAGES_USER = (20000, 20000)
 
@@ -27,21 +27,21 @@ def inside_of(
     networks: tuple[str, ...],
     tampered: Mapping[str, Any],
     mounts: tuple[Mount, ...] = (),
-) -> Inside:
+) -> InsideState:
     """Return the inside of a running sandbox; empty for a container not created by Paddock."""
     if config is None:
-        return Inside(unread="not one of ours")
+        return InsideState(unread="not one of ours")
     untouched = _inside_of(config, networks, mounts)
     return replace(untouched, **tampered) if tampered else untouched
 
 
 @cache
-def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[Mount, ...]) -> Inside:
+def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[Mount, ...]) -> InsideState:
     uid, _, gid = config.user.partition(":")
     ids = (int(uid), int(gid or 0)) if uid.isdigit() else _IMAGES_USER
     bounding = mask_of(config.capabilities)
     reach = tuple(f"eth{number}" for number, each in enumerate(networks) if each != "none")
-    return Inside(
+    return InsideState(
         uid=ids[0],
         gid=ids[1],
         groups=(ids[1],),
@@ -56,10 +56,10 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
     )
 
 
-def bound_of(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
+def bound_of(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
     """Return the host's records of them."""
     return tuple(
-        Bound(
+        BoundMount(
             each.path,
             str(each),
             f"0:1 {each.source}",
@@ -70,23 +70,27 @@ def bound_of(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
     )
 
 
-def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[Mounted]:
+def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[ObservedMount]:
     known = {each.path: each for each in bound}
     for slot in config.slots:
         mount = known.get(slot.path)
         if mount is None:
             size = EMPTY_BYTES
-            yield Mounted(slot.path, "tmpfs", writable=False, nosuid=True, nodev=True, noexec=True, size_bytes=size)
+            yield ObservedMount(
+                slot.path, "tmpfs", writable=False, nosuid=True, nodev=True, noexec=True, size_bytes=size
+            )
         else:
             origin, writable = f"0:1 {mount.source}", not mount.read_only
-            yield Mounted(slot.path, "ext4", writable=writable, nosuid=True, nodev=True, origin=origin)
+            yield ObservedMount(slot.path, "ext4", writable=writable, nosuid=True, nodev=True, origin=origin)
 
 
-def _mounts(config: ContainerConfig) -> list[Mounted]:
-    root = Mounted("/", "overlay", writable=not config.read_only_root)
-    shm = Mounted("/dev/shm", "tmpfs", writable=True, nosuid=True, nodev=True, noexec=True, size_bytes=config.shm_bytes)
+def _mounts(config: ContainerConfig) -> list[ObservedMount]:
+    root = ObservedMount("/", "overlay", writable=not config.read_only_root)
+    shm = ObservedMount(
+        "/dev/shm", "tmpfs", writable=True, nosuid=True, nodev=True, noexec=True, size_bytes=config.shm_bytes
+    )
     folders = [
-        Mounted(
+        ObservedMount(
             each.path, "tmpfs", writable=True, nosuid=True, nodev=True, noexec=each.noexec, size_bytes=each.size_bytes
         )
         for each in config.tmpfs

@@ -1,4 +1,4 @@
-"""FakeAdoptedExecs: ports.LeftExecs over commands of the fake engine."""
+"""FakeAdoptedExecs: ports.AdoptedExecs over commands of the fake engine."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -65,5 +65,5 @@ class FakeAdoptedExec(Iterator[Chunk]):
         self._left.end(self.ref)
         self._closed.set()
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         self._closed.set()

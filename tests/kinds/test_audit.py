@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.access.audit import GENESIS, AuditEntry, linked
+from controller.kinds.access.audit import GENESIS, AuditEntry, entry_hash
 
 ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "uid", detail={"a": [1]}, id=7)
 
@@ -27,10 +27,10 @@ ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "u
     ],
 )
 def test_every_part_counts(change: dict[str, object]) -> None:
-    assert linked(replace(ENTRY, **change), GENESIS) != linked(ENTRY, GENESIS)  # type: ignore[arg-type]
+    assert entry_hash(replace(ENTRY, **change), GENESIS) != entry_hash(ENTRY, GENESIS)  # type: ignore[arg-type]
 
 
 def test_the_hash_covers_the_previous_one() -> None:
-    assert linked(ENTRY, "x") != linked(ENTRY, GENESIS)
-    assert linked(replace(ENTRY, hash="x"), GENESIS) == linked(ENTRY, GENESIS)
-    assert len(linked(ENTRY, GENESIS)) == 64
+    assert entry_hash(ENTRY, "x") != entry_hash(ENTRY, GENESIS)
+    assert entry_hash(replace(ENTRY, hash="x"), GENESIS) == entry_hash(ENTRY, GENESIS)
+    assert len(entry_hash(ENTRY, GENESIS)) == 64

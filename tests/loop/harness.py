@@ -14,7 +14,7 @@ from typing import Any
 from controller.kinds.base import Model
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Outcome
@@ -101,7 +101,7 @@ class FusedStore:
         return getattr(self._store, name)
 
 
-class House:
+class LoopHarness:
     """A store and an engine that outlive daemons, and the current daemon."""
 
     def __init__(
@@ -118,7 +118,7 @@ class House:
         self._threads = threads
         self._uids = 0
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
-        self.layers: dict[str, Layer] = {}  # measured sizes of writable layers, by container id
+        self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
         self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
         self._workers: Workers | None = None
@@ -253,7 +253,7 @@ class House:
         conditions = found.status.get("conditions", []) if found else []
         return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
 
-    def one_turn(self) -> Plan:
+    def run_pass(self) -> Plan:
         """A pass, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
         self.clock.advance(0.001)
         decided = self.turn.run()
@@ -273,7 +273,7 @@ class House:
         """Turns, and the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
         end = self.clock.now() + seconds
         for _ in range(200):
-            decided = self.one_turn()
+            decided = self.run_pass()
             if decided.groups or decided.writes or decided.samples or self.has_results() or self.probed():
                 continue
             wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
@@ -294,5 +294,5 @@ class House:
 
     def ours(self) -> dict[str, list[str]]:
         """Container names by uid, as the engine has them."""
-        self.engine.look(full=True)
+        self.engine.observe_now(full=True)
         return {uid: [each.name for each in seen] for uid, seen in self.engine.observe().containers.items() if seen}

@@ -17,14 +17,14 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.services import Services
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, FusedStore, House
+from tests.loop.harness import TINY, FusedStore, LoopHarness
 
 Step = Callable[["CrashingHouse"], None]
 SMALL: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
 BIG: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "128Mi", "pids": 16}}
 
 
-class CrashingHouse(House):
+class CrashingHouse(LoopHarness):
     """A House in which applying and deleting are steps of the daemon's, too."""
 
     def __init__(self, world: World, store: Any) -> None:

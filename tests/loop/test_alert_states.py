@@ -18,7 +18,7 @@ from controller.metrics.render import plain_text
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.deploy.test_prometheus import ALERTS, FOLDER, promtool, with_promtool
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 from tests.metrics.made_up import MadeUpUsage
 
 MINUTES = 60
@@ -32,7 +32,7 @@ class Scene:
 
     def __init__(self, world: World) -> None:
         self.registry: Registry = new_registry("0", "0")
-        self.house = House(world.store(), meter=PrometheusMeter(self.registry, strict=True))
+        self.house = LoopHarness(world.store(), meter=PrometheusMeter(self.registry, strict=True))
         usage = MadeUpUsage()
         collect(self.registry, lambda: self.house.turn.last, usage, layers=dict, detail=False, labels=())
 
@@ -100,7 +100,7 @@ def deleting(scene: Scene) -> None:
     scene.house.engine.box(scene.house.container_name("box")).ignores_term = True
     scene.house.delete("box")
     for _ in range(4):
-        scene.house.one_turn()
+        scene.house.run_pass()
     assert scene.house.condition("box", "Ready") == "False Terminating"
     found = scene.house.get("box")
     assert found is not None

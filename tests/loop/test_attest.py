@@ -10,34 +10,34 @@ from controller.policy.levels.levels import Policy
 from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.sandbox.attest import Attested
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def attest(house: House, name: str = "web") -> Attested:
+def attest(house: LoopHarness, name: str = "web") -> Attested:
     kind = discover().by_word("sandbox")
     assert kind is not None
     return house.services.attest.attest(kind, "default", name)
 
 
-def state(house: House) -> State:
+def state(house: LoopHarness) -> State:
     return house.engine.box(house.container_name("web")).state
 
 
-def test_a_sandbox_is_secured_before_it_is_ready(house: House) -> None:
+def test_a_sandbox_is_secured_before_it_is_ready(house: LoopHarness) -> None:
     house.apply("web")
     while house.condition("web", "Ready") != "True Running":
-        house.one_turn()
+        house.run_pass()
     assert house.condition("web", "Secured") == "True Attested"
 
 
-def test_one_that_is_not_secured_is_never_ready_and_stays_down(house: House) -> None:
+def test_one_that_is_not_secured_is_never_ready_and_stays_down(house: LoopHarness) -> None:
     house.engine.hostile = {"seccomp": 0}
     house.apply("web")
     house.settle()
@@ -57,7 +57,7 @@ def test_one_that_is_not_secured_is_never_ready_and_stays_down(house: House) -> 
     assert [each.message for each in events] == ["seccomp: found none, wanted filter"]
 
 
-def test_a_change_of_the_spec_is_a_new_try(house: House) -> None:
+def test_a_change_of_the_spec_is_a_new_try(house: LoopHarness) -> None:
     house.engine.hostile = {"seccomp": 0}
     house.apply("web")
     house.settle()
@@ -68,7 +68,7 @@ def test_a_change_of_the_spec_is_a_new_try(house: House) -> None:
     assert house.condition("web", "Secured") == "True Attested"
 
 
-def test_suspended_and_back_is_a_new_try(house: House) -> None:
+def test_suspended_and_back_is_a_new_try(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.open_root(house.container_name("web"))
@@ -83,7 +83,7 @@ def test_suspended_and_back_is_a_new_try(house: House) -> None:
     assert house.condition("web", "Secured") == "True Attested"
 
 
-def test_who_only_wants_to_be_told_is_only_told(house: House) -> None:
+def test_who_only_wants_to_be_told_is_only_told(house: LoopHarness) -> None:
     house.turn._policy = Policy(report_only=True)
     house.engine.hostile = {"groups": (0,)}
     house.apply("web")
@@ -93,7 +93,7 @@ def test_who_only_wants_to_be_told_is_only_told(house: House) -> None:
     assert house.condition("web", "Secured") == "False NotSecured"
 
 
-def test_a_network_by_hand_is_taken_off_and_nothing_is_killed(house: House) -> None:
+def test_a_network_by_hand_is_taken_off_and_nothing_is_killed(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.connect(house.container_name("web"), "bridge")
@@ -102,7 +102,7 @@ def test_a_network_by_hand_is_taken_off_and_nothing_is_killed(house: House) -> N
     assert house.condition("web", "Secured") == "True Attested"
 
 
-def test_on_demand_it_is_read_anew(house: House) -> None:
+def test_on_demand_it_is_read_anew(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     found = attest(house)
@@ -114,13 +114,13 @@ def test_on_demand_it_is_read_anew(house: House) -> None:
     assert (found.verdict.status, found.verdict.message) == ("False", "user: found 0:20000, wanted 20000:20000")
 
 
-def test_what_does_not_run_has_no_inside(house: House) -> None:
+def test_what_does_not_run_has_no_inside(house: LoopHarness) -> None:
     house.apply("web", runState="Suspended")
     house.settle()
     assert (attest(house).verdict.status, attest(house).verdict.reason) == ("Unknown", "NotRunning")
 
 
-def test_what_can_not_be_told(house: House) -> None:
+def test_what_can_not_be_told(house: LoopHarness) -> None:
     with pytest.raises(NotFound):
         attest(house)
     house.apply("web")

@@ -11,18 +11,18 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store(), policy=replace(Policy(), local_network=True))
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store(), policy=replace(Policy(), local_network=True))
     made.engine.add_image(IMAGE)
     yield made
     made.close()
 
 
-def apply(house: House, name: str = "web", level: str = "production", local: bool = False, **spec: object) -> str:
+def apply(house: LoopHarness, name: str = "web", level: str = "production", local: bool = False, **spec: object) -> str:
     network = {"network": {"localNetwork": "Allowed"}} if local else {}
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     house.apply(name, template={"securityLevel": level}, resources=small, **network, **spec)
@@ -31,18 +31,18 @@ def apply(house: House, name: str = "web", level: str = "production", local: boo
     return found.uid
 
 
-def running(house: House, name: str = "web", **said: object) -> str:
+def running(house: LoopHarness, name: str = "web", **said: object) -> str:
     uid = apply(house, name, **said)  # type: ignore[arg-type] - as apply takes it
     house.settle()
     assert house.condition(name, "Ready") == "True Running"
     return uid
 
 
-def networks(house: House, name: str = "web") -> tuple[str, ...]:
+def networks(house: LoopHarness, name: str = "web") -> tuple[str, ...]:
     return house.engine.box(house.container_name(name)).networks
 
 
-def test_the_bridge_stands_before_the_sandbox_is_made(house: House) -> None:
+def test_the_bridge_stands_before_the_sandbox_is_made(house: LoopHarness) -> None:
     uid = running(house)
     box, net = house.container_name("web"), public_name(uid)
     subnet = house.engine.networks[net].subnet
@@ -57,7 +57,7 @@ def test_the_bridge_stands_before_the_sandbox_is_made(house: House) -> None:
     assert len(house.engine.calls) == 3
 
 
-def test_the_local_network_is_joined_and_left_while_it_runs(house: House) -> None:
+def test_the_local_network_is_joined_and_left_while_it_runs(house: LoopHarness) -> None:
     uid = running(house)
     before = house.engine.box(house.container_name("web")).id
     apply(house, local=True)
@@ -72,7 +72,7 @@ def test_the_local_network_is_joined_and_left_while_it_runs(house: House) -> Non
     assert set(house.engine.networks) == {public_name(uid)}
 
 
-def test_another_level_is_another_network_both_ways(house: House) -> None:
+def test_another_level_is_another_network_both_ways(house: LoopHarness) -> None:
     uid = running(house)
     running(house, level="development")
     assert set(house.engine.networks) == {sealed_name(uid), UPLINK}
@@ -88,7 +88,7 @@ def test_another_level_is_another_network_both_ways(house: House) -> None:
     assert record.memory.subnet == ""
 
 
-def test_all_of_it_goes_with_the_sandbox(house: House) -> None:
+def test_all_of_it_goes_with_the_sandbox(house: LoopHarness) -> None:
     running(house)
     other = running(house, "other")
     house.delete("web")
@@ -97,10 +97,10 @@ def test_all_of_it_goes_with_the_sandbox(house: House) -> None:
     assert set(house.engine.networks) == {public_name(other)}
 
 
-def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(house: House) -> None:
+def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(house: LoopHarness) -> None:
     running(house)
     house.engine.unguarded = "the table is gone"
-    house.engine.look()
+    house.engine.observe_now()
     apply(house, "late")
     house.settle()
     assert house.condition("late", "Ready") == "False NetworkUnguarded"
@@ -111,13 +111,13 @@ def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(house: Hou
     house.settle()
     assert house.engine.box(house.container_name("web")).state is State.EXITED
     house.engine.unguarded = ""
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
     assert house.condition("late", "NetworkReady") == "True Public"
 
 
-def test_a_network_joined_by_hand_is_left_and_its_own_joined_again(house: House) -> None:
+def test_a_network_joined_by_hand_is_left_and_its_own_joined_again(house: LoopHarness) -> None:
     uid = running(house)
     house.engine.connect(house.container_name("web"), "bridge", public_name(uid))
     house.settle()
@@ -127,7 +127,7 @@ def test_a_network_joined_by_hand_is_left_and_its_own_joined_again(house: House)
     assert networks(house) == (public_name(uid),)
 
 
-def test_a_bridge_removed_while_it_was_stopped_is_made_again(house: House) -> None:
+def test_a_bridge_removed_while_it_was_stopped_is_made_again(house: LoopHarness) -> None:
     uid = running(house)
     running_again = {"runState": "Running"}
     apply(house, runState="Suspended")
@@ -137,7 +137,7 @@ def test_a_bridge_removed_while_it_was_stopped_is_made_again(house: House) -> No
     assert networks(house) == (public_name(uid),)
 
 
-def test_no_two_sandboxes_share_a_subnet_and_a_full_range_is_told(house: House) -> None:
+def test_no_two_sandboxes_share_a_subnet_and_a_full_range_is_told(house: LoopHarness) -> None:
     house.turn._policy = replace(house.policy, network_range="10.213.0.0/22")
     apply(house)
     house.settle()
@@ -150,14 +150,14 @@ def test_no_two_sandboxes_share_a_subnet_and_a_full_range_is_told(house: House) 
     assert len(set(subnets)) == len(subnets) == 6
 
 
-def test_a_subnet_that_somebody_else_has_is_left_for_another(house: House) -> None:
+def test_a_subnet_that_somebody_else_has_is_left_for_another(house: LoopHarness) -> None:
     house.engine.take_subnet("10.213.4.16/28")
     uid = running(house)
     assert uid == "00000001-0000-4000-8000-000000000000"
     assert house.engine.networks[public_name(uid)].subnet == "10.213.4.32/28"
 
 
-def test_each_start_is_in_the_audit_log_before_it_happens(house: House) -> None:
+def test_each_start_is_in_the_audit_log_before_it_happens(house: LoopHarness) -> None:
     running(house)
     house.clock.advance(60)
     house.engine.kill(house.container_name("web"))
@@ -168,7 +168,9 @@ def test_each_start_is_in_the_audit_log_before_it_happens(house: House) -> None:
     assert house.store.audit.verify().problem == ""
 
 
-def test_without_a_log_that_takes_the_entry_nothing_is_started(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_log_that_takes_the_entry_nothing_is_started(
+    house: LoopHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     apply(house)
 
     def full(*_: object) -> None:
@@ -176,13 +178,13 @@ def test_without_a_log_that_takes_the_entry_nothing_is_started(house: House, mon
 
     monkeypatch.setattr("controller.store.transaction.append", full)
     with pytest.raises(StoreError):
-        house.one_turn()
+        house.run_pass()
     assert house.engine.calls == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("crash_at", range(1, 14))
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: House, crash_at: int, after: bool) -> None:
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: LoopHarness, crash_at: int, after: bool) -> None:
     house.fuse.blow_at, house.fuse.after = crash_at, after
     try:
         apply(house)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controller.kinds.meta import ObjectRef
-from controller.kinds.observed.canary import Sighting
+from controller.kinds.observed.canary import CanaryTry
 from controller.kinds.runtime.container import ContainerConfig
 from controller.loop.tasks.canary import RETRY_SECONDS, CanaryWatch
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 PERIOD = 300.0
 HOST = ObjectRef("Host", "", "host", "host-uid")
@@ -21,10 +21,10 @@ class Bird:
     """A canary that finds what it is told."""
 
     def __init__(self) -> None:
-        self.finds, self.tries, self.cleaned = Sighting(), 0, 0
+        self.finds, self.tries, self.cleaned = CanaryTry(), 0, 0
         self.before: Callable[[], None] = lambda: None
 
-    def look(self, config: ContainerConfig, range_: str) -> Sighting:
+    def observe_now(self, config: ContainerConfig, range_: str) -> CanaryTry:
         assert (config.capabilities, config.read_only_root, range_) == ((), True, Policy().network_range)
         self.tries += 1
         self.before()
@@ -37,7 +37,7 @@ class Bird:
 class Watched:
     """A house whose turns heed a canary."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: LoopHarness) -> None:
         self.house, self.bird = house, Bird()
         range_ = Policy().network_range
         self.watch = CanaryWatch(self.bird, house.store, house.clock, lambda: None, HOST, range_=range_, period=PERIOD)
@@ -64,7 +64,7 @@ class Watched:
 
 @pytest.fixture
 def world_of(world: World) -> Iterator[Watched]:
-    house = House(world.store())
+    house = LoopHarness(world.store())
     made = Watched(house)
     yield made
     made.watch.stop()
@@ -132,7 +132,7 @@ def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_
 def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) -> None:
     world_of.apply()
     world_of.settle()
-    world_of.bird.finds = Sighting(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
+    world_of.bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
     world_of.later(PERIOD)
     assert world_of.watch.now.broken.count("this host") == 1
     assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
@@ -141,7 +141,7 @@ def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) ->
     world_of.settle()
     assert world_of.house.condition("late", "Ready") == "False NetworkUnguarded"
     assert world_of.events() == ["GuardBroken"]
-    world_of.bird.finds = Sighting()
+    world_of.bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
     assert world_of.house.condition("late", "Ready") == "True Running"
     assert world_of.house.condition("web", "NetworkReady") == "True Public"
@@ -153,18 +153,18 @@ def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: 
     world_of.apply()
     world_of.settle()
     house, bird = world_of.house, world_of.bird
-    bird.finds = Sighting(("this host (10.0.0.1) from pdp-c",))
+    bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c",))
     world_of.later(PERIOD)
-    bird.finds = Sighting(trouble="the engine is busy")
+    bird.finds = CanaryTry(trouble="the engine is busy")
     if why == "the engine is away":
         house.engine.go_down("connection refused")
-        house.one_turn()
+        house.run_pass()
         house.engine.come_up()
     elif why == "the guard is away":
         for words in ("the table is gone", ""):
             house.engine.unguarded = words
-            house.engine.look()
-            house.one_turn()
+            house.engine.observe_now()
+            house.run_pass()
     world_of.watch.wait()  # what began just now counts as before
     tries = bird.tries
     world_of.later(RETRY_SECONDS)
@@ -172,21 +172,21 @@ def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: 
     assert world_of.watch.now.broken
     assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
     assert world_of.events() == ["GuardBroken"]
-    bird.finds = Sighting()
+    bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
     assert house.condition("web", "NetworkReady") == "True Public"
     assert world_of.events() == ["GuardBroken", "GuardHolds"]
 
 
 def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched) -> None:
-    world_of.bird.finds = Sighting(trouble="No such image: paddock/egress:1")
+    world_of.bird.finds = CanaryTry(trouble="No such image: paddock/egress:1")
     world_of.apply()
     world_of.settle()
     assert world_of.watch.now.state == "Untried"
     assert "images/build.sh egress" in world_of.watch.now.words
     assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
     assert world_of.watch.now.broken == ""
-    world_of.bird.finds = Sighting()
+    world_of.bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
     assert world_of.house.condition("web", "Ready") == "True Running"
     assert world_of.events() == []
@@ -197,16 +197,16 @@ def test_an_engine_or_a_guard_that_was_away_is_tried_anew(world_of: Watched) -> 
     world_of.settle()
     house = world_of.house
     house.engine.go_down("connection refused")
-    house.one_turn()
+    house.run_pass()
     house.engine.come_up()
     world_of.settle()
     assert world_of.bird.tries == 2
     house.engine.unguarded = "the table is gone"
-    house.engine.look()
+    house.engine.observe_now()
     world_of.settle()
     assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Pending")
     house.engine.unguarded = ""
-    house.engine.look()
+    house.engine.observe_now()
     world_of.settle()
     assert (world_of.bird.tries, world_of.watch.now.state) == (3, "Holds")
 

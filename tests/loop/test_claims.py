@@ -17,7 +17,7 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.examples import examples
-from tests.loop.harness import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, LoopHarness
 from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota
 
 __all__ = ["house"]
@@ -27,16 +27,16 @@ def actions(decided: Plan, kind: type) -> list[Any]:
     return [each for group in decided.groups for each in group.actions if isinstance(each, kind)]
 
 
-def events(house: House, name: str) -> dict[str, str]:
+def events(house: LoopHarness, name: str) -> dict[str, str]:
     return {each.reason: each.message for each in house.store.events(kind="Sandbox", name=name)}
 
 
-def reserved(house: House, name: str) -> int:
+def reserved(house: LoopHarness, name: str) -> int:
     [found] = [each for each in house.store.instances() if each.parent_name == name]
     return found.reserves.memory_bytes
 
 
-def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: House) -> None:
+def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t")
     first = house.turn.run()
@@ -46,30 +46,30 @@ def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: Ho
     assert house.container_name("a") in boxes(house)
 
 
-def test_limits_come_before_ready_and_the_name_after_it(house: House) -> None:
+def test_limits_come_before_ready_and_the_name_after_it(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
-    first = house.one_turn()
+    first = house.run_pass()
     assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
     assert [each.urgent for each in first.groups] == [True]
     assert house.condition("a", "Ready") == "False Claiming"
-    second = house.one_turn()
+    second = house.run_pass()
     assert house.condition("a", "Ready") == "True Running"
     assert len(actions(second, RenameContainer)) == 1
 
 
-def test_renames_wait_for_the_limits_of_other_claims(house: House) -> None:
+def test_renames_wait_for_the_limits_of_other_claims(house: LoopHarness) -> None:
     filled(house, 2)
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
     house.refer("b", "t")
-    first = house.one_turn()
+    first = house.run_pass()
     assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
     assert house.condition("b", "Ready") == "True Running"
     house.settle()
     assert {house.container_name("a"), house.container_name("b")} <= set(boxes(house))
 
 
-def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: House) -> None:
+def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: LoopHarness) -> None:
     """With hundreds of sandboxes, deciding all of them anew is what a claim would wait for."""
     filled(house, 3)
     house.turn.run()
@@ -86,14 +86,14 @@ def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: House) -> No
     assert old.spec is new.spec, "the pool's status has moved, not what its members are"
 
 
-def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
+def test_what_a_claim_wants_is_reserved_with_it(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
     assert reserved(house, "a") == 768 << 20, "before any turn"
     assert events(house, "a")["Claimed"].endswith("a warm sandbox of pool warm")
 
 
-def test_one_file_of_several_claims(house: House) -> None:
+def test_one_file_of_several_claims(house: LoopHarness) -> None:
     """Each sees what those before it have taken: of the members, and of the quota."""
     quota(house, memory="2Gi")
     filled(house, 3)
@@ -108,7 +108,7 @@ def test_one_file_of_several_claims(house: House) -> None:
     assert house.condition("c", "Scheduled") == "False QuotaExceeded"
 
 
-def test_a_claim_that_has_no_room_to_grow_waits_for_it(house: House) -> None:
+def test_a_claim_that_has_no_room_to_grow_waits_for_it(house: LoopHarness) -> None:
     quota(house, memory="1Gi")
     filled(house, 2)
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
@@ -118,11 +118,11 @@ def test_a_claim_that_has_no_room_to_grow_waits_for_it(house: House) -> None:
     assert counts(house)[1] == 0
 
 
-def test_no_claim_goes_before_one_that_waits(house: House) -> None:
+def test_no_claim_goes_before_one_that_waits(house: LoopHarness) -> None:
     quota(house, memory="1Gi")
     filled(house, 1)
     house.apply("big", resources={"limits": {"memory": "1Gi"}})
-    house.one_turn()
+    house.run_pass()
     assert house.condition("big", "Scheduled") == "False QuotaExceeded"
     house.refer("small", "t")
     house.settle()
@@ -130,7 +130,7 @@ def test_no_claim_goes_before_one_that_waits(house: House) -> None:
     assert house.condition("small", "Scheduled") == "False QuotaExceeded"
 
 
-def test_what_waits_in_vain_holds_up_no_claim(house: House) -> None:
+def test_what_waits_in_vain_holds_up_no_claim(house: LoopHarness) -> None:
     quota(house, memory="1Gi")
     house.apply("other", resources={"limits": {"memory": "512Mi"}})
     house.settle()
@@ -146,7 +146,7 @@ def test_what_waits_in_vain_holds_up_no_claim(house: House) -> None:
     assert launch(house, "a") == "Warm: "
 
 
-def test_a_cold_start_is_told_in_an_event_where_a_pool_could_have_served(house: House) -> None:
+def test_a_cold_start_is_told_in_an_event_where_a_pool_could_have_served(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t")
     house.refer("b", "t")
@@ -157,11 +157,11 @@ def test_a_cold_start_is_told_in_an_event_where_a_pool_could_have_served(house: 
     assert "ColdStart" not in events(house, "own")
 
 
-def test_refill_and_late_pool_tell_no_cold_start(house: House) -> None:
+def test_refill_and_late_pool_tell_no_cold_start(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     house.refer("before", "t")
     house.refer("suspended", "t", runState="Suspended")
-    house.one_turn()
+    house.run_pass()
     house.clock.advance(1)
     apply_pool(house, warmReplicas=2)
     house.settle()
@@ -172,21 +172,21 @@ def test_refill_and_late_pool_tell_no_cold_start(house: House) -> None:
     assert [each.reason for each in house.store.events() if each.reason == "ColdStart"] == []
 
 
-def test_cold_start_tells_of_a_pool_that_keeps_none_warm(house: House) -> None:
+def test_cold_start_tells_of_a_pool_that_keeps_none_warm(house: LoopHarness) -> None:
     filled(house, 0)
     house.refer("a", "t")
     house.settle()
     assert events(house, "a")["ColdStart"] == "pool `warm` keeps no member warm (its warmReplicas is 0)"
 
 
-def test_the_refill_is_held_back_while_claims_come_in(house: House) -> None:
+def test_the_refill_is_held_back_while_claims_come_in(house: LoopHarness) -> None:
     filled(house, 6)
     for index in range(5):
         house.refer(f"b{index}", "t", resources={"limits": {"memory": "768Mi"}})
     for _ in range(3):
-        assert len(actions(house.one_turn(), CreateContainer)) <= 1
+        assert len(actions(house.run_pass(), CreateContainer)) <= 1
     house.clock.advance(1)
-    started = sum(len(actions(house.one_turn(), CreateContainer)) for _ in range(2))
+    started = sum(len(actions(house.run_pass(), CreateContainer)) for _ in range(2))
     assert started > 1, "by all workers, once no claim has come for a while"
     house.settle()
     assert counts(house) == (6, 6, 5)
@@ -205,7 +205,7 @@ STEPS = st.one_of(
 )
 
 
-def check(house: House) -> None:
+def check(house: LoopHarness) -> None:
     """Of what is committed, and of what really runs."""
     rows = house.store.instances()
     total = held(rows)[""]
@@ -226,7 +226,7 @@ def check(house: House) -> None:
 @given(steps=st.lists(STEPS, max_size=14))
 def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
     store = world.store()
-    house = House(store)
+    house = LoopHarness(store)
     house._uids = store.revision() * 100
     try:
         quota(house, memory="1536Mi", sandboxes=3)
@@ -246,7 +246,7 @@ def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, step
         store.close()
 
 
-def _do(house: House, what: str, *how: Any) -> None:
+def _do(house: LoopHarness, what: str, *how: Any) -> None:
     if what == "claim":
         limits = {"limits": {"memory": how[1]}}
         with contextlib.suppress(errors.Conflict):  # it is being deleted
@@ -256,7 +256,7 @@ def _do(house: House, what: str, *how: Any) -> None:
     elif what == "scale":
         apply_pool(house, warmReplicas=how[0], shutdownGracePeriodSeconds=0)
     elif what == "turn":
-        house.one_turn()
+        house.run_pass()
     elif what == "settle":
         house.settle()
     elif what == "crash":
@@ -269,12 +269,12 @@ def _do(house: House, what: str, *how: Any) -> None:
             house.fuse.blow_at = None
 
 
-def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house: House) -> None:
+def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house: LoopHarness) -> None:
     filled(house, 1)
     [member] = [each for each in house.store.instances() if each.role == "warm"]
     # As a backup from before a claim leaves it: the claim gave the container the sandbox's name, and is forgotten.
     house.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
-    house.one_turn()
+    house.run_pass()
     house.refer("a", "t", poolPolicy="Require")
     house.settle()
     sandbox = house.get("a")
@@ -287,7 +287,7 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house:
     assert counts(house)[0] == 1
 
 
-def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: House) -> None:
+def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: LoopHarness) -> None:
     filled(house, 1)
     house.policy = Policy(images=ImageRules(allowed=("other:*",)))
     house.daemon()

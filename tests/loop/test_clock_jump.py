@@ -13,14 +13,14 @@ from controller.ports import NullMeter
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 0}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     made.engine.at_rest = True
     yield made
     made.close()
@@ -45,7 +45,7 @@ def test_a_clock_jump_is_noticed_once(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_clock_that_is_set_stops_no_sandbox(house: House, seconds: float) -> None:
+def test_a_clock_that_is_set_stops_no_sandbox(house: LoopHarness, seconds: float) -> None:
     house.ticks = HandClock().now
     house.daemon()
     house.apply("web", lifecycle=IDLE)
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_stops_no_sandbox(house: House, seconds: float) -> N
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_idleness_is_counted_from_the_clock_jump(house: House) -> None:
+def test_idleness_is_counted_from_the_clock_jump(house: LoopHarness) -> None:
     ticks = HandClock()
     house.ticks = ticks.now
     house.daemon()

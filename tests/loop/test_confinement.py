@@ -11,25 +11,25 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 APPARMOR = replace(FACTS, security_options=(*FACTS.security_options, "name=apparmor"), runtimes=("runc", "runsc"))
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
     yield made
     made.close()
 
 
-def becomes(house: House, facts: HostFacts) -> None:
+def becomes(house: LoopHarness, facts: HostFacts) -> None:
     house.engine.facts = facts
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
 
 
-def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: House) -> None:
+def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: LoopHarness) -> None:
     becomes(house, APPARMOR)
     house.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
     house.settle()
@@ -44,7 +44,7 @@ def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(hou
     assert not house.engine.exists(house.container_name("a"))
 
 
-def test_the_engines_own_confinement_is_attested(house: House) -> None:
+def test_the_engines_own_confinement_is_attested(house: LoopHarness) -> None:
     becomes(house, APPARMOR)
     house.engine.hostile = {"label": "unconfined"}
     house.apply("a")
@@ -52,6 +52,6 @@ def test_the_engines_own_confinement_is_attested(house: House) -> None:
     assert house.condition("a", "Secured").startswith("False")
 
 
-def test_what_an_operator_does_not_allow_is_refused_at_the_listener(house: House) -> None:
+def test_what_an_operator_does_not_allow_is_refused_at_the_listener(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="operator does not allow `kata`"):
         house.apply("a", template={"runtime": "kata"})

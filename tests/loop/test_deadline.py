@@ -8,19 +8,19 @@ import pytest
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import StartContainer
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSeconds": 5, "keepRunning": True}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def go_on(house: House, seconds: float) -> None:
+def go_on(house: LoopHarness, seconds: float) -> None:
     """So much time goes by, with a pass whenever one is due."""
     end = house.clock.now() + seconds
     house.settle(seconds=seconds)
@@ -28,11 +28,11 @@ def go_on(house: House, seconds: float) -> None:
     house.settle(seconds=0)
 
 
-def starts(house: House) -> int:
+def starts(house: LoopHarness) -> int:
     return sum(isinstance(each, StartContainer) for each in house.engine.calls)
 
 
-def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(house: House) -> None:
+def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     go_on(house, 99)
@@ -51,7 +51,7 @@ def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(house: House) ->
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_restarts_do_not_extend_it_and_a_daemon_that_comes_late_keeps_it(house: House) -> None:
+def test_restarts_do_not_extend_it_and_a_daemon_that_comes_late_keeps_it(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     go_on(house, 60)
@@ -64,7 +64,7 @@ def test_restarts_do_not_extend_it_and_a_daemon_that_comes_late_keeps_it(house: 
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_a_crash_loop_comes_to_an_end_at_the_deadline(house: House) -> None:
+def test_a_crash_loop_comes_to_an_end_at_the_deadline(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE, template={"command": ["false"]})
     house.settle(seconds=0)
     go_on(house, 101)
@@ -74,7 +74,7 @@ def test_a_crash_loop_comes_to_an_end_at_the_deadline(house: House) -> None:
     assert starts(house) == before
 
 
-def test_a_new_generation_runs_for_as_long_again(house: House) -> None:
+def test_a_new_generation_runs_for_as_long_again(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     go_on(house, 150)
@@ -88,7 +88,7 @@ def test_a_new_generation_runs_for_as_long_again(house: House) -> None:
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_a_change_during_its_stop_lets_it_end_and_starts_it_again(house: House) -> None:
+def test_a_change_during_its_stop_lets_it_end_and_starts_it_again(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     house.engine.box(house.container_name("web")).ignores_term = True
@@ -102,7 +102,7 @@ def test_a_change_during_its_stop_lets_it_end_and_starts_it_again(house: House) 
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_suspended_time_does_not_count(house: House) -> None:
+def test_suspended_time_does_not_count(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     go_on(house, 60)
@@ -115,7 +115,7 @@ def test_suspended_time_does_not_count(house: House) -> None:
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(house: House) -> None:
+def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(house: LoopHarness) -> None:
     house.engine.at_rest = True
     idle = {**DEADLINE, "keepRunning": False, "idleTimeoutSeconds": 20}
     house.apply("web", lifecycle=idle)
@@ -128,7 +128,7 @@ def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(house: House) -> None:
 
 
 @pytest.mark.parametrize("lifecycle", [{"keepRunning": True}, DEADLINE], ids=["completed", "deadline"])
-def test_what_finished_is_deleted_when_its_time_is_over(house: House, lifecycle: dict[str, Any]) -> None:
+def test_what_finished_is_deleted_when_its_time_is_over(house: LoopHarness, lifecycle: dict[str, Any]) -> None:
     house.apply("web", lifecycle={**lifecycle, "ttlSecondsAfterFinished": 300}, restartPolicy="Never")
     house.settle(seconds=0)
     go_on(house, 50)
@@ -145,7 +145,7 @@ def test_what_finished_is_deleted_when_its_time_is_over(house: House, lifecycle:
     assert "TTLExpired" in [each.reason for each in house.store.events(name="web")]
 
 
-def test_what_finished_in_time_stays_so_and_runs_for_as_long_again(house: House) -> None:
+def test_what_finished_in_time_stays_so_and_runs_for_as_long_again(house: LoopHarness) -> None:
     house.apply("web", lifecycle=DEADLINE, restartPolicy="Never")
     house.settle(seconds=0)
     house.engine.exit(house.container_name("web"), 0)
@@ -161,15 +161,15 @@ def test_what_finished_in_time_stays_so_and_runs_for_as_long_again(house: House)
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_what_finished_stays_without_a_time(house: House) -> None:
+def test_what_finished_stays_without_a_time(house: LoopHarness) -> None:
     house.apply("web", restartPolicy="Never")
     house.settle(seconds=0)
     house.engine.exit(house.container_name("web"), 1)
     house.settle(seconds=0)
-    assert house.one_turn().next_wake is None
+    assert house.run_pass().next_wake is None
 
 
-def test_a_clock_set_back_deletes_nothing_early(house: House) -> None:
+def test_a_clock_set_back_deletes_nothing_early(house: LoopHarness) -> None:
     house.apply("web", lifecycle={"keepRunning": True, "ttlSecondsAfterFinished": 300}, restartPolicy="Never")
     house.settle(seconds=0)
     house.engine.exit(house.container_name("web"), 0)
@@ -184,7 +184,7 @@ def test_a_clock_set_back_deletes_nothing_early(house: House) -> None:
 def test_a_daemon_killed_at_any_step_of_a_short_life_is_followed_by_one_that_ends_it(world: World, after: bool) -> None:
     store = world.store()
     for crash_at in range(1, 40):
-        house = House(store)
+        house = LoopHarness(store)
         house.fuse.blow_at, house.fuse.after = crash_at, after
         house.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50})
         blown = False

@@ -8,31 +8,31 @@ import pytest
 from controller.kinds.planning.action import ReadTail, StartContainer
 from controller.kinds.planning.outcome import Waiting
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def record(house: House, name: str = "web") -> dict[str, Any]:
+def record(house: LoopHarness, name: str = "web") -> dict[str, Any]:
     found = house.get(name)
     assert found is not None
     ended: dict[str, Any] = found.status["lastTermination"]
     return ended
 
 
-def running(house: House, **spec: Any) -> str:
+def running(house: LoopHarness, **spec: Any) -> str:
     """A settled sandbox `web`; the name of its container."""
     house.apply("web", **spec)
     house.settle()
     return house.container_name("web")
 
 
-def test_a_death_is_recorded_with_its_last_words(house: House) -> None:
+def test_a_death_is_recorded_with_its_last_words(house: LoopHarness) -> None:
     name = running(house, resources={"limits": {"memory": "64Mi"}})
     house.engine.say(name, "begun\n")
     house.engine.say(name, "no more memory \x1b[31m\x00\n", "stderr")
@@ -47,7 +47,7 @@ def test_a_death_is_recorded_with_its_last_words(house: House) -> None:
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_each_run_has_its_own_last_words(house: House) -> None:
+def test_each_run_has_its_own_last_words(house: LoopHarness) -> None:
     name = running(house)
     for word in ("first", "second"):
         house.engine.say(name, f"{word}\n")
@@ -58,18 +58,18 @@ def test_each_run_has_its_own_last_words(house: House) -> None:
         house.settle()
 
 
-def test_the_log_is_read_once_for_each_end_and_before_the_next_start(house: House) -> None:
+def test_the_log_is_read_once_for_each_end_and_before_the_next_start(house: LoopHarness) -> None:
     name = running(house)
     house.engine.exit(name, 1)
     before = len(house.engine.calls)
     house.settle()
     assert [type(each) for each in house.engine.calls[before:]] == [ReadTail, StartContainer]
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
     house.settle()
     assert len(house.engine.calls) == before + 2
 
 
-def test_a_finished_one_keeps_its_record_and_is_at_rest(house: House) -> None:
+def test_a_finished_one_keeps_its_record_and_is_at_rest(house: LoopHarness) -> None:
     name = running(house, restartPolicy="Never")
     house.engine.say(name, "done\n")
     house.engine.exit(name, 0)
@@ -81,7 +81,7 @@ def test_a_finished_one_keeps_its_record_and_is_at_rest(house: House) -> None:
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
-def test_an_engine_that_does_not_answer_is_asked_again_for_the_last_words(house: House) -> None:
+def test_an_engine_that_does_not_answer_is_asked_again_for_the_last_words(house: LoopHarness) -> None:
     name = running(house)
     house.engine.say(name, "help\n")
     house.engine.fail_next(ReadTail, Waiting(2, "EngineUnreachable", "connection refused"))
@@ -91,7 +91,7 @@ def test_an_engine_that_does_not_answer_is_asked_again_for_the_last_words(house:
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(house: House) -> None:
+def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(house: LoopHarness) -> None:
     name = running(house)
     house.engine.remove(name)
     house.settle()
@@ -101,7 +101,7 @@ def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(house: 
     assert house.store.instances()[0].memory.crashes == 0
 
 
-def test_a_replaced_container_was_superseded(house: House) -> None:
+def test_a_replaced_container_was_superseded(house: LoopHarness) -> None:
     name = running(house)
     house.engine.say(name, "bye\n")
     house.apply("web", template={"env": [{"name": "A", "value": "1"}]})
@@ -117,7 +117,7 @@ def test_a_replaced_container_was_superseded(house: House) -> None:
 @pytest.mark.parametrize("exit_code", [0, 137, 255])
 @pytest.mark.parametrize("policy", ["Always", "OnFailure"])
 def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
-    house: House, policy: str, exit_code: int
+    house: LoopHarness, policy: str, exit_code: int
 ) -> None:
     name = running(house, restartPolicy=policy)
     for _ in range(4):
@@ -136,7 +136,9 @@ def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
 
 
 @pytest.mark.parametrize(("policy", "exit_code"), [("Always", 143), ("OnFailure", 0)])
-def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(house: House, policy: str, exit_code: int) -> None:
+def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(
+    house: LoopHarness, policy: str, exit_code: int
+) -> None:
     name = running(house, restartPolicy=policy)
     if policy == "Always":  # in its back-off: it is not started by the engine that goes
         house.engine.exit(name, 1)
@@ -156,7 +158,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(house: House, 
     assert house.store.instances()[0].memory.crashes == crashes
 
 
-def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(house: House) -> None:
+def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(house: LoopHarness) -> None:
     running(house, restartPolicy="Never")
     house.engine.restart()
     house.engine.come_up()
@@ -164,7 +166,7 @@ def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(house
     assert house.condition("web", "Finished") == "True EngineLost"
 
 
-def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(house: House) -> None:
+def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(house: LoopHarness) -> None:
     """The engine notes a start once the process runs: an end can be some milliseconds older."""
     name = running(house, restartPolicy="OnFailure")
     for code, reason in ((3, "Error"), (0, "Completed")):
@@ -176,7 +178,7 @@ def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(house: Hous
     assert (memory.crashes, memory.restarts) == (2, 1)
 
 
-def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(house: House) -> None:
+def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(house: LoopHarness) -> None:
     """The host went down under it: the engine has the end of the run before."""
     name = running(house)
     house.engine.exit(name, 0)
@@ -189,7 +191,7 @@ def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(house: Ho
     assert (memory.crashes, memory.restarts) == (0, 2)
 
 
-def test_a_lost_engine_forgives_no_crash(house: House) -> None:
+def test_a_lost_engine_forgives_no_crash(house: LoopHarness) -> None:
     name = running(house)
     house.engine.exit(name, 1)
     house.settle()
@@ -201,7 +203,7 @@ def test_a_lost_engine_forgives_no_crash(house: House) -> None:
     assert house.condition("web", "Ready") == "False CrashLoopBackOff"
 
 
-def test_sandboxes_outlive_an_engine_with_live_restore(house: House) -> None:
+def test_sandboxes_outlive_an_engine_with_live_restore(house: LoopHarness) -> None:
     name = running(house)
     before = house.engine.box(name).pid
     calls = len(house.engine.calls)
@@ -214,7 +216,7 @@ def test_sandboxes_outlive_an_engine_with_live_restore(house: House) -> None:
     assert len(house.engine.calls) == calls
 
 
-def test_many_lost_sandboxes_are_started_again_and_none_is_made_anew(house: House) -> None:
+def test_many_lost_sandboxes_are_started_again_and_none_is_made_anew(house: LoopHarness) -> None:
     for at in range(12):
         house.apply(f"box-{at}")
     house.settle()
@@ -226,7 +228,7 @@ def test_many_lost_sandboxes_are_started_again_and_none_is_made_anew(house: Hous
     assert {house.condition(f"box-{at}", "Ready") for at in range(12)} == {"True Running"}
 
 
-def test_a_daemon_started_after_the_engine_knows_what_was_lost(house: House) -> None:
+def test_a_daemon_started_after_the_engine_knows_what_was_lost(house: LoopHarness) -> None:
     running(house, restartPolicy="OnFailure")
     house.engine.restart(exit_code=0)
     house.engine.come_up()

@@ -8,7 +8,7 @@ import pytest
 from controller.kinds.planning.action import CreateContainer
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import filled, house, launch
 
 __all__ = ["house"]
@@ -16,28 +16,28 @@ SMALL = {"memory": "64Mi", "cpu": "100m", "pids": 16}
 QUICK = {"shutdownGracePeriodSeconds": 0}
 
 
-def quota(house: House, hard: dict[str, Any], one: dict[str, Any] | None = None) -> None:
+def quota(house: LoopHarness, hard: dict[str, Any], one: dict[str, Any] | None = None) -> None:
     spec = {"hard": hard, "perSandbox": one or {}}
     document = {"apiVersion": "paddock/v1alpha1", "kind": "Quota", "metadata": {"name": "q"}, "spec": spec}
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def box(house: House, name: str, state: str = "Running", **limits: Any) -> None:
+def box(house: LoopHarness, name: str, state: str = "Running", **limits: Any) -> None:
     house.apply(name, resources={"limits": {**SMALL, **limits}}, runState=state, lifecycle=QUICK)
     house.settle()
 
 
-def used(house: House) -> dict[str, Any]:
+def used(house: LoopHarness) -> dict[str, Any]:
     found = house.store.get("Quota", "default", "q")
     assert found is not None
     return {name: found.status["used"][name] for name in ("disk", "gpus")}
 
 
-def scheduled(house: House, name: str) -> str:
+def scheduled(house: LoopHarness, name: str) -> str:
     return house.condition(name, "Scheduled")
 
 
-def test_gpus_are_given_back_by_what_is_suspended_and_disk_is_not(house: House) -> None:
+def test_gpus_are_given_back_by_what_is_suspended_and_disk_is_not(house: LoopHarness) -> None:
     house.engine.gpu_driver = True
     quota(house, {"gpus": 1, "disk": "10Gi"})
     box(house, "a", gpus=1, disk="4Gi")
@@ -54,7 +54,7 @@ def test_gpus_are_given_back_by_what_is_suspended_and_disk_is_not(house: House) 
     assert house.condition("c", "Ready") == "True Running"
 
 
-def test_what_can_never_fit_is_refused(house: House) -> None:
+def test_what_can_never_fit_is_refused(house: LoopHarness) -> None:
     quota(house, {"gpus": 4, "disk": "10Gi"}, {"gpus": 1})
     with pytest.raises(errors.Invalid, match="gpus: 2 requested, 1 is the maximum for one sandbox"):
         box(house, "a", gpus=2)
@@ -62,7 +62,7 @@ def test_what_can_never_fit_is_refused(house: House) -> None:
         box(house, "a", disk="11Gi")
 
 
-def test_gpus_go_to_the_engine_and_another_number_is_another_container(house: House) -> None:
+def test_gpus_go_to_the_engine_and_another_number_is_another_container(house: LoopHarness) -> None:
     house.engine.gpu_driver = True
     quota(house, {"gpus": 2})
     box(house, "a", gpus=1)
@@ -74,7 +74,7 @@ def test_gpus_go_to_the_engine_and_another_number_is_another_container(house: Ho
     assert used(house)["gpus"] == "2"
 
 
-def test_more_gpus_than_are_free_leave_what_runs_alone(house: House) -> None:
+def test_more_gpus_than_are_free_leave_what_runs_alone(house: LoopHarness) -> None:
     house.engine.gpu_driver = True
     quota(house, {"gpus": 2})
     box(house, "a", gpus=1)
@@ -88,7 +88,7 @@ def test_more_gpus_than_are_free_leave_what_runs_alone(house: House) -> None:
     assert house.engine.box(house.container_name("a")).gpus == 2
 
 
-def test_without_a_driver_it_says_so_and_waits_for_another_spec(house: House) -> None:
+def test_without_a_driver_it_says_so_and_waits_for_another_spec(house: LoopHarness) -> None:
     box(house, "a", gpus=1)
     assert house.condition("a", "Degraded") == "True NoDeviceDriver"
     calls = len(house.engine.calls)
@@ -99,7 +99,7 @@ def test_without_a_driver_it_says_so_and_waits_for_another_spec(house: House) ->
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_disk_is_reserved_and_what_writes_to_memory_alone_is_held_to_it(house: House) -> None:
+def test_disk_is_reserved_and_what_writes_to_memory_alone_is_held_to_it(house: LoopHarness) -> None:
     box(house, "a", disk="1Gi")
     box(house, "b")
     assert house.condition("a", "DiskQuotaEnforced") == "True InMemory"
@@ -110,7 +110,7 @@ def test_disk_is_reserved_and_what_writes_to_memory_alone_is_held_to_it(house: H
     assert house.get("a").status["restartCount"] == 0  # type: ignore[union-attr]
 
 
-def test_a_pool_without_gpus_serves_none_that_wants_one(house: House) -> None:
+def test_a_pool_without_gpus_serves_none_that_wants_one(house: LoopHarness) -> None:
     house.engine.gpu_driver = True
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"gpus": 1}})

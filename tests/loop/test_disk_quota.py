@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.observed import HostFacts
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.runtime.disk import DiskAbility
 from controller.policy.network.egress import IMAGE
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past the size was refused"))
 UNTRIED = replace(FACTS, disk=None)
@@ -24,20 +24,20 @@ TYPE = "DiskQuotaEnforced"
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     made.engine.add_image(IMAGE)
     yield made
     made.close()
 
 
-def becomes(house: House, facts: HostFacts) -> None:
+def becomes(house: LoopHarness, facts: HostFacts) -> None:
     house.engine.facts = facts
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
 
 
-def box(house: House, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
+def box(house: LoopHarness, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
     resources: dict[str, Any] = {"limits": {"disk": disk} if disk else {}}
     if more:
         resources["disk"] = more
@@ -45,13 +45,13 @@ def box(house: House, name: str = "a", disk: str = "1Gi", level: str = "developm
     house.settle()
 
 
-def storage(house: House, name: str = "a") -> int:
+def storage(house: LoopHarness, name: str = "a") -> int:
     config = house.engine.box(house.container_name(name)).config
     assert config is not None
     return config.storage_bytes
 
 
-def test_the_engine_gets_a_size_where_it_holds_it(house: House) -> None:
+def test_the_engine_gets_a_size_where_it_holds_it(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     box(house)
     assert storage(house) == 1 << 30
@@ -61,7 +61,7 @@ def test_the_engine_gets_a_size_where_it_holds_it(house: House) -> None:
     assert house.condition("b", TYPE) == "Unknown NotAsked"
 
 
-def test_another_limit_takes_effect_at_the_next_start(house: House) -> None:
+def test_another_limit_takes_effect_at_the_next_start(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     box(house)
     made = house.engine.box(house.container_name("a")).id
@@ -75,7 +75,7 @@ def test_another_limit_takes_effect_at_the_next_start(house: House) -> None:
     assert house.condition("a", TYPE) == "True StorageOption"
 
 
-def test_one_that_is_required_is_another_container_at_once(house: House) -> None:
+def test_one_that_is_required_is_another_container_at_once(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     box(house, enforcement="Required")
     box(house, disk="2Gi", enforcement="Required")
@@ -83,7 +83,7 @@ def test_one_that_is_required_is_another_container_at_once(house: House) -> None
     assert house.condition("a", TYPE) == "True StorageOption"
 
 
-def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(house: House) -> None:
+def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="can't be Required on this host: the engine refuses a size"):
         box(house, enforcement="Required")
     with pytest.raises(errors.Invalid, match=r"set resources\.limits\.disk"):
@@ -93,12 +93,12 @@ def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(house:
     assert house.condition("a", TYPE) == "False Soft"
 
 
-def test_what_writes_to_memory_alone_may_be_required_anywhere(house: House) -> None:
+def test_what_writes_to_memory_alone_may_be_required_anywhere(house: LoopHarness) -> None:
     box(house, level="full-isolation", enforcement="Required")
     assert house.condition("a", TYPE) == "True InMemory"
 
 
-def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(house: House) -> None:
+def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     box(house, enforcement="Required")
     becomes(house, UNTRIED)
@@ -109,7 +109,7 @@ def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(house:
     assert house.condition("a", TYPE) == "True StorageOption"
 
 
-def test_a_host_that_lost_it_makes_none_that_requires_it(house: House) -> None:
+def test_a_host_that_lost_it_makes_none_that_requires_it(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     box(house, enforcement="Required")
     becomes(house, FACTS)
@@ -118,16 +118,16 @@ def test_a_host_that_lost_it_makes_none_that_requires_it(house: House) -> None:
     assert not house.engine.exists(house.container_name("a"))
 
 
-def test_nothing_is_decided_before_the_host_has_said_what_it_can(house: House) -> None:
+def test_nothing_is_decided_before_the_host_has_said_what_it_can(house: LoopHarness) -> None:
     house.engine.facts = HostFacts()
-    house.engine.look()
+    house.engine.observe_now()
     box(house)
     assert not house.engine.calls
     becomes(house, ENFORCES)
     assert storage(house) == 1 << 30
 
 
-def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: House) -> None:
+def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     limits = {"limits": {"disk": "1Gi"}}
     house.apply_template("t", image="paddock/test-tiny:1", securityLevel="development", resources=limits)
@@ -142,14 +142,14 @@ def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: House) -> None
     assert storage(house, "other") == 2 << 30
 
 
-def writes(house: House, count: int, name: str = "a") -> None:
+def writes(house: LoopHarness, count: int, name: str = "a") -> None:
     """The sandbox is measured to have written so many bytes."""
     made = house.engine.box(house.container_name(name))
-    house.layers[made.id] = Layer(count, house.clock.now())
+    house.layers[made.id] = LayerUsage(count, house.clock.now())
     house.settle()
 
 
-def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(house: House) -> None:
+def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(house: LoopHarness) -> None:
     box(house)
     writes(house, 1 << 30)
     assert house.condition("a", "Ready") == "True Running"
@@ -171,7 +171,7 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(house: House)
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_what_is_held_otherwise_is_not_stopped(house: House) -> None:
+def test_what_is_held_otherwise_is_not_stopped(house: LoopHarness) -> None:
     box(house, "memory", level="full-isolation")
     writes(house, 2 << 30, "memory")
     becomes(house, ENFORCES)
@@ -183,7 +183,7 @@ def test_what_is_held_otherwise_is_not_stopped(house: House) -> None:
         assert house.condition(name, "Ready") == "True Running"
 
 
-def test_a_member_of_a_pool_that_is_claimed_is_measured_against_its_new_limit(house: House) -> None:
+def test_a_member_of_a_pool_that_is_claimed_is_measured_against_its_new_limit(house: LoopHarness) -> None:
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
@@ -200,7 +200,7 @@ def test_a_member_of_a_pool_that_is_claimed_is_measured_against_its_new_limit(ho
     assert house.condition("a", "Finished") == "True DiskLimitExceeded"
 
 
-def launch(house: House, name: str) -> str:
+def launch(house: LoopHarness, name: str) -> str:
     found = house.get(name)
     assert found is not None
     return str(found.status["launchType"])

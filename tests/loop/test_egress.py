@@ -14,26 +14,26 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, LIMITS, UPLINK, proxy_address
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 POLICY = Policy()
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store(), policy=POLICY)
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store(), policy=POLICY)
     made.engine.add_image(IMAGE)
     yield made
     made.close()
 
 
-def apply(house: House, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
+def apply(house: LoopHarness, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     house.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
 
 
-def running(house: House, name: str = "web", hosts: list[str] | None = None) -> str:
+def running(house: LoopHarness, name: str = "web", hosts: list[str] | None = None) -> str:
     apply(house, name, hosts)
     house.settle()
     assert house.condition(name, "Ready") == "True Running"
@@ -41,21 +41,21 @@ def running(house: House, name: str = "web", hosts: list[str] | None = None) -> 
     return uid(house, name)
 
 
-def uid(house: House, name: str = "web") -> str:
+def uid(house: LoopHarness, name: str = "web") -> str:
     found = house.get(name)
     assert found is not None
     return found.uid
 
 
-def subnet(house: House, name: str = "web") -> str:
+def subnet(house: LoopHarness, name: str = "web") -> str:
     return house.engine.networks[sealed_name(uid(house, name))].subnet
 
 
-def calls(house: House, since: int = 0) -> list[str]:
+def calls(house: LoopHarness, since: int = 0) -> list[str]:
     return [str(each) for each in house.engine.calls[since:]]
 
 
-def test_the_way_out_stands_before_the_sandbox_is_made(house: House) -> None:
+def test_the_way_out_stands_before_the_sandbox_is_made(house: LoopHarness) -> None:
     made = running(house, hosts=["git.example.org"])
     net, proxy, box = sealed_name(made), egress_name(made), house.container_name("web")
     address = proxy_address(subnet(house))
@@ -76,7 +76,7 @@ def test_the_way_out_stands_before_the_sandbox_is_made(house: House) -> None:
     assert (create.config.dns, create.config.dns_options) == ((address,), ("timeout:1", "attempts:1"))
 
 
-def test_it_is_an_instance_that_counts_against_quotas(house: House) -> None:
+def test_it_is_an_instance_that_counts_against_quotas(house: LoopHarness) -> None:
     made = running(house)
     (record,) = [each for each in house.store.instances() if each.role == "egress"]
     assert (record.uid, record.parent_uid, record.parent_name) == (egress_uid(made), made, "web")
@@ -88,7 +88,7 @@ def test_it_is_an_instance_that_counts_against_quotas(house: House) -> None:
     assert not house.engine.exists(record.name)
 
 
-def test_other_hosts_replace_the_proxy_and_not_the_sandbox(house: House) -> None:
+def test_other_hosts_replace_the_proxy_and_not_the_sandbox(house: LoopHarness) -> None:
     made = running(house, hosts=["git.example.org"])
     before = house.engine.box(house.container_name("web")).id
     done = len(house.engine.calls)
@@ -106,7 +106,7 @@ def test_other_hosts_replace_the_proxy_and_not_the_sandbox(house: House) -> None
     assert house.condition("web", "NetworkReady") == "True Sealed"
 
 
-def test_all_of_it_goes_with_the_sandbox(house: House) -> None:
+def test_all_of_it_goes_with_the_sandbox(house: LoopHarness) -> None:
     running(house, "web")
     running(house, "other")
     house.delete("web")
@@ -120,7 +120,7 @@ def test_all_of_it_goes_with_the_sandbox(house: House) -> None:
     }
 
 
-def test_another_level_takes_it_away(house: House) -> None:
+def test_another_level_takes_it_away(house: LoopHarness) -> None:
     running(house)
     house.apply("web")
     house.settle()
@@ -131,7 +131,7 @@ def test_another_level_takes_it_away(house: House) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "remove", "connect", "limits"])
-def test_an_egress_container_changed_by_hand_is_replaced(house: House, how: str) -> None:
+def test_an_egress_container_changed_by_hand_is_replaced(house: LoopHarness, how: str) -> None:
     made = running(house)
     proxy = egress_name(made)
     house.clock.advance(60)
@@ -152,7 +152,7 @@ def test_an_egress_container_changed_by_hand_is_replaced(house: House, how: str)
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_one_that_ends_at_once_is_not_started_without_a_pause(house: House) -> None:
+def test_one_that_ends_at_once_is_not_started_without_a_pause(house: LoopHarness) -> None:
     made = running(house)
     house.engine.start_exits[egress_name(made)] = 1
     house.clock.advance(60)
@@ -165,24 +165,24 @@ def test_one_that_ends_at_once_is_not_started_without_a_pause(house: House) -> N
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_nothing_is_started_without_the_guard_and_it_is_as_soon_as_it_stands(house: House) -> None:
+def test_nothing_is_started_without_the_guard_and_it_is_as_soon_as_it_stands(house: LoopHarness) -> None:
     house.engine.unguarded = "nft is not installed"
     apply(house)
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
     assert calls(house) == []
     assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
     assert house.condition("web", "Ready") == "False NetworkUnguarded"
     house.engine.unguarded = ""
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_what_runs_goes_on_without_the_guard_but_starts_no_more(house: House) -> None:
+def test_what_runs_goes_on_without_the_guard_but_starts_no_more(house: LoopHarness) -> None:
     running(house)
     house.engine.unguarded = "the table is gone"
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
     house.clock.advance(60)
@@ -192,18 +192,18 @@ def test_what_runs_goes_on_without_the_guard_but_starts_no_more(house: House) ->
     assert house.condition("web", "Ready") == "False NetworkUnguarded"
 
 
-def test_the_listeners_refuse_a_network_that_is_not_guarded(house: House) -> None:
+def test_the_listeners_refuse_a_network_that_is_not_guarded(house: LoopHarness) -> None:
     house.policy = replace(POLICY, unguarded="nft is not installed")
     with pytest.raises(errors.Invalid, match="can't be enforced here now: nft is not installed"):
         apply(house)
 
 
-def test_a_level_without_a_network_takes_no_hosts(house: House) -> None:
+def test_a_level_without_a_network_takes_no_hosts(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="has no network at all"):
         house.apply("web", network={"allowedHosts": ["git.example.org"]})
 
 
-def test_a_missing_egress_image_is_told_and_nothing_is_pulled_for_it(house: House) -> None:
+def test_a_missing_egress_image_is_told_and_nothing_is_pulled_for_it(house: LoopHarness) -> None:
     del house.engine.images[IMAGE]
     apply(house)
     house.settle(seconds=20)
@@ -214,7 +214,7 @@ def test_a_missing_egress_image_is_told_and_nothing_is_pulled_for_it(house: Hous
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_subnet_that_somebody_else_has_is_left_for_another(house: House) -> None:
+def test_a_subnet_that_somebody_else_has_is_left_for_another(house: LoopHarness) -> None:
     made = "00000001-0000-4000-8000-000000000000"  # the first uid of a house
     house.engine.take_subnet("10.213.4.16/28")
     assert running(house) == made
@@ -223,7 +223,7 @@ def test_a_subnet_that_somebody_else_has_is_left_for_another(house: House) -> No
     assert first.config.subnet == "10.213.4.16/28"
 
 
-def test_no_two_sandboxes_share_a_subnet(house: House) -> None:
+def test_no_two_sandboxes_share_a_subnet(house: LoopHarness) -> None:
     house.turn._policy = replace(POLICY, network_range="10.213.0.0/21")
     names = [f"web-{number}" for number in range(6)]
     for name in names:
@@ -232,7 +232,7 @@ def test_no_two_sandboxes_share_a_subnet(house: House) -> None:
     assert len({subnet(house, name) for name in names}) == len(names)
 
 
-def test_a_range_that_is_used_up_is_told(house: House) -> None:
+def test_a_range_that_is_used_up_is_told(house: LoopHarness) -> None:
     house.turn._policy = replace(POLICY, network_range="10.213.0.0/22")
     apply(house)
     house.settle()
@@ -240,7 +240,7 @@ def test_a_range_that_is_used_up_is_told(house: House) -> None:
     assert house.engine.calls == []
 
 
-def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(house: House) -> None:
+def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(house: LoopHarness) -> None:
     made = running(house)
     apply(house, runState="Suspended")
     house.settle()
@@ -251,14 +251,14 @@ def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(house: Ho
     assert house.engine.box(house.container_name("web")).networks == (sealed_name(made),)
 
 
-def test_a_sandbox_put_on_another_network_by_hand_is_taken_off(house: House) -> None:
+def test_a_sandbox_put_on_another_network_by_hand_is_taken_off(house: LoopHarness) -> None:
     made = running(house)
     house.engine.connect(house.container_name("web"), "bridge", sealed_name(made))
     house.settle()
     assert house.engine.box(house.container_name("web")).networks == (sealed_name(made),)
 
 
-def test_an_engine_that_restarts_ends_all_and_all_comes_back(house: House) -> None:
+def test_an_engine_that_restarts_ends_all_and_all_comes_back(house: LoopHarness) -> None:
     made = running(house)
     house.clock.advance(60)
     house.engine.restart()
@@ -268,7 +268,7 @@ def test_an_engine_that_restarts_ends_all_and_all_comes_back(house: House) -> No
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_failed_start_of_the_proxy_backs_off_and_leaves_the_sandbox_unmade(house: House) -> None:
+def test_a_failed_start_of_the_proxy_backs_off_and_leaves_the_sandbox_unmade(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, *[Transient("StartFailed", "no")] * 3)
     apply(house)
     house.settle(seconds=2)
@@ -279,7 +279,7 @@ def test_a_failed_start_of_the_proxy_backs_off_and_leaves_the_sandbox_unmade(hou
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("crash_at", range(1, 16))
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: House, crash_at: int, after: bool) -> None:
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: LoopHarness, crash_at: int, after: bool) -> None:
     house.fuse.blow_at, house.fuse.after = crash_at, after
     try:
         apply(house, hosts=["git.example.org"])
@@ -300,7 +300,7 @@ def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: House, crash_
     assert house.store.instances() == []
 
 
-def test_a_network_that_nothing_stored_speaks_of_goes_after_its_grace(house: House) -> None:
+def test_a_network_that_nothing_stored_speaks_of_goes_after_its_grace(house: LoopHarness) -> None:
     running(house)
     stray = "00000099-0000-4000-8000-000000000000"
     made = next(each for each in house.engine.calls if isinstance(each, EnsureNetwork))

@@ -12,12 +12,12 @@ from controller.loop.tasks.egress_audit import EgressAudit
 from controller.policy.network.egress import IMAGE
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     made.engine.add_image(IMAGE)
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     made.apply("web", template={"securityLevel": "development"}, resources=small)
@@ -26,13 +26,13 @@ def house(world: World) -> Iterator[House]:
     made.close()
 
 
-def auditor(house: House, audit: Any = None) -> EgressAudit:
+def auditor(house: LoopHarness, audit: Any = None) -> EgressAudit:
     return EgressAudit(
         snapshot=lambda: house.turn.last, streams=house.engine, audit=audit or house.store.audit, clock=house.clock
     )
 
 
-def say(house: House, *said: tuple[str, str, str]) -> None:
+def say(house: LoopHarness, *said: tuple[str, str, str]) -> None:
     """Lines of its proxy: (result, target, server)."""
     stored = house.get("web")
     assert stored is not None
@@ -44,49 +44,49 @@ def say(house: House, *said: tuple[str, str, str]) -> None:
         box.output.append((at, Chunk("stdout", line.encode())))
 
 
-def entries(house: House) -> list[AuditEntry]:
+def entries(house: LoopHarness) -> list[AuditEntry]:
     return [each for each in house.store.audit.entries() if each.verb == "egress"]
 
 
 ALLOWED, REFUSED = ("TCP_MISS/200", "git.example.org:80", "192.0.2.1"), ("TCP_DENIED/403", "other.example.org:80", "-")
 
 
-def test_sums_by_host_once(house: House) -> None:
+def test_sums_by_host_once(house: LoopHarness) -> None:
     watch = auditor(house)
-    watch.look()
+    watch.observe_now()
     assert entries(house) == []
     say(house, ALLOWED, ALLOWED, REFUSED)
-    watch.look()
-    watch.look()
+    watch.observe_now()
+    watch.observe_now()
     (entry,) = entries(house)
     assert (entry.kind, entry.namespace, entry.name) == ("Sandbox", "default", "web")
     assert entry.detail["allowed"] == {"git.example.org": 2}
     assert entry.detail["refused"] == {"other.example.org": 1}
     say(house, REFUSED)
-    watch.look()
+    watch.observe_now()
     assert [each.detail.get("refused") for each in entries(house)] == [{"other.example.org": 1}] * 2
     assert house.store.audit.verify().problem == ""
 
 
-def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: House) -> None:
+def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: LoopHarness) -> None:
     say(house, ALLOWED)
-    auditor(house).look()
+    auditor(house).observe_now()
     say(house, REFUSED)
-    auditor(house).look()
+    auditor(house).observe_now()
     assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
 
 
-def test_what_a_proxy_said_last_is_read_before_it_goes(house: House) -> None:
+def test_what_a_proxy_said_last_is_read_before_it_goes(house: LoopHarness) -> None:
     watch = auditor(house)
     house.before = watch.before
     say(house, ALLOWED)
-    watch.look()
+    watch.observe_now()
     say(house, REFUSED)
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     hosts = {"allowedHosts": ["git.example.org"]}
     house.apply("web", template={"securityLevel": "development"}, resources=small, network=hosts)
     house.settle()
-    watch.look()
+    watch.observe_now()
     assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
     say(house, ALLOWED)
     stored = house.get("web")
@@ -99,7 +99,7 @@ def test_what_a_proxy_said_last_is_read_before_it_goes(house: House) -> None:
     assert house.get("web") is None
 
 
-def test_what_can_not_be_written_is_written_later(house: House) -> None:
+def test_what_can_not_be_written_is_written_later(house: LoopHarness) -> None:
     class Full:
         full = True
 
@@ -114,19 +114,19 @@ def test_what_can_not_be_written_is_written_later(house: House) -> None:
     audit = Full()
     watch = auditor(house, audit)
     say(house, ALLOWED)
-    watch.look()
+    watch.observe_now()
     assert entries(house) == []
     audit.full = False
-    watch.look()
+    watch.observe_now()
     assert len(entries(house)) == 1
 
 
-def test_a_sandbox_that_asks_for_very_many_names_does_not_fill_the_log(house: House) -> None:
+def test_a_sandbox_that_asks_for_very_many_names_does_not_fill_the_log(house: LoopHarness) -> None:
     say(house, *(("TCP_DENIED/403", f"{'x' * 300}{number}.example:80", "-") for number in range(100)))
-    auditor(house).look()
+    auditor(house).observe_now()
     (entry,) = entries(house)
     assert entry.detail["refused"] == {"x" * 253: 100}
     say(house, *(("TCP_DENIED/403", f"n{number}.example:80", "-") for number in range(100)))
-    auditor(house).look()
+    auditor(house).observe_now()
     refused = entries(house)[-1].detail["refused"]
     assert (len(refused), refused["(others)"]) == (33, 68)

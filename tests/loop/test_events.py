@@ -5,30 +5,30 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def texts(house: House, kind: str, name: str) -> dict[str, str]:
+def texts(house: LoopHarness, kind: str, name: str) -> dict[str, str]:
     """The reasons in brackets of an object's newest events, by the events' reasons."""
     found = sorted(house.store.events(kind=kind, name=name), key=lambda each: each.at)
     return {each.reason: each.message.rpartition(" (")[2].rstrip(")") for each in found}
 
 
-def test_first_start_tells_what_was_found_and_done(house: House) -> None:
+def test_first_start_tells_what_was_found_and_done(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     assert texts(house, "Sandbox", "a") == {"Created": "found no container, desired one", "Started": "just created"}
 
 
-def test_restart_tells_the_end_before_it(house: House) -> None:
+def test_restart_tells_the_end_before_it(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     house.engine.kill(house.container_name("a"))
@@ -37,7 +37,7 @@ def test_restart_tells_the_end_before_it(house: House) -> None:
     assert texts(house, "Sandbox", "a")["Started"] == "restarted after Killed: exit code 137"
 
 
-def test_replaced_container_tells_why_it_was_replaced(house: House) -> None:
+def test_replaced_container_tells_why_it_was_replaced(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     house.clock.advance(1)
@@ -48,7 +48,7 @@ def test_replaced_container_tells_why_it_was_replaced(house: House) -> None:
     assert told["Started"] == "just created"
 
 
-def test_retired_member_is_not_called_deleted(house: House) -> None:
+def test_retired_member_is_not_called_deleted(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     apply_pool(house, warmReplicas=1)
     house.settle()
@@ -58,7 +58,7 @@ def test_retired_member_is_not_called_deleted(house: House) -> None:
     assert told["Stopping"] == told["Removed"] == "retired from its pool"
 
 
-def test_network_made_anew_is_not_called_missing(house: House) -> None:
+def test_network_made_anew_is_not_called_missing(house: LoopHarness) -> None:
     house.apply("a", template={"securityLevel": "production"})
     house.settle()
     assert texts(house, "Sandbox", "a")["NetworkMade"] == "found no bridge of its own"

@@ -14,7 +14,7 @@ from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.container import Limits
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 TEMPLATE = {"image": TINY, "command": ["sleep", "1000000"]}
 
@@ -37,7 +37,7 @@ class Told:
         self.gauges[name, *labels.values()] = value
 
 
-class CountedHouse(House):
+class CountedHouse(LoopHarness):
     """A house with a meter that remembers."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -53,7 +53,7 @@ def house(tmp_path: Path) -> Iterator[CountedHouse]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
     made = CountedHouse(store)
-    made.one_turn()
+    made.run_pass()
     yield made
     made.close()
     store.close()
@@ -165,7 +165,7 @@ def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> No
     house.engine.update_limits(
         house.container_name("two"), replace(house.engine.box(house.container_name("two")).limits, pids=998)
     )
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
 
     def shown() -> dict[str, int]:
         house.turn.run()

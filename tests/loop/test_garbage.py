@@ -12,17 +12,17 @@ from controller.kinds.registry import discover
 from controller.ports import ChangesGone
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def apply(house: House, name: str, *owners: str) -> None:
+def apply(house: LoopHarness, name: str, *owners: str) -> None:
     references = [{"kind": "Sandbox", "name": each} for each in owners]
     document: dict[str, Any] = {
         "apiVersion": "paddock/v1alpha1",
@@ -33,13 +33,13 @@ def apply(house: House, name: str, *owners: str) -> None:
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def delete(house: House, name: str, propagation: Propagation) -> None:
+def delete(house: LoopHarness, name: str, propagation: Propagation) -> None:
     kind = discover().by_name("Sandbox")
     assert kind is not None
     house.services.objects.delete(kind, "default", name, propagation=propagation)
 
 
-def vanish(house: House, name: str) -> None:
+def vanish(house: LoopHarness, name: str) -> None:
     """The owner's row goes without its dependents: by hand, or by an older version."""
     found = house.get(name)
     assert found is not None
@@ -49,7 +49,7 @@ def vanish(house: House, name: str) -> None:
         transaction.remove(found)
 
 
-def test_background_in_the_end_leaves_nothing(house: House) -> None:
+def test_background_in_the_end_leaves_nothing(house: LoopHarness) -> None:
     for name, owners in (("a", ()), ("b", ("a",)), ("c", ("b",)), ("z", ())):
         apply(house, name, *owners)
     house.settle()
@@ -59,14 +59,14 @@ def test_background_in_the_end_leaves_nothing(house: House) -> None:
     assert len(house.ours()) == 1
 
 
-def test_a_foreground_owner_goes_last(house: House) -> None:
+def test_a_foreground_owner_goes_last(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b", "a")
     house.settle()
     delete(house, "a", "Foreground")
     seen = []
     for _ in range(60):
-        decided = house.one_turn()
+        decided = house.run_pass()
         seen.append(tuple(house.names()))
         if not house.names():
             break
@@ -78,7 +78,7 @@ def test_a_foreground_owner_goes_last(house: House) -> None:
     assert house.ours() == {}
 
 
-def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: House) -> None:
+def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b", "a")
     house.settle()
@@ -90,7 +90,7 @@ def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: 
     house.settle()
     assert house.names() == ["a", "b"]
     revision = house.store.revision()
-    assert not house.one_turn().writes
+    assert not house.run_pass().writes
     assert house.store.revision() == revision
     left = house.get("a")
     assert left is not None
@@ -101,7 +101,7 @@ def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: 
     assert house.names() == []
 
 
-def test_what_lost_its_owner_in_any_way_is_found_by_the_running_daemon_and_by_the_next(house: House) -> None:
+def test_what_lost_its_owner_in_any_way_is_found_by_the_running_daemon_and_by_the_next(house: LoopHarness) -> None:
     for name, owners in (("a", ()), ("z", ()), ("b", ("a",)), ("c", ("b",)), ("both", ("a", "z"))):
         apply(house, name, *owners)
     house.settle()
@@ -115,7 +115,7 @@ def test_what_lost_its_owner_in_any_way_is_found_by_the_running_daemon_and_by_th
     assert (house.names(), house.ours()) == ([], {})
 
 
-def test_another_of_the_owners_name_is_not_the_owner(house: House) -> None:
+def test_another_of_the_owners_name_is_not_the_owner(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b", "a")
     house.settle()
@@ -125,7 +125,7 @@ def test_another_of_the_owners_name_is_not_the_owner(house: House) -> None:
     assert house.names() == ["a"]
 
 
-def test_pruned_changes_are_no_loss(house: House) -> None:
+def test_pruned_changes_are_no_loss(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b", "a")
     house.settle()
@@ -141,7 +141,7 @@ def test_pruned_changes_are_no_loss(house: House) -> None:
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(
-    house: House, propagation: Propagation, after: bool
+    house: LoopHarness, propagation: Propagation, after: bool
 ) -> None:
     for step in range(1, 40):
         apply(house, "a")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.observed.canary import Guarded
+from controller.kinds.observed.canary import CanaryResult
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import PauseContainer, SignalContainer, UnpauseContainer
 from controller.kinds.planning.outcome import Transient
@@ -15,18 +15,18 @@ from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 GONE = "the table is gone"
-Make = Callable[[GuardLost], House]
+Make = Callable[[GuardLost], LoopHarness]
 
 
 @pytest.fixture
 def make(world: World) -> Iterator[Make]:
-    made: list[House] = []
+    made: list[LoopHarness] = []
 
-    def house(guard_lost: GuardLost) -> House:
-        made.append(House(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
+    def house(guard_lost: GuardLost) -> LoopHarness:
+        made.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
         made[-1].engine.add_image(IMAGE)
         return made[-1]
 
@@ -35,28 +35,28 @@ def make(world: World) -> Iterator[Make]:
         each.close()
 
 
-def running(house: House, name: str, level: str = "production", **spec: object) -> None:
+def running(house: LoopHarness, name: str, level: str = "production", **spec: object) -> None:
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     house.apply(name, template={"securityLevel": level}, **{"resources": small, **spec})
     house.settle()
     assert house.condition(name, "Ready") == "True Running"
 
 
-def guard(house: House, words: str) -> None:
+def guard(house: LoopHarness, words: str) -> None:
     house.engine.unguarded = words
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
 
 
-def state(house: House, name: str) -> State:
+def state(house: LoopHarness, name: str) -> State:
     return house.engine.box(house.container_name(name)).state
 
 
-def told(house: House, name: str) -> list[str]:
+def told(house: LoopHarness, name: str) -> list[str]:
     return [each.reason for each in house.store.events(name=name) if each.reason in ("GuardLost", "GuardBack")]
 
 
-def secured(house: House, name: str) -> str:
+def secured(house: LoopHarness, name: str) -> str:
     found = house.get(name)
     assert found is not None
     return next(each["message"] for each in found.status["conditions"] if each["type"] == "Secured")
@@ -145,10 +145,10 @@ def test_a_guard_that_can_not_be_read_is_not_lost(make: Make) -> None:
 def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     house = make("pause")
     running(house, "open")
-    found = [Guarded("Broken", "this host can be reached")]
+    found = [CanaryResult("Broken", "this host can be reached")]
 
     class Watch:
-        def see(self, _observed: object) -> Guarded:
+        def see(self, _observed: object) -> CanaryResult:
             return found[0]
 
         def request_test(self, _deferrals: object) -> None: ...
@@ -156,7 +156,7 @@ def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: py
     monkeypatch.setattr(house.turn, "_canary", Watch())
     house.settle()
     assert state(house, "open") is State.PAUSED
-    found[0] = Guarded("Holds")
+    found[0] = CanaryResult("Holds")
     house.settle()
     assert state(house, "open") is State.RUNNING
 

@@ -15,14 +15,14 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import StoreError, StreamError
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     made.engine.at_rest = True
     yield made
     made.close()
@@ -34,14 +34,14 @@ def sandbox() -> Kind:
     return found
 
 
-def opened(house: House, name: str = "web", **options: Any) -> Callable[[], Iterator[Chunk]]:
-    return house.services.into_box.exec(sandbox(), "default", name, ["sh", "-c", "echo hello"], **options)
+def opened(house: LoopHarness, name: str = "web", **options: Any) -> Callable[[], Iterator[Chunk]]:
+    return house.services.sandbox_streams.exec(sandbox(), "default", name, ["sh", "-c", "echo hello"], **options)
 
 
 class Exec:
     """An exec as a listener's thread runs it: it may wait for a pass, and is told what came of it."""
 
-    def __init__(self, house: House, **options: Any) -> None:
+    def __init__(self, house: LoopHarness, **options: Any) -> None:
         self.house, self.woken = house, threading.Event()
         house.wake = self.woken.set
         self.stream: Iterator[Chunk] | None = None
@@ -72,15 +72,15 @@ class Exec:
         return [each.data for each in self.stream]
 
 
-def starts(house: House) -> int:
+def starts(house: LoopHarness) -> int:
     return sum(isinstance(each, StartContainer) for each in house.engine.calls)
 
 
-def state(house: House, name: str = "web") -> State:
+def state(house: LoopHarness, name: str = "web") -> State:
     return house.engine.box(house.container_name(name)).state
 
 
-def slept(house: House, **lifecycle: Any) -> None:
+def slept(house: LoopHarness, **lifecycle: Any) -> None:
     """A sandbox that was suspended for idleness."""
     house.apply("web", lifecycle={**IDLE, **lifecycle})
     house.settle(seconds=0)
@@ -88,7 +88,7 @@ def slept(house: House, **lifecycle: Any) -> None:
     assert state(house) is State.EXITED
 
 
-def go_on(house: House, seconds: float) -> None:
+def go_on(house: LoopHarness, seconds: float) -> None:
     """So much time goes by, with a pass whenever one is due."""
     end = house.clock.now() + seconds
     house.settle(seconds=seconds)
@@ -96,15 +96,15 @@ def go_on(house: House, seconds: float) -> None:
     house.settle(seconds=0)
 
 
-def memory(house: House) -> Any:
+def memory(house: LoopHarness) -> Any:
     return house.store.instances()[0].memory
 
 
-def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: House) -> None:
+def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: LoopHarness) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     begun = house.clock.now()
-    decided = house.one_turn()
+    decided = house.run_pass()
     assert decided.next_wake == pytest.approx(begun + 60, abs=0.1)
     house.clock.advance(59)
     house.settle(seconds=0)
@@ -125,7 +125,7 @@ def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_b
     assert events.count("IdleReaped") == 1
 
 
-def test_an_exec_wakes_it_and_runs(house: House) -> None:
+def test_an_exec_wakes_it_and_runs(house: LoopHarness) -> None:
     slept(house)
     done = Exec(house).turns_until_open()
     assert done.output() == [b"hello\n", b"0"]
@@ -139,7 +139,7 @@ def test_an_exec_wakes_it_and_runs(house: House) -> None:
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_two_execs_at_once_wake_it_once(house: House) -> None:
+def test_two_execs_at_once_wake_it_once(house: LoopHarness) -> None:
     slept(house)
     before = starts(house)
     both = [Exec(house), Exec(house)]
@@ -147,17 +147,17 @@ def test_two_execs_at_once_wake_it_once(house: House) -> None:
     assert starts(house) == before + 1
 
 
-def test_a_change_of_the_spec_wakes_it(house: House) -> None:
+def test_a_change_of_the_spec_wakes_it(house: LoopHarness) -> None:
     slept(house)
     house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 61})
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(house: House) -> None:
+def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(house: LoopHarness) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
-    streams = [opened(house)(), house.services.into_box.logs(sandbox(), "default", "web", follow=True)()]
+    streams = [opened(house)(), house.services.sandbox_streams.logs(sandbox(), "default", "web", follow=True)()]
     for each in streams:
         go_on(house, 1000)
         assert house.condition("web", "Ready") == "True Running"
@@ -168,15 +168,15 @@ def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(house: House) -> N
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_logs_wake_nothing(house: House) -> None:
+def test_logs_wake_nothing(house: LoopHarness) -> None:
     slept(house)
     for follow in (False, True):
-        list(house.services.into_box.logs(sandbox(), "default", "web", follow=follow)())
+        list(house.services.sandbox_streams.logs(sandbox(), "default", "web", follow=follow)())
         house.settle(seconds=0)
         assert state(house) is State.EXITED
 
 
-def test_a_sandbox_that_computes_is_not_idle(house: House) -> None:
+def test_a_sandbox_that_computes_is_not_idle(house: LoopHarness) -> None:
     house.engine.at_rest = False
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=400)
@@ -187,14 +187,14 @@ def test_a_sandbox_that_computes_is_not_idle(house: House) -> None:
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_what_can_not_be_measured_is_not_called_idle(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_measured_is_not_called_idle(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house.engine, "read", lambda containers: {})
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=400)
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_services_and_specs_from_before_the_timeout_are_never_idle(house: House) -> None:
+def test_services_and_specs_from_before_the_timeout_are_never_idle(house: LoopHarness) -> None:
     house.apply("service", lifecycle={**IDLE, "keepRunning": True})
     house.apply("old")
     found = house.get("old")
@@ -203,22 +203,22 @@ def test_services_and_specs_from_before_the_timeout_are_never_idle(house: House)
         spec = {**found.spec, "lifecycle": {"shutdownGracePeriodSeconds": 10}}
         transaction.put(replace(found, spec=spec))
     house.settle(seconds=0)
-    assert house.one_turn().next_wake is None
+    assert house.run_pass().next_wake is None
 
 
-def test_delete_on_idle(house: House) -> None:
+def test_delete_on_idle(house: LoopHarness) -> None:
     house.apply("web", lifecycle={**IDLE, "onIdle": "Delete"})
     house.settle(seconds=0)
     house.settle(seconds=70)
     assert (house.names(), house.ours(), list(house.store.instances())) == ([], {}, [])
 
 
-def test_an_exec_that_begins_while_the_reaper_decides_wins(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exec_that_begins_while_the_reaper_decides_wins(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the plan's being held to, an exec begins: planned again, and nothing is stopped."""
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     house.clock.advance(61)
-    house.one_turn()
+    house.run_pass()
     streams: list[Iterator[Chunk]] = []
     hold = house.activity.hold
 
@@ -235,7 +235,7 @@ def test_an_exec_that_begins_while_the_reaper_decides_wins(house: House, monkeyp
     assert memory(house).idled_generation == 0
 
 
-def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(house: House) -> None:
+def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(house: LoopHarness) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     name = house.container_name("web")
@@ -251,7 +251,7 @@ def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(house
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(house: House) -> None:
+def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(house: LoopHarness) -> None:
     """The decision is stored, the signal is not sent yet."""
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
@@ -268,25 +268,25 @@ def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(hou
 
 
 def test_a_store_that_can_not_remember_stops_nothing_and_holds_nobody_up(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: LoopHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     go_on(house, 59)
     house.clock.advance(3)
-    house.one_turn()  # which samples its CPU
+    house.run_pass()  # which samples its CPU
 
     def refuse(_writes: object) -> None:
         raise StoreError("disk full")
 
     monkeypatch.setattr(house.store, "record", refuse)
     with pytest.raises(StoreError):
-        house.one_turn()
+        house.run_pass()
     assert not any(isinstance(each, SignalContainer) for each in house.engine.calls)
     assert [each.data for each in opened(house)()] == [b"hello\n", b"0"]
 
 
-def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: House) -> None:
+def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: LoopHarness) -> None:
     house.apply("web", runState="Suspended", lifecycle=IDLE)
     house.settle(seconds=0)
     house.apply("web", lifecycle=IDLE)
@@ -299,7 +299,7 @@ def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: H
     assert state(house) is State.EXITED
 
 
-def test_an_exec_that_waits_in_vain_says_for_what(house: House) -> None:
+def test_an_exec_that_waits_in_vain_says_for_what(house: LoopHarness) -> None:
     slept(house)
     waiting = Exec(house)
     house.delete("web")
@@ -309,7 +309,7 @@ def test_an_exec_that_waits_in_vain_says_for_what(house: House) -> None:
     assert house.activity.view({}) == {}
 
 
-def test_use_is_stored_seldom_and_moves_no_version(house: House) -> None:
+def test_use_is_stored_seldom_and_moves_no_version(house: LoopHarness) -> None:
     house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 1000})
     house.settle(seconds=0)
     revision, version = house.store.revision(), house.store.instances()[0].version
@@ -317,14 +317,14 @@ def test_use_is_stored_seldom_and_moves_no_version(house: House) -> None:
     for _ in range(120):
         list(opened(house)())
         house.clock.advance(1)
-        written += bool(house.one_turn().writes)
+        written += bool(house.run_pass().writes)
     assert house.store.revision() == revision
     assert 3 <= written <= 5
     assert house.store.instances()[0].version == version + written
 
 
 @pytest.mark.parametrize("open_at_the_crash", [False, True])
-def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(house: House, open_at_the_crash: bool) -> None:
+def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(house: LoopHarness, open_at_the_crash: bool) -> None:
     house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 100})
     house.settle(seconds=0)
     house.clock.advance(50)
@@ -342,7 +342,7 @@ def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(house: House, 
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_a_clock_set_back_reaps_nothing_early(house: House) -> None:
+def test_a_clock_set_back_reaps_nothing_early(house: LoopHarness) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     house.clock.advance(-10_000)
@@ -350,14 +350,14 @@ def test_a_clock_set_back_reaps_nothing_early(house: House) -> None:
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_settled_idle_sandbox_costs_the_planner_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settled_idle_sandbox_costs_the_planner_nothing(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     from controller.plan import host
 
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     planned: list[Plan] = []
     monkeypatch.setattr(host, "decide", lambda case: planned.append(case))
-    assert house.one_turn().next_wake is not None
+    assert house.run_pass().next_wake is not None
     assert planned == []
 
 
@@ -369,7 +369,7 @@ def test_a_daemon_killed_at_any_step_of_a_reaping_is_followed_by_one_that_finish
 ) -> None:
     store = world.store()
     for crash_at in range(1, 30):
-        house = House(store)
+        house = LoopHarness(store)
         house.engine.at_rest = True
         house.fuse.blow_at, house.fuse.after = crash_at, after
         house.apply("web", lifecycle={**IDLE, "onIdle": on_idle})

@@ -10,20 +10,20 @@ from controller.loop.tasks.images import ImageKeeper
 from controller.plan.capacity.images import PruneRules
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 GRACE = 3600.0
 HOST = ObjectRef("Host", "", "host", "the-host")
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def keeper(house: House, what: str = "superseded") -> ImageKeeper:
+def keeper(house: LoopHarness, what: str = "superseded") -> ImageKeeper:
     return ImageKeeper(
         house.engine.image_store,
         snapshot=lambda: house.turn.last,
@@ -36,20 +36,20 @@ def keeper(house: House, what: str = "superseded") -> ImageKeeper:
     )
 
 
-def later(house: House, keeper: ImageKeeper, seconds: float = GRACE) -> set[str]:
+def later(house: LoopHarness, keeper: ImageKeeper, seconds: float = GRACE) -> set[str]:
     """The ids of images of ours after a look now and one so much later."""
     for wait in (0.0, seconds):
         house.clock.advance(wait)
-        house.one_turn()
-        keeper.look()
+        house.run_pass()
+        keeper.observe_now()
     return {each.id for each in house.engine.image_store.ours() or ()}
 
 
-def built(house: House, name: str = "paddock/node:1") -> str:
+def built(house: LoopHarness, name: str = "paddock/node:1") -> str:
     return house.engine.build_image(name, ours=True)
 
 
-def test_a_superseded_image_goes_after_its_delay_and_is_told_of(house: House) -> None:
+def test_a_superseded_image_goes_after_its_delay_and_is_told_of(house: LoopHarness) -> None:
     old, new = built(house), built(house)
     foreign = house.engine.build_image("somebody/else:1", ours=False)
     house.engine.add_image("somebody/else:1")
@@ -61,7 +61,7 @@ def test_a_superseded_image_goes_after_its_delay_and_is_told_of(house: House) ->
     assert (event.reason, "superseded" in event.message) == ("ImagePruned", True)
 
 
-def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(house: House) -> None:
+def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(house: LoopHarness) -> None:
     old = built(house)
     house.apply("web", template={"image": "paddock/node:1"})
     house.settle()
@@ -76,7 +76,7 @@ def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(hou
 
 
 @pytest.mark.parametrize("named", ["paddock/node:1", "docker.io/paddock/node:1", "id", "short id"])
-def test_an_unused_one_with_a_name_goes_only_where_the_operator_says_so(house: House, named: str) -> None:
+def test_an_unused_one_with_a_name_goes_only_where_the_operator_says_so(house: LoopHarness, named: str) -> None:
     image, egress = built(house), built(house, "paddock/egress:1")
     assert later(house, keeper(house)) == {image, egress}
     spelled = {"id": image, "short id": image.removeprefix("sha256:")[:12]}.get(named, named)
@@ -86,7 +86,7 @@ def test_an_unused_one_with_a_name_goes_only_where_the_operator_says_so(house: H
     assert later(house, keeper(house, "unused")) == {egress}
 
 
-def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(house: House) -> None:
+def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(house: LoopHarness) -> None:
     old = built(house)
     built(house)
     keeping = keeper(house)
@@ -95,13 +95,13 @@ def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(house: Hou
     assert old in later(house, keeping)
     house.engine.come_up()
     house.engine.image_store.away = True
-    house.one_turn()
-    keeping.look()
+    house.run_pass()
+    keeping.observe_now()
     house.engine.image_store.away = False
     assert old in later(house, keeping, GRACE - 1)
     assert old not in later(house, keeping, 1)
 
 
-def test_none_goes_where_the_operator_wants_none(house: House) -> None:
+def test_none_goes_where_the_operator_wants_none(house: LoopHarness) -> None:
     old, new = built(house), built(house)
     assert later(house, keeper(house, "none"), 10 * GRACE) == {old, new}

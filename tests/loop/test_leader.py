@@ -11,7 +11,7 @@ from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 class Scripted:
@@ -49,8 +49,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
 
 
-def test_without_the_lease_nothing_is_written_or_begun(house: House) -> None:
+def test_without_the_lease_nothing_is_written_or_begun(house: LoopHarness) -> None:
     house.apply("web")
     revision, may_act = house.store.revision(), [False]
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
@@ -88,7 +88,7 @@ def test_without_the_lease_nothing_is_written_or_begun(house: House) -> None:
     workers.stop()
 
 
-def test_a_group_ends_when_the_lease_expires(house: House) -> None:
+def test_a_group_ends_when_the_lease_expires(house: LoopHarness) -> None:
     """As in a process that is frozen between two engine calls, and wakes up late."""
     house.apply("web")
     may_act = [True]

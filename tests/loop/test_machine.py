@@ -14,7 +14,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.store.sql_store import SqlStore
 from tests.examples import examples
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SPECS = st.fixed_dictionaries(
@@ -34,7 +34,7 @@ class Life(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = SqlStore(f"sqlite:///{self.folder.name}/paddock.db")
         self.store.open()
-        self.house = House(self.store)
+        self.house = LoopHarness(self.store)
         self.foreign = "not-ours"
         self.house.engine.add_foreign(self.foreign)
         self.down = False
@@ -105,20 +105,20 @@ class Life(RuleBasedStateMachine):
     @rule()
     def engine_comes(self) -> None:
         self.house.engine.come_up()
-        self.house.engine.look(full=True)
+        self.house.engine.observe_now(full=True)
         self.down = False
 
-    @rule(turns=st.integers(1, 3))
-    def some_turns(self, turns: int) -> None:
-        for _ in range(turns):
-            self.house.one_turn()
+    @rule(passes=st.integers(1, 3))
+    def some_turns(self, passes: int) -> None:
+        for _ in range(passes):
+            self.house.run_pass()
 
     @rule(step=st.integers(1, 4), after=st.booleans())
     def crash(self, step: int, after: bool) -> None:
         self.house.fuse.blow_at, self.house.fuse.after = self.house.fuse.steps + step, after
         try:
             for _ in range(3):
-                self.house.one_turn()
+                self.house.run_pass()
         except Crash:
             pass
         self.house.daemon()

@@ -9,7 +9,7 @@ from controller.kinds.planning.action import CreateContainer, RenameContainer
 from controller.kinds.runtime.mount import BindMounts, HostRoot
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_claims import actions, events
 from tests.loop.test_pools import apply_pool, boxes, launch
 
@@ -17,28 +17,28 @@ FOLDER = {"hostPath": "/srv/projects/a", "readOnly": True}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
     yield made
     made.close()
 
 
-def filled(house: House, **template: Any) -> House:
+def filled(house: LoopHarness, **template: Any) -> LoopHarness:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"], workspace={}, **template)
     apply_pool(house, warmReplicas=2)
     house.settle()
     return house
 
 
-def bound(house: House, name: str) -> list[str]:
+def bound(house: LoopHarness, name: str) -> list[str]:
     return [each.mount for each in house.engine.box(house.container_name(name)).seen(readable=True).bound]
 
 
-def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(house: House) -> None:
+def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(house: LoopHarness) -> None:
     filled(house)
     assert [house.engine.box(name).mounts for name in boxes(house)] == [(), ()]
     house.refer("a", "t", workspace=FOLDER)
-    first = house.one_turn()
+    first = house.run_pass()
     assert (len(actions(first, BindMounts)), actions(first, RenameContainer)) == (1, [])
     assert house.condition("a", "Ready") == "False MountsMissing"
     house.settle()
@@ -48,7 +48,7 @@ def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(house:
     assert launch(house, "a").startswith("Warm")
 
 
-def test_a_claim_that_names_no_folder_gets_one_in_memory(house: House) -> None:
+def test_a_claim_that_names_no_folder_gets_one_in_memory(house: LoopHarness) -> None:
     filled(house)
     house.refer("a", "t")
     house.settle()
@@ -56,7 +56,7 @@ def test_a_claim_that_names_no_folder_gets_one_in_memory(house: House) -> None:
     assert launch(house, "a").startswith("Warm")
 
 
-def test_a_pool_whose_sandboxes_have_no_place_serves_no_workspace_and_says_so(house: House) -> None:
+def test_a_pool_whose_sandboxes_have_no_place_serves_no_workspace_and_says_so(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     apply_pool(house, warmReplicas=1)
     house.settle()
@@ -67,7 +67,7 @@ def test_a_pool_whose_sandboxes_have_no_place_serves_no_workspace_and_says_so(ho
     assert bound(house, "a") == ["/workspace from host folder /srv/projects/a read-only"]
 
 
-def test_a_sandbox_with_a_workspace_is_never_handed_out_again(house: House) -> None:
+def test_a_sandbox_with_a_workspace_is_never_handed_out_again(house: LoopHarness) -> None:
     """A store that was put back takes it for a member: nothing but what is bound tells that it is none."""
     filled(house)
     member = next(each for each in house.store.instances() if each.role == "warm")
@@ -79,13 +79,13 @@ def test_a_sandbox_with_a_workspace_is_never_handed_out_again(house: House) -> N
     assert box.name not in boxes(house)
 
 
-def _asked(house: House) -> Any:
+def _asked(house: LoopHarness) -> Any:
     house.apply("other", template={"workspace": {}}, workspace=FOLDER)
     house.settle()
     return house.engine.box(house.container_name("other")).mounts
 
 
-def test_another_folder_is_another_container_and_the_same_one_is_not(house: House) -> None:
+def test_another_folder_is_another_container_and_the_same_one_is_not(house: LoopHarness) -> None:
     house.apply("a", template={"workspace": {}}, workspace=FOLDER)
     house.settle()
     before = house.engine.box(house.container_name("a")).id
@@ -98,7 +98,7 @@ def test_another_folder_is_another_container_and_the_same_one_is_not(house: Hous
     assert bound(house, "a") == ["/workspace from host folder /srv/projects/b read-only"]
 
 
-def test_a_workspace_that_comes_later_makes_a_new_container(house: House) -> None:
+def test_a_workspace_that_comes_later_makes_a_new_container(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     before = house.engine.box(house.container_name("a")).id
@@ -108,18 +108,18 @@ def test_a_workspace_that_comes_later_makes_a_new_container(house: House) -> Non
     assert bound(house, "a") == ["/workspace from host folder /srv/projects/a read-only"]
 
 
-def test_what_is_unmounted_by_hand_is_bound_again(house: House) -> None:
+def test_what_is_unmounted_by_hand_is_bound_again(house: LoopHarness) -> None:
     house.apply("a", template={"workspace": {}}, workspace=FOLDER)
     house.settle()
     house.engine.unmount(house.container_name("a"), "/workspace")
-    decided = house.one_turn()
+    decided = house.run_pass()
     assert len(actions(decided, BindMounts)) == 1
     assert house.condition("a", "Ready") == "False MountsMissing"
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_what_is_mounted_over_it_by_hand_is_not_secured(house: House) -> None:
+def test_what_is_mounted_over_it_by_hand_is_not_secured(house: LoopHarness) -> None:
     house.apply("a", template={"workspace": {}}, workspace=FOLDER)
     house.settle()
     box = house.engine.box(house.container_name("a"))
@@ -129,12 +129,12 @@ def test_what_is_mounted_over_it_by_hand_is_not_secured(house: House) -> None:
         each if each.path != "/workspace" else type(each)("/workspace", "ext4", writable=False, origin="8:1 /other")
         for each in seen.mounts
     )
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
     house.settle(seconds=0)
     assert house.condition("a", "Secured") == "False NotSecured"
 
 
-def test_a_folder_that_is_not_there_holds_up_the_start_in_words(house: House) -> None:
+def test_a_folder_that_is_not_there_holds_up_the_start_in_words(house: LoopHarness) -> None:
     house.engine.folders = set()
     house.apply("a", template={"workspace": {}}, workspace=FOLDER)
     house.settle(seconds=0)
@@ -145,7 +145,7 @@ def test_a_folder_that_is_not_there_holds_up_the_start_in_words(house: House) ->
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_all_is_bound_anew_before_each_start(house: House) -> None:
+def test_all_is_bound_anew_before_each_start(house: LoopHarness) -> None:
     house.apply("a", template={"workspace": {}}, workspace=FOLDER)
     house.settle()
     name = house.container_name("a")
@@ -157,7 +157,7 @@ def test_all_is_bound_anew_before_each_start(house: House) -> None:
     assert len(made) == 1
 
 
-def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: House) -> None:
+def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: LoopHarness) -> None:
     secrets = [{"name": "token", "mountPath": "/run/secrets/token"}]
     filled(house, secrets=secrets)
     assert [house.engine.box(name).mounts for name in boxes(house)] == [(), ()], "a member is nobody's yet"
@@ -174,7 +174,7 @@ def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: House
     assert house.condition("b", "Ready") == "True Running"
 
 
-def test_volumes_are_bound_cold_and_warm(house: House) -> None:
+def test_volumes_are_bound_cold_and_warm(house: LoopHarness) -> None:
     filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi", "readOnly": True}])
     house.refer("a", "t", workspace={"volume": {"name": "work", "size": "16Mi"}})
     house.settle()

@@ -8,12 +8,12 @@ from sqlalchemy import text
 from controller.kinds.planning.action import RemoveContainer
 from controller.kinds.planning.outcome import Transient
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     for name in ("kept", "lost"):
         made.apply(name)
     made.settle()
@@ -21,7 +21,7 @@ def house(world: World) -> Iterator[House]:
     made.close()
 
 
-def lose(world: World, house: House, name: str) -> str:
+def lose(world: World, house: LoopHarness, name: str) -> str:
     """Take an object's rows away behind everybody's back; the name of its container. The next daemon has begun."""
     container, found = house.container_name(name), house.get(name)
     assert found is not None
@@ -31,16 +31,18 @@ def lose(world: World, house: House, name: str) -> str:
     return container
 
 
-def containers(house: House) -> set[str]:
+def containers(house: LoopHarness) -> set[str]:
     return {name for each in house.ours().values() for name in each}
 
 
-def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(world: World, house: House) -> None:
+def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
+    world: World, house: LoopHarness
+) -> None:
     lost, copy = lose(world, house, "lost"), "somebodys-copy"
     house.engine.add_foreign(copy, house.engine.box(lost).labels)
-    house.one_turn()
+    house.run_pass()
     house.clock.advance(59)
-    house.one_turn()
+    house.run_pass()
     assert lost in containers(house)
     house.settle()
     assert containers(house) == {house.container_name("kept"), copy}
@@ -51,11 +53,11 @@ def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(w
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_daemon_that_dies_while_it_sweeps_is_followed_by_one_that_finishes(
-    world: World, house: House, step: int, after: bool
+    world: World, house: LoopHarness, step: int, after: bool
 ) -> None:
     """Step 1 is the trace in the store, step 2 the removal itself."""
     lost = lose(world, house, "lost")
-    house.one_turn()
+    house.run_pass()
     house.clock.advance(60)
     house.fuse.blow_at, house.fuse.after = house.fuse.steps + step, after
     with pytest.raises(Crash):
@@ -66,7 +68,7 @@ def test_a_daemon_that_dies_while_it_sweeps_is_followed_by_one_that_finishes(
     assert containers(house) == {house.container_name("kept")}
 
 
-def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, house: House) -> None:
+def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, house: LoopHarness) -> None:
     lost = lose(world, house, "lost")
     house.engine.fail_next(RemoveContainer, Transient("EngineError", "the disk is busy"))
     house.settle()
@@ -74,7 +76,7 @@ def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, 
     assert "EngineError" in [each.reason for each in house.store.events(name="lost")]
 
 
-def test_an_emptied_store_sweeps_nothing(world: World, house: House) -> None:
+def test_an_emptied_store_sweeps_nothing(world: World, house: LoopHarness) -> None:
     before = containers(house)
     for name in ("lost", "kept"):
         lose(world, house, name)

@@ -11,20 +11,20 @@ from controller.kinds.planning.action import ConnectNetwork
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 SHARED = peers_name("default")
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     made.engine.add_image(IMAGE)
     yield made
     made.close()
 
 
-def apply(house: House, name: str = "web", *, peers: bool = True, **spec: object) -> str:
+def apply(house: LoopHarness, name: str = "web", *, peers: bool = True, **spec: object) -> str:
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     network = {"peers": "Allowed"} if peers else {}
     house.apply(name, template={"securityLevel": "development"}, resources=small, network=network, **spec)
@@ -33,7 +33,7 @@ def apply(house: House, name: str = "web", *, peers: bool = True, **spec: object
     return found.uid
 
 
-def running(house: House, name: str = "web", **said: bool) -> str:
+def running(house: LoopHarness, name: str = "web", **said: bool) -> str:
     uid = apply(house, name, **said)
     house.settle()
     assert house.condition(name, "Ready") == "True Running"
@@ -41,17 +41,17 @@ def running(house: House, name: str = "web", **said: bool) -> str:
     return uid
 
 
-def networks(house: House, name: str = "web") -> tuple[str, ...]:
+def networks(house: LoopHarness, name: str = "web") -> tuple[str, ...]:
     return house.engine.box(house.container_name(name)).networks
 
 
-def said(house: House, type_: str, name: str = "web") -> str:
+def said(house: LoopHarness, type_: str, name: str = "web") -> str:
     found = house.get(name)
     assert found is not None
     return next(str(each["message"]) for each in found.status["conditions"] if each["type"] == type_)
 
 
-def test_it_is_joined_before_its_first_process_runs(house: House) -> None:
+def test_it_is_joined_before_its_first_process_runs(house: LoopHarness) -> None:
     uid = running(house)
     box = house.container_name("web")
     calls = [str(each) for each in house.engine.calls]
@@ -68,7 +68,7 @@ def test_it_is_joined_before_its_first_process_runs(house: House) -> None:
     assert len(house.engine.calls) == len(calls)
 
 
-def test_all_that_ask_for_it_share_one_bridge_and_nobody_else_is_on_it(house: House) -> None:
+def test_all_that_ask_for_it_share_one_bridge_and_nobody_else_is_on_it(house: LoopHarness) -> None:
     for name, peers in (("web", True), ("db", True), ("alone", False)):
         apply(house, name, peers=peers)
     house.settle()
@@ -76,7 +76,7 @@ def test_all_that_ask_for_it_share_one_bridge_and_nobody_else_is_on_it(house: Ho
     assert sum(each.role == "peers" for each in house.engine.networks.values()) == 1
 
 
-def test_no_subnet_of_a_sandbox_is_within_the_shared_one(house: House) -> None:
+def test_no_subnet_of_a_sandbox_is_within_the_shared_one(house: LoopHarness) -> None:
     for number in range(20):
         apply(house, f"box{number}", peers=number % 2 == 0)
     house.settle()
@@ -85,7 +85,7 @@ def test_no_subnet_of_a_sandbox_is_within_the_shared_one(house: House) -> None:
     assert [each for each in found if each.startswith(f"{shared}.")] == [f"{shared}.0/24"]
 
 
-def test_it_is_joined_and_left_while_it_runs(house: House) -> None:
+def test_it_is_joined_and_left_while_it_runs(house: LoopHarness) -> None:
     uid = running(house, peers=False)
     before = house.engine.box(house.container_name("web")).id
     running(house)
@@ -97,7 +97,7 @@ def test_it_is_joined_and_left_while_it_runs(house: House) -> None:
     assert [each.memory.peers for each in house.store.instances()] == ["", ""]
 
 
-def test_the_bridge_goes_when_nobody_asks_for_it_any_more(house: House) -> None:
+def test_the_bridge_goes_when_nobody_asks_for_it_any_more(house: LoopHarness) -> None:
     running(house)
     running(house, "db")
     house.delete("web")
@@ -112,7 +112,7 @@ def test_the_bridge_goes_when_nobody_asks_for_it_any_more(house: House) -> None:
     assert set(house.engine.networks) == {UPLINK}
 
 
-def test_one_taken_off_by_hand_is_joined_again_and_one_put_on_by_hand_taken_off(house: House) -> None:
+def test_one_taken_off_by_hand_is_joined_again_and_one_put_on_by_hand_taken_off(house: LoopHarness) -> None:
     uid = running(house)
     other = running(house, "alone", peers=False)
     house.engine.connect(house.container_name("web"), sealed_name(uid))
@@ -123,7 +123,7 @@ def test_one_taken_off_by_hand_is_joined_again_and_one_put_on_by_hand_taken_off(
     assert house.condition("web", "Secured").startswith("True")
 
 
-def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(house: House) -> None:
+def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(house: LoopHarness) -> None:
     uid = running(house)
     apply(house, runState="Suspended")
     house.settle()
@@ -135,21 +135,21 @@ def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(house: House) -> No
     assert house.engine.box(house.container_name("web")).id != box.id
 
 
-def test_nothing_is_joined_without_the_guard(house: House) -> None:
+def test_nothing_is_joined_without_the_guard(house: LoopHarness) -> None:
     uid = running(house, peers=False)
     house.engine.unguarded = "the table is gone"
-    house.engine.look()
+    house.engine.observe_now()
     apply(house)
     house.settle()
     assert networks(house) == (sealed_name(uid),)
     assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
     house.engine.unguarded = ""
-    house.engine.look()
+    house.engine.observe_now()
     house.settle()
     assert SHARED in networks(house)
 
 
-def test_a_subnet_that_somebody_else_has_is_not_tried_again(house: House) -> None:
+def test_a_subnet_that_somebody_else_has_is_not_tried_again(house: LoopHarness) -> None:
     running(house)
     taken = house.engine.networks[SHARED].subnet
     house.delete("web")
@@ -166,7 +166,7 @@ def test_a_subnet_that_somebody_else_has_is_not_tried_again(house: House) -> Non
     assert house.engine.networks[SHARED].subnet != taken
 
 
-def test_where_policy_forbids_it_a_stored_one_is_refused(house: House) -> None:
+def test_where_policy_forbids_it_a_stored_one_is_refused(house: LoopHarness) -> None:
     apply(house)
     house.policy = replace(Policy(), peers=False)
     house.daemon()

@@ -11,12 +11,12 @@ from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -31,17 +31,17 @@ def box(**spec: Any) -> dict[str, Any]:
     return {"template": template, **spec}
 
 
-def differ(house: House) -> Diff:
+def differ(house: LoopHarness) -> Diff:
     return Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
 
 
-def planned(house: House, text: str, *, delete: bool = False) -> list[Difference]:
+def planned(house: LoopHarness, text: str, *, delete: bool = False) -> list[Difference]:
     """What would be done, after a pass, as the loop of a daemon makes them all the time."""
-    house.one_turn()
+    house.run_pass()
     return differ(house).diff([Source("test", text)], plan=True, delete=delete)
 
 
-def compare(house: House, found: list[Difference], change: Any, *, new: str = "") -> list[str]:
+def compare(house: LoopHarness, found: list[Difference], change: Any, *, new: str = "") -> list[str]:
     """Carry the change out; the calls that were printed must be those that were made, in that order."""
     printed = [str(each) for one in found for plan in one.forecasts for each in plan.actions]
     done = len(house.engine.calls)
@@ -55,16 +55,16 @@ def compare(house: House, found: list[Difference], change: Any, *, new: str = ""
     return [each.split()[0] for each in printed]
 
 
-def apply(house: House, text: str) -> None:
+def apply(house: LoopHarness, text: str) -> None:
     house.services.apply.apply([Source("test", text)])
 
 
-def running(house: House, **spec: Any) -> None:
+def running(house: LoopHarness, **spec: Any) -> None:
     apply(house, document(**box(**spec)))
     house.settle()
 
 
-def test_create(house: House) -> None:
+def test_create(house: LoopHarness) -> None:
     text = document(**box())
     found = planned(house, text)
     assert found[0].result == "created"
@@ -72,14 +72,14 @@ def test_create(house: House) -> None:
     assert compare(house, found, lambda: apply(house, text), new="web") == ["create", "start"]
 
 
-def test_unchanged(house: House) -> None:
+def test_unchanged(house: LoopHarness) -> None:
     running(house)
     found = planned(house, document(**box()))
     assert (found[0].result, found[0].changes) == ("unchanged", ())
     assert compare(house, found, lambda: apply(house, document(**box()))) == []
 
 
-def test_memory_is_changed_in_place(house: House) -> None:
+def test_memory_is_changed_in_place(house: LoopHarness) -> None:
     running(house)
     text = document(**box(resources={"limits": {"memory": "128Mi"}}))
     found = planned(house, text)
@@ -90,7 +90,7 @@ def test_memory_is_changed_in_place(house: House) -> None:
 
 
 @pytest.mark.parametrize("grace", [0, 10])
-def test_another_image_is_a_new_container(house: House, grace: int) -> None:
+def test_another_image_is_a_new_container(house: LoopHarness, grace: int) -> None:
     spec = {"lifecycle": {"shutdownGracePeriodSeconds": grace}}
     running(house, **spec)
     text = document(**box(template={"image": "other:1"}, **spec))
@@ -102,7 +102,7 @@ def test_another_image_is_a_new_container(house: House, grace: int) -> None:
 
 
 @pytest.mark.parametrize(("state", "calls"), [("Suspended", ["signal"]), ("Paused", ["pause"])])
-def test_run_states_and_back(house: House, state: str, calls: list[str]) -> None:
+def test_run_states_and_back(house: LoopHarness, state: str, calls: list[str]) -> None:
     running(house)
     text = document(**box(runState=state))
     assert compare(house, planned(house, text), lambda: apply(house, text)) == calls
@@ -112,7 +112,7 @@ def test_run_states_and_back(house: House, state: str, calls: list[str]) -> None
     assert compare(house, back, lambda: apply(house, document(**box()))) == undone
 
 
-def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: House) -> None:
+def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: LoopHarness) -> None:
     running(house, runState="Suspended")
     text = document(**box(template={"image": "other:1"}, runState="Suspended"))
     found = planned(house, text)
@@ -123,7 +123,7 @@ def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: House) -> 
     assert calls[-2:] == ["create", "start"]
 
 
-def test_several_changes_at_once(house: House) -> None:
+def test_several_changes_at_once(house: LoopHarness) -> None:
     running(house)
     text = document(**box(template={"image": "other:1"}, resources={"limits": {"pids": 9}}, restartPolicy="Never"))
     found = planned(house, text)
@@ -131,7 +131,7 @@ def test_several_changes_at_once(house: House) -> None:
     assert compare(house, found, lambda: apply(house, text)) == ["signal", "remove", "create", "start"]
 
 
-def test_deletion_of_one_that_runs(house: House) -> None:
+def test_deletion_of_one_that_runs(house: LoopHarness) -> None:
     running(house)
     found = planned(house, document(**box()), delete=True)
     assert (found[0].result, found[0].forecasts[0].gone) == ("deleted", True)
@@ -139,7 +139,7 @@ def test_deletion_of_one_that_runs(house: House) -> None:
     assert house.names() == []
 
 
-def test_deletion_of_one_that_finished(house: House) -> None:
+def test_deletion_of_one_that_finished(house: LoopHarness) -> None:
     running(house, restartPolicy="Never")
     house.engine.exit(house.container_name("web"), 0)
     house.settle()
@@ -147,12 +147,12 @@ def test_deletion_of_one_that_finished(house: House) -> None:
     assert compare(house, found, lambda: house.delete("web")) == ["remove"]
 
 
-def test_deletion_of_what_is_not_there(house: House) -> None:
+def test_deletion_of_what_is_not_there(house: LoopHarness) -> None:
     (found,) = planned(house, document(**box()), delete=True)
     assert (found.result, found.forecasts) == ("absent", ())
 
 
-def test_what_is_refused_is_refused_alike_and_nothing_is_done(house: House) -> None:
+def test_what_is_refused_is_refused_alike_and_nothing_is_done(house: LoopHarness) -> None:
     running(house)
     text = document(**box(template={"user": "0:0"}))
     calls = len(house.engine.calls)
@@ -165,7 +165,7 @@ def test_what_is_refused_is_refused_alike_and_nothing_is_done(house: House) -> N
     assert len(house.engine.calls) == calls
 
 
-def test_a_template_that_is_not_there_refuses_the_change(house: House) -> None:
+def test_a_template_that_is_not_there_refuses_the_change(house: LoopHarness) -> None:
     running(house)
     # `template: null` takes the sandbox's own away.
     text = document(template=None, templateRef={"name": "nope"})
@@ -176,7 +176,7 @@ def test_a_template_that_is_not_there_refuses_the_change(house: House) -> None:
     assert house.condition("web", "Accepted") == "False Refused"
 
 
-def test_a_template_tells_of_all_its_sandboxes(house: House) -> None:
+def test_a_template_tells_of_all_its_sandboxes(house: LoopHarness) -> None:
     apply(house, document("py", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
     apply(house, document("one", templateRef={"name": "py"}))
     apply(house, document("two", templateRef={"name": "py"}, resources={"limits": {"memory": "64Mi"}}))
@@ -192,7 +192,7 @@ def test_a_template_tells_of_all_its_sandboxes(house: House) -> None:
     assert compare(house, [found], lambda: apply(house, text)) == ["update"]
 
 
-def test_a_template_and_its_sandbox_in_one_file(house: House) -> None:
+def test_a_template_and_its_sandbox_in_one_file(house: LoopHarness) -> None:
     template = document("py", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
     text = f"{template}\n---\n{document(templateRef={'name': 'py'})}"
     found = planned(house, text)
@@ -201,12 +201,12 @@ def test_a_template_and_its_sandbox_in_one_file(house: House) -> None:
     assert compare(house, found[1:], lambda: apply(house, text), new="web") == ["create", "start"]
 
 
-def test_a_daemon_that_has_not_looked_yet_promises_nothing(house: House) -> None:
+def test_a_daemon_that_has_not_looked_yet_promises_nothing(house: LoopHarness) -> None:
     with pytest.raises(errors.ServiceUnavailable, match="has not observed"):
         differ(house).diff([Source("test", document(**box()))], plan=True)
 
 
-def test_a_crash_loop_is_not_called_settled(house: House) -> None:
+def test_a_crash_loop_is_not_called_settled(house: LoopHarness) -> None:
     running(house)
     for _ in range(2):
         house.engine.exit(house.container_name("web"), 1)
@@ -216,7 +216,7 @@ def test_a_crash_loop_is_not_called_settled(house: House) -> None:
     assert found.forecasts[0].wait_seconds == pytest.approx(10, abs=1)
 
 
-def test_a_new_image_while_the_engine_is_away_waits_for_it(house: House) -> None:
+def test_a_new_image_while_the_engine_is_away_waits_for_it(house: LoopHarness) -> None:
     running(house)
     house.engine.go_down("connection refused")
     text = document(**box(template={"image": "other:1"}))
@@ -236,7 +236,7 @@ def asked(name: str, way: tuple[str, str, str]) -> str:
 
 
 @pytest.mark.parametrize("before", WAYS[: len(WAYS) // 2], ids="-".join)
-def test_from_every_way_to_every_other(house: House, before: tuple[str, str, str]) -> None:
+def test_from_every_way_to_every_other(house: LoopHarness, before: tuple[str, str, str]) -> None:
     for at, after in enumerate(WAYS):
         name = f"web-{at}"
         apply(house, asked(name, before))
@@ -254,7 +254,7 @@ def pool_document(**spec: Any) -> str:
     return document("warm", "SandboxPool", **{"templateRef": {"name": "base"}, **spec})
 
 
-def pool_and_template(house: House, **spec: Any) -> None:
+def pool_and_template(house: LoopHarness, **spec: Any) -> None:
     apply(house, document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
     apply(house, pool_document(**spec))
     house.settle()
@@ -264,7 +264,7 @@ def verbs(found: list[Difference]) -> list[str]:
     return [str(each).split()[0] for one in found for plan in one.forecasts for each in plan.actions]
 
 
-def test_a_new_pool_is_filled(house: House) -> None:
+def test_a_new_pool_is_filled(house: LoopHarness) -> None:
     apply(house, document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
     text = pool_document(warmReplicas=3)
     found = planned(house, text)
@@ -275,13 +275,13 @@ def test_a_new_pool_is_filled(house: House) -> None:
     assert [str(each).split()[0] for each in house.engine.calls[done:]] == verbs(found)
 
 
-def test_a_pool_and_its_template_in_one_file(house: House) -> None:
+def test_a_pool_and_its_template_in_one_file(house: LoopHarness) -> None:
     template = document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
     _, found = planned(house, f"{template}\n---\n{pool_document(warmReplicas=1)}")
     assert verbs([found]) == ["create", "start"]
 
 
-def test_a_pool_that_is_scaled_and_one_that_goes(house: House) -> None:
+def test_a_pool_that_is_scaled_and_one_that_goes(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=3)
     smaller = pool_document(warmReplicas=1)
     found = planned(house, smaller)
@@ -292,14 +292,14 @@ def test_a_pool_that_is_scaled_and_one_that_goes(house: House) -> None:
     compare(house, gone, lambda: house.delete("warm", "sandboxpool"))
 
 
-def test_a_changed_template_replaces_a_pools_members_one_by_one(house: House) -> None:
+def test_a_changed_template_replaces_a_pools_members_one_by_one(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=2)
     text = document("base", "SandboxTemplate", image="other:1", command=["sleep", "1000000"])
     found = planned(house, text)
     assert sorted(verbs(found)).count("create") == sorted(verbs(found)).count("remove") == 2
 
 
-def test_a_new_sandbox_takes_the_warm_sandbox_that_was_told(house: House) -> None:
+def test_a_new_sandbox_takes_the_warm_sandbox_that_was_told(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=1)
     text = document("web", templateRef={"name": "base"}, resources={"limits": {"memory": "256Mi"}})
     (found,) = planned(house, text)
@@ -311,7 +311,7 @@ def test_a_new_sandbox_takes_the_warm_sandbox_that_was_told(house: House) -> Non
     assert made == [str(each) for plan in found.forecasts for each in plan.actions]
 
 
-def test_of_two_new_sandboxes_and_one_warm_sandbox_one_is_cold(house: House) -> None:
+def test_of_two_new_sandboxes_and_one_warm_sandbox_one_is_cold(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=1)
     text = "\n---\n".join(document(name, templateRef={"name": "base"}) for name in ("a", "b"))
     assert [verbs([each]) for each in planned(house, text)] == [["rename"], ["create", "start"]]

@@ -10,17 +10,17 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, Crash, FusedStore, House
+from tests.loop.harness import TINY, Crash, FusedStore, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def apply_pool(house: House, name: str = "warm", template: str = "t", **spec: Any) -> None:
+def apply_pool(house: LoopHarness, name: str = "warm", template: str = "t", **spec: Any) -> None:
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
@@ -30,36 +30,36 @@ def apply_pool(house: House, name: str = "warm", template: str = "t", **spec: An
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def filled(house: House, replicas: int = 2, **spec: Any) -> House:
+def filled(house: LoopHarness, replicas: int = 2, **spec: Any) -> LoopHarness:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     apply_pool(house, warmReplicas=replicas, **spec)
     house.settle()
     return house
 
 
-def pool(house: House, name: str = "warm") -> StoredObject:
+def pool(house: LoopHarness, name: str = "warm") -> StoredObject:
     found = house.store.get("SandboxPool", "default", name)
     assert found is not None
     return found
 
 
-def counts(house: House) -> tuple[int, int, int]:
+def counts(house: LoopHarness) -> tuple[int, int, int]:
     status = pool(house).status
     return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
 
 
-def boxes(house: House) -> list[str]:
+def boxes(house: LoopHarness) -> list[str]:
     """Names of all our containers."""
     return sorted(name for names in house.ours().values() for name in names)
 
 
-def launch(house: House, name: str) -> str:
+def launch(house: LoopHarness, name: str) -> str:
     found = house.get(name)
     assert found is not None
     return f"{found.status['launchType']}: {found.status['launchReason']}"
 
 
-def test_a_pool_is_filled_and_says_so(house: House) -> None:
+def test_a_pool_is_filled_and_says_so(house: LoopHarness) -> None:
     filled(house, 3)
     assert counts(house) == (3, 3, 0)
     assert len(boxes(house)) == 3
@@ -68,7 +68,7 @@ def test_a_pool_is_filled_and_says_so(house: House) -> None:
     assert (ready["status"], ready["reason"]) == ("True", "Filled")
 
 
-def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: House) -> None:
+def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> None:
     filled(house)
     before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
@@ -86,7 +86,7 @@ def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: House) -> None:
     assert len(boxes(house)) == 3
 
 
-def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: House) -> None:
+def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: LoopHarness) -> None:
     filled(house)
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
     house.turn.run()
@@ -95,7 +95,7 @@ def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: House) -> 
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_no_two_sandboxes_get_one_sandbox(house: House) -> None:
+def test_no_two_sandboxes_get_one_sandbox(house: LoopHarness) -> None:
     filled(house)
     for name in ("a", "b", "c"):
         house.refer(name, "t")
@@ -107,7 +107,7 @@ def test_no_two_sandboxes_get_one_sandbox(house: House) -> None:
     assert counts(house) == (2, 2, 2)
 
 
-def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: House) -> None:
+def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t")
     house.settle()
@@ -128,7 +128,7 @@ def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: House) ->
         ({"templateRef": {"name": "other"}}, "there is no SandboxPool of template `other`"),
     ],
 )
-def test_a_cold_start_says_why(house: House, spec: dict[str, Any], why: str) -> None:
+def test_a_cold_start_says_why(house: LoopHarness, spec: dict[str, Any], why: str) -> None:
     filled(house)
     house.apply_template("other", image=TINY, command=["sleep", "1000000"])
     asked = dict(spec)
@@ -138,7 +138,7 @@ def test_a_cold_start_says_why(house: House, spec: dict[str, Any], why: str) -> 
     assert counts(house)[2] == 0
 
 
-def test_scaled_down_and_to_zero(house: House) -> None:
+def test_scaled_down_and_to_zero(house: LoopHarness) -> None:
     filled(house, 3)
     apply_pool(house, warmReplicas=1)
     house.settle()
@@ -150,13 +150,13 @@ def test_scaled_down_and_to_zero(house: House) -> None:
     assert list(house.store.instances()) == []
 
 
-def test_a_changed_template_replaces_members_without_running_dry(house: House) -> None:
+def test_a_changed_template_replaces_members_without_running_dry(house: LoopHarness) -> None:
     filled(house, 2)
     old = set(boxes(house))
     house.apply_template("t", image=TINY, command=["sleep", "2000000"])
     least = 2
     for _ in range(40):
-        decided = house.one_turn()
+        decided = house.run_pass()
         running = [each for seen in house.engine.observe().containers.values() for each in seen if each.pid]
         least = min(least, len(running))
         if not (decided.groups or decided.writes or house.has_results()):
@@ -168,7 +168,7 @@ def test_a_changed_template_replaces_members_without_running_dry(house: House) -
     assert not old & set(boxes(house))
 
 
-def test_an_outdated_member_is_not_claimed(house: House) -> None:
+def test_an_outdated_member_is_not_claimed(house: LoopHarness) -> None:
     filled(house, 1)
     house.apply_template("t", image=TINY, command=["sleep", "2000000"])
     house.refer("a", "t")
@@ -176,20 +176,20 @@ def test_an_outdated_member_is_not_claimed(house: House) -> None:
     assert launch(house, "a").startswith("Cold: ")
 
 
-def test_aged_members_are_replaced(house: House) -> None:
+def test_aged_members_are_replaced(house: LoopHarness) -> None:
     filled(house, 1, maxAgeSeconds=60)
     [old] = boxes(house)
     house.clock.advance(61)
-    house.one_turn()
-    house.one_turn()
+    house.run_pass()
+    house.run_pass()
     for _ in range(20):
-        house.one_turn()
+        house.run_pass()
     house.settle(seconds=30)
     assert old not in boxes(house)
     assert counts(house) == (1, 1, 0)
 
 
-def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: House) -> None:
+def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: LoopHarness) -> None:
     filled(house, 2)
     house.refer("a", "t")
     house.settle()
@@ -200,7 +200,7 @@ def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: Ho
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_the_maximum_counts_claimed_sandboxes(house: House) -> None:
+def test_the_maximum_counts_claimed_sandboxes(house: LoopHarness) -> None:
     filled(house, 2, maxReplicas=3)
     house.refer("a", "t")
     house.refer("b", "t")
@@ -211,7 +211,7 @@ def test_the_maximum_counts_claimed_sandboxes(house: House) -> None:
     assert counts(house) == (2, 2, 1)
 
 
-def test_require_waits_for_a_place_and_takes_it(house: House) -> None:
+def test_require_waits_for_a_place_and_takes_it(house: LoopHarness) -> None:
     filled(house, 1, maxReplicas=1)
     house.refer("a", "t", poolPolicy="Require")
     house.refer("b", "t", poolPolicy="Require")
@@ -229,11 +229,11 @@ def test_require_waits_for_a_place_and_takes_it(house: House) -> None:
     assert counts(house) == (0, 0, 1)
 
 
-def test_warm_members_make_room_for_what_requires_the_pool(house: House) -> None:
+def test_warm_members_make_room_for_what_requires_the_pool(house: LoopHarness) -> None:
     filled(house, 2, maxReplicas=2)
     for each in house.engine.observe().containers.values():  # none is ready: all are frozen by hand
         house.engine.pause(each[0].name)
-    house.one_turn()
+    house.run_pass()
     house.refer("a", "t", poolPolicy="Require")
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
@@ -241,18 +241,18 @@ def test_warm_members_make_room_for_what_requires_the_pool(house: House) -> None
     assert len(boxes(house)) == 2
 
 
-def test_a_member_that_fails_is_shown(house: House) -> None:
+def test_a_member_that_fails_is_shown(house: LoopHarness) -> None:
     house.apply_template("t", image="missing:1")
     apply_pool(house)
     for _ in range(6):
-        house.one_turn()
+        house.run_pass()
     conditions = {each["type"]: each for each in pool(house).status["conditions"]}
     assert conditions["Degraded"]["status"] == "True"
     assert "missing:1" in conditions["Degraded"]["message"]
     assert conditions["Ready"]["reason"] == "Filling"
 
 
-def test_a_pool_without_a_template_says_so(house: House) -> None:
+def test_a_pool_without_a_template_says_so(house: LoopHarness) -> None:
     apply_pool(house, template="none")
     house.settle()
     conditions = {each["type"]: each for each in pool(house).status["conditions"]}
@@ -260,7 +260,7 @@ def test_a_pool_without_a_template_says_so(house: House) -> None:
     assert "there is no SandboxTemplate `none`" in conditions["Accepted"]["message"]
 
 
-def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: House) -> None:
+def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: LoopHarness) -> None:
     step = 0
     while True:
         step += 1
@@ -270,7 +270,7 @@ def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: 
             return
 
 
-def _one_claim(house: House, name: str, step: int, *, after: bool) -> bool:
+def _one_claim(house: LoopHarness, name: str, step: int, *, after: bool) -> bool:
     """One claim and refill with a crash at that step; whether there was such a step."""
     filled(house, 2)
     house.fuse.steps, house.fuse.blow_at, house.fuse.after = 0, step, after
@@ -295,7 +295,7 @@ def _one_claim(house: House, name: str, step: int, *, after: bool) -> bool:
     return crashed
 
 
-def quota(house: House, **hard: Any) -> None:
+def quota(house: LoopHarness, **hard: Any) -> None:
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Quota",
@@ -305,7 +305,7 @@ def quota(house: House, **hard: Any) -> None:
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(house: House) -> None:
+def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(house: LoopHarness) -> None:
     quota(house, memory="1Gi")
     filled(house, 2)  # 512Mi each
     house.apply_template("own", image=TINY, command=["sleep", "1000000"])
@@ -319,7 +319,7 @@ def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(house: House) ->
     assert counts(house) == (2, 2, 0)
 
 
-def test_members_wait_for_room_and_say_so(house: House) -> None:
+def test_members_wait_for_room_and_say_so(house: LoopHarness) -> None:
     quota(house, memory="512Mi")
     filled(house, 2)
     assert len(boxes(house)) == 1
@@ -328,7 +328,7 @@ def test_members_wait_for_room_and_say_so(house: House) -> None:
     assert "QuotaExceeded" in conditions["Degraded"]["message"]
 
 
-def test_no_claim_beyond_the_number_of_sandboxes(house: House) -> None:
+def test_no_claim_beyond_the_number_of_sandboxes(house: LoopHarness) -> None:
     quota(house, sandboxes=1)
     filled(house, 2)
     house.refer("a", "t")

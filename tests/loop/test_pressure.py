@@ -4,7 +4,7 @@ from controller.kinds.observed.pressure import HostUse, Supply
 from controller.kinds.registry import discover
 from controller.loop.tasks.pressure import PressureWatch
 from controller.policy.host.pressure import CALM_SECONDS
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import boxes, filled, house, launch, pool
 
 __all__ = ["house"]
@@ -14,7 +14,7 @@ IDLE = {"idleTimeoutSeconds": 3600, "shutdownGracePeriodSeconds": 0}
 class Gauge:
     """A machine with so many per cent of its memory left."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: LoopHarness) -> None:
         self._house, self.left = house, 50
         house.turn._pressure = PressureWatch(self, house.clock)
 
@@ -28,18 +28,18 @@ class Gauge:
         self._house.settle(seconds=30)
 
 
-def events(house: House, kind: str, name: str) -> list[str]:
+def events(house: LoopHarness, kind: str, name: str) -> list[str]:
     return [each.reason for each in house.store.events(kind=kind, name=name)]
 
 
-def host(house: House) -> dict[str, str]:
+def host(house: LoopHarness) -> dict[str, str]:
     kind = discover().by_name("Host")
     assert kind is not None
     found = house.services.objects.get(kind, "", "host")
     return {each["type"]: f"{each['status']} {each['reason']}" for each in found.status["conditions"]}
 
 
-def test_new_starts_pause_and_go_on_by_themselves(house: House) -> None:
+def test_new_starts_pause_and_go_on_by_themselves(house: LoopHarness) -> None:
     gauge = Gauge(house)
     house.apply("before")
     house.settle()
@@ -59,7 +59,7 @@ def test_new_starts_pause_and_go_on_by_themselves(house: House) -> None:
     assert host(house)["MemoryPressure"] == "False SufficientMemory"
 
 
-def test_what_was_promised_is_kept_through_a_crash(house: House) -> None:
+def test_what_was_promised_is_kept_through_a_crash(house: LoopHarness) -> None:
     gauge = Gauge(house)
     house.apply("a", lifecycle={"keepRunning": True})
     house.settle()
@@ -69,7 +69,7 @@ def test_what_was_promised_is_kept_through_a_crash(house: House) -> None:
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_warm_members_go_first_and_come_back(house: House) -> None:
+def test_warm_members_go_first_and_come_back(house: LoopHarness) -> None:
     gauge = Gauge(house)
     filled(house, 2)
     house.refer("a", "t")
@@ -86,7 +86,7 @@ def test_warm_members_go_first_and_come_back(house: House) -> None:
     assert len(boxes(house)) == 3
 
 
-def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(house: House) -> None:
+def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(house: LoopHarness) -> None:
     gauge = Gauge(house)
     house.engine.at_rest = True
     house.apply("idle", lifecycle=IDLE)
@@ -114,7 +114,7 @@ def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(house: House) -> 
     assert end["reason"] == "Evicted"
 
 
-def test_an_evicted_sandbox_is_woken_once_there_is_room(house: House) -> None:
+def test_an_evicted_sandbox_is_woken_once_there_is_room(house: LoopHarness) -> None:
     gauge = Gauge(house)
     house.engine.at_rest = True
     house.apply("idle", lifecycle=IDLE)

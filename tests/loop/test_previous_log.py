@@ -12,12 +12,12 @@ from controller.kinds.registry import Kind, discover
 from controller.service import errors
 from controller.service.sandbox.previous_log import PreviousLog, last_lines, window
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -28,7 +28,7 @@ def sandbox() -> Kind:
     return found
 
 
-def previous(house: House, tail: int | None = None) -> PreviousLog:
+def previous(house: LoopHarness, tail: int | None = None) -> PreviousLog:
     return house.services.previous.log(sandbox(), "default", "web", tail=tail)
 
 
@@ -36,19 +36,19 @@ def text(log: PreviousLog) -> str:
     return b"".join(each.data for each in log.open()).decode()
 
 
-def speaks(house: House, *words: str) -> None:
+def speaks(house: LoopHarness, *words: str) -> None:
     for word in words:
         house.clock.advance(1)
         house.engine.say(house.container_name("web"), f"{word}\n")
 
 
-def ends(house: House) -> None:
+def ends(house: LoopHarness) -> None:
     house.clock.advance(1)
     house.engine.exit(house.container_name("web"), 3)
     house.settle()
 
 
-def test_each_run_is_cut_out_of_the_log_that_goes_on(house: House) -> None:
+def test_each_run_is_cut_out_of_the_log_that_goes_on(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     with pytest.raises(errors.Conflict, match="has no previous run"):
@@ -62,7 +62,7 @@ def test_each_run_is_cut_out_of_the_log_that_goes_on(house: House) -> None:
     assert text(previous(house)) == "three\n"
 
 
-def test_of_a_container_that_was_replaced_the_last_words_are_left(house: House) -> None:
+def test_of_a_container_that_was_replaced_the_last_words_are_left(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     speaks(house, "one", "two")

@@ -7,31 +7,31 @@ import pytest
 
 from controller.kinds.meta import ObjectRef
 from controller.kinds.observed.observed import State
-from controller.kinds.planning.plan import Probing
+from controller.kinds.planning.plan import ProbeSchedule
 from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 READINESS = {"readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15}}
 LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def restarts(house: House) -> int:
+def restarts(house: LoopHarness) -> int:
     found = house.get("web")
     assert found is not None
     return int(found.status["restartCount"])
 
 
-def test_ready_once_its_port_answers_and_then_asked_no_more(house: House) -> None:
+def test_ready_once_its_port_answers_and_then_asked_no_more(house: LoopHarness) -> None:
     house.apply("web", template=READINESS)
     house.settle(seconds=5)
     assert house.condition("web", "Ready") == "False NotReady"
@@ -44,7 +44,7 @@ def test_ready_once_its_port_answers_and_then_asked_no_more(house: House) -> Non
     assert (len(house.engine.probes_run), house.store.revision()) == (calls, revision)
 
 
-def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: House) -> None:
+def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: LoopHarness) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template={**READINESS, **LIVENESS})
     house.settle(seconds=0)
@@ -59,7 +59,7 @@ def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: House) -> N
     assert {each.name for each in house.engine.probes_run[-3:]} == {"liveness"}
 
 
-def test_a_restarted_sandbox_has_to_become_ready_again(house: House) -> None:
+def test_a_restarted_sandbox_has_to_become_ready_again(house: LoopHarness) -> None:
     house.apply("web", template=READINESS)
     house.settle(seconds=0)
     house.engine.answers[house.container_name("web"), 8500] = 200
@@ -70,7 +70,7 @@ def test_a_restarted_sandbox_has_to_become_ready_again(house: House) -> None:
     assert house.condition("web", "Ready") == "False NotReady"
 
 
-def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: House) -> None:
+def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: LoopHarness) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template=LIVENESS)
     house.settle(seconds=20)
@@ -89,7 +89,7 @@ def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: House) 
     assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 2)
 
 
-def test_what_does_not_start_in_time_is_stopped(house: House) -> None:
+def test_what_does_not_start_in_time_is_stopped(house: LoopHarness) -> None:
     house.apply("web", template=READINESS, lifecycle={"startupDeadlineSeconds": 30})
     house.settle(seconds=29)
     assert (house.condition("web", "Ready"), restarts(house)) == ("False NotReady", 0)
@@ -100,7 +100,7 @@ def test_what_does_not_start_in_time_is_stopped(house: House) -> None:
     assert restarts(house) == 1
 
 
-def test_an_engine_that_is_away_counts_as_no_failure(house: House) -> None:
+def test_an_engine_that_is_away_counts_as_no_failure(house: LoopHarness) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template=LIVENESS)
     house.settle(seconds=20)
@@ -111,7 +111,7 @@ def test_an_engine_that_is_away_counts_as_no_failure(house: House) -> None:
     assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
 
 
-def test_a_changed_probe_recreates_nothing_and_begins_anew(house: House) -> None:
+def test_a_changed_probe_recreates_nothing_and_begins_anew(house: LoopHarness) -> None:
     house.apply("web", template=LIVENESS)
     house.engine.execs["alive"] = 1
     house.settle(seconds=6)
@@ -124,7 +124,7 @@ def test_a_changed_probe_recreates_nothing_and_begins_anew(house: House) -> None
     assert house.engine.probes_run[-1].probe.failure_threshold == 1
 
 
-def test_probes_of_a_template_reach_its_running_sandboxes(house: House) -> None:
+def test_probes_of_a_template_reach_its_running_sandboxes(house: LoopHarness) -> None:
     house.apply_template("python", image="other:1", command=["sleep", "1000"])
     house.refer("web", "python")
     house.settle()
@@ -136,7 +136,7 @@ def test_probes_of_a_template_reach_its_running_sandboxes(house: House) -> None:
     assert house.engine.box(house.container_name("web")).id == before
 
 
-def test_without_probes_nothing_is_asked_any_more(house: House) -> None:
+def test_without_probes_nothing_is_asked_any_more(house: LoopHarness) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template=LIVENESS)
     house.settle(seconds=20)
@@ -146,7 +146,7 @@ def test_without_probes_nothing_is_asked_any_more(house: House) -> None:
     assert dict(house.prober.view()) == {}
 
 
-def test_a_suspended_sandbox_is_not_asked(house: House) -> None:
+def test_a_suspended_sandbox_is_not_asked(house: LoopHarness) -> None:
     house.apply("web", template=LIVENESS, runState="Suspended")
     house.settle()
     house.apply("web", template=LIVENESS, runState="Running")
@@ -180,10 +180,10 @@ class Gate:
             self.peak = max(self.peak, self.running)
 
 
-def probing(name: str, *, due: float = 0.0) -> Probing:
+def probing(name: str, *, due: float = 0.0) -> ProbeSchedule:
     probe = Probe.model_validate({"tcpSocket": {"port": 1}, "periodSeconds": 3600, "initialDelaySeconds": 3600})
     watch = Watch("liveness", probe, (name, 1.0), 1, due)
-    return Probing(ObjectRef("Sandbox", "default", name, name), (watch,))
+    return ProbeSchedule(ObjectRef("Sandbox", "default", name, name), (watch,))
 
 
 def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none() -> None:

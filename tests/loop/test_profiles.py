@@ -14,15 +14,15 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "specs/securityprofile").glob("*.yaml"))
 GRANTS = ProfileGrants(capabilities=("NET_RAW",))
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store(), policy=Policy(grants=GRANTS))
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store(), policy=Policy(grants=GRANTS))
     yield made
     made.close()
 
@@ -31,22 +31,22 @@ def document(kind: str, name: str, spec: dict[str, Any]) -> str:
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
-def profile(house: House, name: str = "own", **spec: Any) -> None:
+def profile(house: LoopHarness, name: str = "own", **spec: Any) -> None:
     house.services.apply.apply([Source("test", document("SecurityProfile", name, {"base": "full-isolation", **spec}))])
 
 
-def stored(house: House, name: str = "own") -> StoredObject:
+def stored(house: LoopHarness, name: str = "own") -> StoredObject:
     found = house.store.get("SecurityProfile", "", name)
     assert found is not None
     return found
 
 
-def accepted(house: House) -> str:
+def accepted(house: LoopHarness) -> str:
     (found,) = stored(house).status["conditions"]
     return f"{found['status']} {found['reason']}"
 
 
-def test_a_sandbox_has_the_profile_that_it_names(house: House) -> None:
+def test_a_sandbox_has_the_profile_that_it_names(house: LoopHarness) -> None:
     profile(house, defaultLimits={"memory": "96Mi"}, capabilities=["NET_RAW"])
     house.apply("a", template={"securityLevel": "own"})
     house.settle()
@@ -58,7 +58,7 @@ def test_a_sandbox_has_the_profile_that_it_names(house: House) -> None:
     assert (effective["capabilities"], effective["defaultLimits"]["memory"]) == (["NET_RAW"], "96Mi")
 
 
-def test_one_file_may_hold_the_profile_and_who_uses_it(house: House) -> None:
+def test_one_file_may_hold_the_profile_and_who_uses_it(house: LoopHarness) -> None:
     box = document("Sandbox", "a", {"template": {"image": TINY, "securityLevel": "own"}})
     with pytest.raises(errors.Invalid, match="there is no security level `own`"):
         house.services.apply.apply([Source("test", box)])
@@ -68,7 +68,7 @@ def test_one_file_may_hold_the_profile_and_who_uses_it(house: House) -> None:
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_a_changed_profile_recreates_nothing_until_the_next_start(house: House) -> None:
+def test_a_changed_profile_recreates_nothing_until_the_next_start(house: LoopHarness) -> None:
     profile(house)
     house.apply("a", template={"securityLevel": "own"})
     house.settle()
@@ -84,7 +84,7 @@ def test_a_changed_profile_recreates_nothing_until_the_next_start(house: House) 
     assert house.engine.box(name).id != before
 
 
-def test_what_policy_grants_no_more_is_refused_in_words_and_stops_nothing(house: House) -> None:
+def test_what_policy_grants_no_more_is_refused_in_words_and_stops_nothing(house: LoopHarness) -> None:
     profile(house, capabilities=["NET_RAW"])
     house.apply("a", template={"securityLevel": "own"})
     house.settle()
@@ -104,7 +104,7 @@ def test_what_policy_grants_no_more_is_refused_in_words_and_stops_nothing(house:
         house.apply("b", template={"securityLevel": "own"})
 
 
-def test_a_profile_in_use_is_not_deleted(house: House) -> None:
+def test_a_profile_in_use_is_not_deleted(house: LoopHarness) -> None:
     profile(house)
     house.apply("a", template={"securityLevel": "own"})
     house.apply_template("t", image=TINY, securityLevel="own")
@@ -124,7 +124,7 @@ def test_a_profile_in_use_is_not_deleted(house: House) -> None:
     assert (house.names(), house.store.get("SecurityProfile", "", "own")) == ([], None)
 
 
-def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: House) -> None:
+def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: LoopHarness) -> None:
     profile(house)
     house.apply("a", template={"securityLevel": "own"})
     house.settle()
@@ -138,9 +138,9 @@ def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: House) -> Non
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_the_examples_are_accepted(house: House, path: Path) -> None:
+def test_the_examples_are_accepted(house: LoopHarness, path: Path) -> None:
     made = house.services.apply.apply([Source(path.name, path.read_text())])
-    house.one_turn()  # the image of their sandboxes is not there
+    house.run_pass()  # the image of their sandboxes is not there
     names = [each.obj.name for each in made if each.kind.name == "SecurityProfile"]
     for name in names:
         (found,) = stored(house, name).status["conditions"]
@@ -150,7 +150,7 @@ def test_the_examples_are_accepted(house: House, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT_IN_NAMES)
-def test_built_in_profiles_are_nobodys(house: House, name: str) -> None:
+def test_built_in_profiles_are_nobodys(house: LoopHarness, name: str) -> None:
     kind = discover().by_word("sp")
     assert kind is not None
     with pytest.raises(errors.Invalid, match=f"test:1:.* metadata.name: SecurityProfile `{name}` is built in"):
@@ -163,7 +163,7 @@ def test_built_in_profiles_are_nobodys(house: House, name: str) -> None:
     assert [each.name for each in house.services.objects.list(kind).objects] == sorted(BUILT_IN_NAMES)
 
 
-def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: House) -> None:
+def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: LoopHarness) -> None:
     profile(house)
     house.apply_template("t", image=TINY, securityLevel="own")
     pool = document("SandboxPool", "p", {"templateRef": {"name": "t"}, "warmReplicas": 1})
@@ -192,7 +192,7 @@ def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: House) -> None
     assert found.status["launchType"] == "Warm", "the pool's members are made anew"
 
 
-def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(house: House) -> None:
+def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(house: LoopHarness) -> None:
     profile(house)
     house.apply("a", template={"securityLevel": "own"})
     house.apply("b")

@@ -25,47 +25,47 @@ from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World, both_stores
 from tests.examples import examples
-from tests.loop.harness import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, LoopHarness
 
 NONE = {"disk": "0", "gpus": "0"}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
 def quota(
-    house: House, name: str = "main", kind: str = "Quota", *, one: dict[str, Any] | None = None, **hard: Any
+    house: LoopHarness, name: str = "main", kind: str = "Quota", *, one: dict[str, Any] | None = None, **hard: Any
 ) -> None:
     spec = {"hard": hard, "perSandbox": one or {}}
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def box(house: House, name: str, memory: str = "64Mi", **spec: Any) -> None:
+def box(house: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
     house.apply(name, resources={"limits": {"cpu": "100m", "memory": memory, "pids": 16}}, **spec)
 
 
-def message(house: House, name: str, type_: str) -> str:
+def message(house: LoopHarness, name: str, type_: str) -> str:
     found = house.get(name)
     assert found is not None
     return next(each["message"] for each in found.status["conditions"] if each["type"] == type_)
 
 
-def stored(house: House, kind: str = "Quota", name: str = "main") -> StoredObject:
+def stored(house: LoopHarness, kind: str = "Quota", name: str = "main") -> StoredObject:
     found = house.store.get(kind, "default" if kind == "Quota" else "", name)
     assert found is not None
     return found
 
 
-def running(house: House, *names: str) -> list[str]:
+def running(house: LoopHarness, *names: str) -> list[str]:
     return [name for name in names if house.condition(name, "Ready") == "True Running"]
 
 
-def test_the_second_waits_until_the_first_is_gone(house: House) -> None:
+def test_the_second_waits_until_the_first_is_gone(house: LoopHarness) -> None:
     quota(house, memory="100Mi")
     box(house, "a")
     house.settle()
@@ -82,7 +82,7 @@ def test_the_second_waits_until_the_first_is_gone(house: House) -> None:
     assert stored(house).status["used"] == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", **NONE}
 
 
-def test_a_raised_quota_starts_what_waits(house: House) -> None:
+def test_a_raised_quota_starts_what_waits(house: LoopHarness) -> None:
     quota(house, memory="64Mi")
     box(house, "a")
     box(house, "b")
@@ -93,7 +93,7 @@ def test_a_raised_quota_starts_what_waits(house: House) -> None:
     assert running(house, "a", "b") == ["a", "b"]
 
 
-def test_a_lowered_quota_stops_nothing(house: House) -> None:
+def test_a_lowered_quota_stops_nothing(house: LoopHarness) -> None:
     quota(house, memory="128Mi")
     box(house, "a")
     box(house, "b")
@@ -110,7 +110,7 @@ def test_a_lowered_quota_stops_nothing(house: House) -> None:
     assert running(house, "a", "b") == ["a", "b"], "what is held is kept, also through a restart"
 
 
-def test_suspended_gives_back_all_but_its_seat(house: House) -> None:
+def test_suspended_gives_back_all_but_its_seat(house: LoopHarness) -> None:
     quota(house, memory="64Mi", sandboxes=2)
     box(house, "a")
     house.settle()
@@ -133,7 +133,7 @@ def test_suspended_gives_back_all_but_its_seat(house: House) -> None:
     assert house.condition("c", "Suspended") == "True Suspended"
 
 
-def test_priority_first_then_age_and_nobody_slips_past(house: House) -> None:
+def test_priority_first_then_age_and_nobody_slips_past(house: LoopHarness) -> None:
     quota(house, memory="128Mi")
     box(house, "first", memory="100Mi")
     house.settle()
@@ -152,7 +152,7 @@ def test_priority_first_then_age_and_nobody_slips_past(house: House) -> None:
     assert running(house, *names) == ["old", "small", "young"]
 
 
-def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: House) -> None:
+def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: LoopHarness) -> None:
     quota(house, memory="256Mi", one={"memory": "128Mi"})
     with pytest.raises(errors.Invalid) as refused:
         box(house, "huge", memory="200Mi")
@@ -172,7 +172,7 @@ def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: House) -> None
     assert running(house, "b") == ["b"]
 
 
-def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(house: House) -> None:
+def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(house: LoopHarness) -> None:
     quota(house, memory="128Mi")
     box(house, "a")
     box(house, "b")
@@ -191,7 +191,7 @@ def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(house: House) ->
     assert (held_by.id, held_by.limits.memory_bytes) == (before, 96 << 20)
 
 
-def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(house: House) -> None:
+def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(house: LoopHarness) -> None:
     quota(house, memory="64Mi", sandboxes=3)
     box(house, "a")
     house.settle()
@@ -205,7 +205,7 @@ def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(house
     assert house.condition("a", "Resized") == "False Deferred"
 
 
-def test_what_shrinks_is_free_only_once_it_was_seen(house: House) -> None:
+def test_what_shrinks_is_free_only_once_it_was_seen(house: LoopHarness) -> None:
     quota(house, memory="128Mi")
     box(house, "a", memory="128Mi")
     house.settle()
@@ -219,7 +219,7 @@ def test_what_shrinks_is_free_only_once_it_was_seen(house: House) -> None:
     assert row.reserves.memory_bytes == 64 << 20
 
 
-def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(house: House) -> None:
+def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(house: LoopHarness) -> None:
     for name in ("a", "b"):
         box(house, name, memory="9Gi")
     house.settle()
@@ -231,7 +231,7 @@ def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(house: 
     assert stored(house, "HostQuota", "host").status["hard"] == {"cpu": "64", "memory": "32Gi"}
 
 
-def test_a_deleted_quota_bounds_nothing(house: House) -> None:
+def test_a_deleted_quota_bounds_nothing(house: LoopHarness) -> None:
     quota(house, sandboxes=1)
     box(house, "a")
     house.settle()
@@ -244,18 +244,18 @@ def test_a_deleted_quota_bounds_nothing(house: House) -> None:
     assert running(house, "a", "b") == ["a", "b"]
 
 
-def test_a_quota_that_is_settled_is_not_written_again(house: House) -> None:
+def test_a_quota_that_is_settled_is_not_written_again(house: LoopHarness) -> None:
     quota(house, memory="64Mi")
     box(house, "a")
     box(house, "b")
     house.settle()
     revision = house.store.revision()
-    house.one_turn()
+    house.run_pass()
     assert house.store.revision() == revision
 
 
-def planned(house: House, text: str, *, delete: bool = False) -> Difference:
-    house.one_turn()
+def planned(house: LoopHarness, text: str, *, delete: bool = False) -> Difference:
+    house.run_pass()
     differ = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
     (found,) = differ.diff([Source("test", text)], plan=True, delete=delete)
     return found
@@ -265,7 +265,7 @@ def moved(found: Difference) -> dict[str, tuple[tuple[str, str, str, str], ...]]
     return {each.quota: each.resources for each in found.quotas if each.namespace}
 
 
-def test_a_plan_tells_the_quota_after_it(house: House) -> None:
+def test_a_plan_tells_the_quota_after_it(house: LoopHarness) -> None:
     quota(house, memory="100Mi", sandboxes=2)
     document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "a"}}
     text = json.dumps(document | {"spec": {"template": {"image": TINY}, "resources": {"limits": {"memory": "64Mi"}}}})
@@ -283,7 +283,7 @@ def test_a_plan_tells_the_quota_after_it(house: House) -> None:
 @both_stores
 def test_a_hundred_for_the_last_place(world: World) -> None:
     """All at once, by as many threads: exactly one gets it."""
-    house = House(world.store())
+    house = LoopHarness(world.store())
     try:
         quota(house, sandboxes=1)
         with ThreadPoolExecutor(8) as pool:
@@ -298,7 +298,7 @@ def test_a_hundred_for_the_last_place(world: World) -> None:
 @both_stores
 def test_a_hundred_writers_for_the_last_place(world: World) -> None:
     """Planners that know nothing of each other: the store lets one of them have it."""
-    house = House(world.store(wait_seconds=30))
+    house = LoopHarness(world.store(wait_seconds=30))
     try:
         for index in range(100):
             box(house, f"box-{index}", runState="Suspended")
@@ -343,7 +343,7 @@ STEPS = st.one_of(
 HARD = Amount(1 << 40, 128 << 20, 1 << 40, 3)
 
 
-def check(house: House) -> None:
+def check(house: LoopHarness) -> None:
     """Of what is committed, and of what really runs."""
     rows = house.store.instances()
     total = held(rows)[""]
@@ -364,7 +364,7 @@ def check(house: House) -> None:
 @given(steps=st.lists(STEPS, max_size=14))
 def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
     store = world.store()
-    house = House(store)
+    house = LoopHarness(store)
     house._uids = store.revision() * 100
     try:
         _clear(house)
@@ -381,13 +381,13 @@ def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tu
         store.close()
 
 
-def _clear(house: House) -> None:
+def _clear(house: LoopHarness) -> None:
     for name in house.names():
         house.delete(name)
     house.settle()
 
 
-def _do(house: House, what: str, *how: Any) -> None:
+def _do(house: LoopHarness, what: str, *how: Any) -> None:
     if what == "apply":
         name, memory, state, priority = how
         spec = {"runState": state, "priority": priority, "lifecycle": {"shutdownGracePeriodSeconds": 0}}
@@ -396,7 +396,7 @@ def _do(house: House, what: str, *how: Any) -> None:
     elif what == "delete" and house.get(how[0]) is not None:
         house.delete(how[0])
     elif what == "turn":
-        house.one_turn()
+        house.run_pass()
     elif what == "settle":
         house.settle()
     elif what == "kill" and house.get(how[0]) is not None and house.ours().get(house.get(how[0]).uid):  # type: ignore[union-attr]
@@ -411,12 +411,12 @@ def _do(house: House, what: str, *how: Any) -> None:
             house.fuse.blow_at = None
 
 
-def used(house: House) -> dict[str, Any]:
+def used(house: LoopHarness) -> dict[str, Any]:
     found: dict[str, Any] = stored(house).status["used"]
     return found
 
 
-def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(house: House) -> None:
+def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(house: LoopHarness) -> None:
     quota(house, memory="64Mi", sandboxes=1, gpus=1)
     house.apply("stuck", resources={"limits": {"memory": "64Mi", "cpu": "100m", "gpus": 1}})
     house.settle()
@@ -435,7 +435,7 @@ def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(house: House) -
     assert used(house) == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", **NONE}
 
 
-def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(house: House) -> None:
+def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(house: LoopHarness) -> None:
     quota(house, memory="64Mi", sandboxes=1)
     box(house, "waits", template={"image": "gone:1"})
     pulls = []
@@ -459,7 +459,7 @@ def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(house:
     assert running(house, "waits") == ["waits"]
 
 
-def test_a_daemon_that_starts_anew_knows_what_holds_nothing(house: House) -> None:
+def test_a_daemon_that_starts_anew_knows_what_holds_nothing(house: LoopHarness) -> None:
     quota(house, memory="64Mi", sandboxes=1)
     house.apply("stuck", resources={"limits": {"memory": "64Mi", "cpu": "100m", "gpus": 1}})
     house.settle()
@@ -487,7 +487,7 @@ def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes:
     wishes = sorted(wishes, key=lambda each: each[2] is None)
     outcomes = []
     for with_trouble in (True, False):
-        house = House(world.store())
+        house = LoopHarness(world.store())
         house._uids = house.store.revision() * 100
         try:
             _clear(house)

@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool, house
 
 __all__ = ["house"]
@@ -21,7 +21,7 @@ def document(kind: str, name: str, spec: dict[str, Any] | None = None, **metadat
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": about, "spec": spec or {}})
 
 
-def apply(house: House, *documents: str) -> None:
+def apply(house: LoopHarness, *documents: str) -> None:
     house.services.apply.apply([Source("test", text) for text in documents])
 
 
@@ -29,19 +29,19 @@ def template(name: str, **metadata: Any) -> str:
     return document("SandboxTemplate", name, {"image": TINY}, **metadata)
 
 
-def stored(house: House) -> int:
+def stored(house: LoopHarness) -> int:
     kinds = [each.name for each in discover() if not each.read_only]
     return sum(len(house.store.list(kind, "default")[0]) for kind in kinds)
 
 
 @pytest.fixture
-def small(house: House) -> House:
+def small(house: LoopHarness) -> LoopHarness:
     house.most_objects = 3
     house.daemon()
     return house
 
 
-def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: House) -> None:
+def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: LoopHarness) -> None:
     apply(small, template("a"), template("b"))
     small.apply("box")
     with pytest.raises(errors.Invalid, match="namespace `default` is full: it has 3 of at most 3 objects") as refused:
@@ -57,7 +57,7 @@ def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: House) -
     assert stored(small) == 3
 
 
-def test_all_of_one_apply_count_and_those_beyond_are_named(small: House) -> None:
+def test_all_of_one_apply_count_and_those_beyond_are_named(small: LoopHarness) -> None:
     apply(small, template("a"))
     with pytest.raises(errors.Invalid) as refused:
         apply(small, *[template(f"new-{number}") for number in range(4)])
@@ -67,7 +67,7 @@ def test_all_of_one_apply_count_and_those_beyond_are_named(small: House) -> None
     assert stored(small) == 3
 
 
-def test_a_quota_raises_it_and_has_a_place_in_a_full_namespace(small: House) -> None:
+def test_a_quota_raises_it_and_has_a_place_in_a_full_namespace(small: LoopHarness) -> None:
     apply(small, *[template(f"new-{number}") for number in range(3)])
     apply(small, document("Quota", "main", {"hard": {"objects": 5}}))
     apply(small, template("fits"))
@@ -79,13 +79,13 @@ def test_a_quota_raises_it_and_has_a_place_in_a_full_namespace(small: House) -> 
     assert stored(small) == 5, "nothing goes because a bound was lowered"
 
 
-def test_a_host_quota_has_no_objects(house: House) -> None:
+def test_a_host_quota_has_no_objects(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match=r"spec.hard.objects: is counted in each namespace; write it in a Quota"):
         apply(house, document("HostQuota", "host", {"hard": {"objects": 5}}))
 
 
 @pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
-def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: House, kind: str) -> None:
+def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, kind: str) -> None:
     name = "host" if kind == "HostQuota" else "main"
     house.apply("older", resources={"cpuShares": 4096}, priority=100)
     apply(house, document(kind, name, {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
@@ -104,7 +104,7 @@ def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: House, kind: s
     assert house.condition("older", "Ready") == "True Running", "what was there before goes on"
 
 
-def test_annotations_are_bounded_with_those_that_are_there(house: House) -> None:
+def test_annotations_are_bounded_with_those_that_are_there(house: LoopHarness) -> None:
     apply(house, template("t", annotations={"a": "x" * (200 * KIB)}))
     kind = discover().by_name("SandboxTemplate")
     assert kind is not None
@@ -117,7 +117,7 @@ def test_annotations_are_bounded_with_those_that_are_there(house: House) -> None
         apply(house, template("u", annotations={"a": "x" * (150 * KIB), "b": "x" * (150 * KIB)}))
 
 
-def test_an_older_object_with_more_annotations_can_still_be_changed(house: House) -> None:
+def test_an_older_object_with_more_annotations_can_still_be_changed(house: LoopHarness) -> None:
     apply(house, template("t"))
     with house.store.transaction() as transaction:
         found = transaction.get("SandboxTemplate", "default", "t")

@@ -7,7 +7,7 @@ import pytest
 
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool, counts, house, pool
 
 __all__ = ["house"]
@@ -38,13 +38,13 @@ ONE = [
 ]
 
 
-def quota(house: House, kind: str, **spec: Any) -> None:
+def quota(house: LoopHarness, kind: str, **spec: Any) -> None:
     name = "host" if kind == "HostQuota" else "main"
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def apply_sandboxes(house: House, count: int) -> list[str]:
+def apply_sandboxes(house: LoopHarness, count: int) -> list[str]:
     names = [f"box-{number}" for number in range(count)]
     for name in names:
         house.apply(name, resources={"limits": ASKS})
@@ -52,20 +52,20 @@ def apply_sandboxes(house: House, count: int) -> list[str]:
     return [name for name in names if house.condition(name, "Ready") == "True Running"]
 
 
-def apply_template(house: House) -> None:
+def apply_template(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"], resources={"limits": ASKS})
 
 
 @pytest.mark.parametrize(("unit", "most"), HARD)
 @pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
-def test_as_many_sandboxes_run_as_a_quota_has_room_for(house: House, kind: str, unit: str, most: Any) -> None:
+def test_as_many_sandboxes_run_as_a_quota_has_room_for(house: LoopHarness, kind: str, unit: str, most: Any) -> None:
     house.engine.gpu_driver = True
     quota(house, kind, hard={unit: most})
     assert len(apply_sandboxes(house, 5)) == 3
 
 
 @pytest.mark.parametrize(("unit", "most"), [each for each in HARD if each[0] in ("cpu", "memory", "pids")])
-def test_as_many_members_run_as_a_pool_has_room_for(house: House, unit: str, most: Any) -> None:
+def test_as_many_members_run_as_a_pool_has_room_for(house: LoopHarness, unit: str, most: Any) -> None:
     house.engine.gpu_driver = True
     apply_template(house)
     apply_pool(house, warmReplicas=5, quota={unit: most})
@@ -79,7 +79,9 @@ def test_as_many_members_run_as_a_pool_has_room_for(house: House, unit: str, mos
 
 @pytest.mark.parametrize(("unit", "most", "less"), ONE)
 @pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
-def test_one_sandbox_may_ask_for_the_most_and_no_more(house: House, kind: str, unit: str, most: Any, less: Any) -> None:
+def test_one_sandbox_may_ask_for_the_most_and_no_more(
+    house: LoopHarness, kind: str, unit: str, most: Any, less: Any
+) -> None:
     house.engine.gpu_driver = True
     quota(house, kind, perSandbox={unit: less})
     with pytest.raises(errors.Invalid, match=f"{unit}: .* asked, .* is the maximum for one sandbox"):
@@ -89,7 +91,7 @@ def test_one_sandbox_may_ask_for_the_most_and_no_more(house: House, kind: str, u
 
 
 @pytest.mark.parametrize(("unit", "most", "less"), ONE)
-def test_one_member_may_ask_for_the_most_and_no_more(house: House, unit: str, most: Any, less: Any) -> None:
+def test_one_member_may_ask_for_the_most_and_no_more(house: LoopHarness, unit: str, most: Any, less: Any) -> None:
     house.engine.gpu_driver = True
     apply_template(house)
     apply_pool(house, warmReplicas=2, quota={"perSandbox": {unit: less}})
@@ -101,7 +103,7 @@ def test_one_member_may_ask_for_the_most_and_no_more(house: House, unit: str, mo
     assert counts(house)[1] == 2
 
 
-def test_a_pool_of_one_core_holds_two_halves(house: House) -> None:
+def test_a_pool_of_one_core_holds_two_halves(house: LoopHarness) -> None:
     """As it was reported: six ran."""
     apply_template(house)
     house.engine.gpu_driver = True
@@ -110,6 +112,6 @@ def test_a_pool_of_one_core_holds_two_halves(house: House) -> None:
     assert counts(house)[1] == 2
 
 
-def test_a_pool_may_not_give_one_more_than_all(house: House) -> None:
+def test_a_pool_may_not_give_one_more_than_all(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match=r"1500m is more than spec\.quota\.cpu allows for all \(1\)"):
         apply_pool(house, quota={"cpu": "1", "perSandbox": {"cpu": "1500m"}})

@@ -47,10 +47,10 @@ class Troubled:
     def __init__(self, reconcile_pass: ReconcilePass) -> None:
         self._turn = reconcile_pass
         self.broken: Exception | None = None
-        self.turns = 0
+        self.passes = 0
 
     def run(self) -> Plan:
-        self.turns += 1
+        self.passes += 1
         if self.broken is not None:
             raise self.broken
         return self._turn.run()
@@ -163,11 +163,11 @@ def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monke
         patched.setattr(body.workers, "run", no_thread)
         body.jobs.marks["prune"]()
         assert asked.wait(30)
-    before = body.reconcile_pass.turns
+    before = body.reconcile_pass.passes
 
     def pass_ended() -> bool:
         body.waker.wake()
-        return body.reconcile_pass.turns > before + 1  # one may be that of the prune
+        return body.reconcile_pass.passes > before + 1  # one may be that of the prune
 
     wait_for("it goes on", pass_ended)
     assert body.reconcile_loop.failure == ""

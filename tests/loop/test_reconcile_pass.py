@@ -9,17 +9,17 @@ from controller.kinds.planning.action import CreateContainer, StartContainer, Up
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, House
+from tests.loop.harness import Crash, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def test_a_sandbox_is_made_and_kept(house: House) -> None:
+def test_a_sandbox_is_made_and_kept(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
@@ -35,18 +35,18 @@ def test_a_sandbox_is_made_and_kept(house: House) -> None:
     assert found.status["restartCount"] == 2
 
 
-def test_settled_means_no_more_calls_and_no_more_writes(house: House) -> None:
+def test_settled_means_no_more_calls_and_no_more_writes(house: LoopHarness) -> None:
     for index in range(5):
         house.apply(f"box-{index}")
     house.settle()
     calls, revision = len(house.engine.calls), house.store.revision()
     for _ in range(3):
-        house.engine.look()
-        house.one_turn()
+        house.engine.observe_now()
+        house.run_pass()
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
-def test_the_record_is_there_before_the_container(house: House) -> None:
+def test_the_record_is_there_before_the_container(house: LoopHarness) -> None:
     seen: list[int] = []
     house.engine.before_act = lambda action: seen.append(len(house.store.instances()))
     house.apply("web")
@@ -54,7 +54,7 @@ def test_the_record_is_there_before_the_container(house: House) -> None:
     assert seen[0] == 1
 
 
-def test_nothing_is_done_while_the_store_can_not_remember(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_done_while_the_store_can_not_remember(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     house.apply("web")
 
     def refuse(_writes: object) -> None:
@@ -62,14 +62,14 @@ def test_nothing_is_done_while_the_store_can_not_remember(house: House, monkeypa
 
     monkeypatch.setattr(house.store, "record", refuse)
     with pytest.raises(StoreError):
-        house.one_turn()
+        house.run_pass()
     assert house.engine.calls == []
     monkeypatch.undo()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: House) -> None:
+def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     name = house.container_name("web")
@@ -86,7 +86,7 @@ def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: Hou
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_failed_calls_back_off_and_are_forgotten(house: House) -> None:
+def test_failed_calls_back_off_and_are_forgotten(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, *[Transient("StartFailed", "no")] * 3)
     house.apply("web")
     house.settle(seconds=0)
@@ -98,7 +98,7 @@ def test_failed_calls_back_off_and_are_forgotten(house: House) -> None:
     assert house.store.instances()[0].memory.failure is None
 
 
-def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_the_new_one(house: House) -> None:
+def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_the_new_one(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.add_image(house.engine.box(house.container_name("web")).image)
@@ -112,7 +112,7 @@ def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_th
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_resize_that_has_to_wait_says_for_what(house: House) -> None:
+def test_a_resize_that_has_to_wait_says_for_what(house: LoopHarness) -> None:
     house.apply("web", resources={"limits": {"memory": "256Mi"}})
     house.settle()
     house.engine.fail_next(UpdateLimits, Waiting(5, "MemoryInUse", "200Mi are in use"))
@@ -124,7 +124,7 @@ def test_a_resize_that_has_to_wait_says_for_what(house: House) -> None:
     assert house.condition("web", "Resized") == "True InForce"
 
 
-def test_an_engine_that_goes_away_makes_nothing_twice(house: House) -> None:
+def test_an_engine_that_goes_away_makes_nothing_twice(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.go_down("connection refused")
@@ -132,27 +132,27 @@ def test_an_engine_that_goes_away_makes_nothing_twice(house: House) -> None:
     assert house.condition("web", "Ready") == "Unknown EngineUnreachable"
     calls = len(house.engine.calls)
     house.engine.come_up()
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
     assert len(house.engine.calls) == calls
 
 
-def test_an_engine_that_goes_away_in_the_middle_grows_no_back_off(house: House) -> None:
+def test_an_engine_that_goes_away_in_the_middle_grows_no_back_off(house: LoopHarness) -> None:
     house.engine.before_act = lambda action: house.engine.go_down() if isinstance(action, StartContainer) else None
     house.apply("web")
     house.settle(seconds=0)
     house.engine.before_act = None
     house.engine.come_up()
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
     assert house.store.instances()[0].memory.failure is None
 
 
-def test_what_the_engine_still_does_after_a_deletion_is_cleaned_up(house: House) -> None:
+def test_what_the_engine_still_does_after_a_deletion_is_cleaned_up(house: LoopHarness) -> None:
     house.apply("web")
-    house.one_turn()
+    house.run_pass()
     house.delete("web")
     house.settle()
     assert house.names() == []
@@ -160,7 +160,7 @@ def test_what_the_engine_still_does_after_a_deletion_is_cleaned_up(house: House)
     assert house.store.instances() == []
 
 
-def test_a_foreign_container_on_our_name_is_left_alone(house: House) -> None:
+def test_a_foreign_container_on_our_name_is_left_alone(house: LoopHarness) -> None:
     house.apply("web", runState="Suspended")
     house.settle()
     name = house.container_name("web")
@@ -173,7 +173,7 @@ def test_a_foreign_container_on_our_name_is_left_alone(house: House) -> None:
     assert house.engine.exists(name)
 
 
-def test_a_moved_on_instance_is_read_again(house: House) -> None:
+def test_a_moved_on_instance_is_read_again(house: LoopHarness) -> None:
     """Another process changed the record: the pass is planned again on what is true now."""
     from dataclasses import replace
 
@@ -186,13 +186,13 @@ def test_a_moved_on_instance_is_read_again(house: House) -> None:
     house.store.record(Writes(instances=(replace(held, memory=replace(held.memory, restarts=7)),)))
     house.engine.kill(house.container_name("web"))
     with pytest.raises(Conflict):
-        house.one_turn()
+        house.run_pass()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
     assert house.store.instances()[0].memory.restarts == 8
 
 
-def scenario(house: House, step: int) -> None:
+def scenario(house: LoopHarness, step: int) -> None:
     """A life in which everything happens once; each step is what a user or the world does."""
     match step:
         case 0:
@@ -212,7 +212,7 @@ def scenario(house: House, step: int) -> None:
 
 
 def steps_of_a_life(world: World) -> int:
-    house = House(world.store())
+    house = LoopHarness(world.store())
     try:
         for step in range(5):
             scenario(house, step)
@@ -223,7 +223,7 @@ def steps_of_a_life(world: World) -> int:
         empty(house)
 
 
-def empty(house: House) -> None:
+def empty(house: LoopHarness) -> None:
     """Make the store as good as new for another life in it."""
     for name in house.names():
         house.delete(name)
@@ -239,7 +239,7 @@ def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: Wor
     assert total > 15
     store = world.store()
     for crash_at in range(1, total + 1):
-        house = House(store)
+        house = LoopHarness(store)
         house.fuse.blow_at, house.fuse.after = crash_at, after
         house.engine.add_foreign("somebody-elses")
         for step in range(5):
@@ -260,7 +260,7 @@ def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: Wor
 
 
 def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> None:
-    house = House(world.store(), threads=4)
+    house = LoopHarness(world.store(), threads=4)
     try:
         for index in range(12):
             house.apply(f"box-{index}")

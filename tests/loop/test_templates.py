@@ -6,23 +6,23 @@ import pytest
 
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def limits(house: House, name: str) -> tuple[int, int]:
+def limits(house: LoopHarness, name: str) -> tuple[int, int]:
     held = house.engine.box(house.container_name(name)).limits
     return held.cpu_millicores, held.memory_bytes >> 20
 
 
-def test_a_template_says_what_runs_and_its_resources_are_defaults(house: House) -> None:
+def test_a_template_says_what_runs_and_its_resources_are_defaults(house: LoopHarness) -> None:
     house.apply_template("tiny", image=TINY, resources={"limits": {"cpu": "250m", "memory": "64Mi"}})
     house.refer("a", "tiny")
     house.refer("b", "tiny", resources={"limits": {"memory": "128Mi"}})
@@ -31,7 +31,7 @@ def test_a_template_says_what_runs_and_its_resources_are_defaults(house: House) 
     assert (limits(house, "a"), limits(house, "b")) == ((250, 64), (250, 128))
 
 
-def test_a_missing_template_is_waited_for(house: House) -> None:
+def test_a_missing_template_is_waited_for(house: LoopHarness) -> None:
     house.refer("a", "tiny")
     house.settle()
     assert house.condition("a", "Accepted") == "False Refused"
@@ -41,7 +41,7 @@ def test_a_missing_template_is_waited_for(house: House) -> None:
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_a_changed_template_recreates_nothing_until_the_next_start(house: House) -> None:
+def test_a_changed_template_recreates_nothing_until_the_next_start(house: LoopHarness) -> None:
     house.apply_template("tiny", image=TINY)
     house.refer("a", "tiny")
     house.settle()
@@ -61,7 +61,7 @@ def test_a_changed_template_recreates_nothing_until_the_next_start(house: House)
     assert house.condition("a", "Outdated") == "False UpToDate"
 
 
-def test_another_template_is_a_new_container(house: House) -> None:
+def test_another_template_is_a_new_container(house: LoopHarness) -> None:
     house.apply_template("one", image=TINY)
     house.apply_template("two", image="other:1")
     house.refer("a", "one")
@@ -71,7 +71,7 @@ def test_another_template_is_a_new_container(house: House) -> None:
     assert house.engine.box(house.container_name("a")).image_id == house.engine.images["other:1"]
 
 
-def test_from_a_template_of_its_own_to_a_named_one_and_back(house: House) -> None:
+def test_from_a_template_of_its_own_to_a_named_one_and_back(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     house.apply_template("other", image="other:1")
@@ -83,7 +83,7 @@ def test_from_a_template_of_its_own_to_a_named_one_and_back(house: House) -> Non
     assert house.engine.box(house.container_name("a")).image_id == house.engine.images[TINY]
 
 
-def test_a_template_in_use_is_not_deleted(house: House) -> None:
+def test_a_template_in_use_is_not_deleted(house: LoopHarness) -> None:
     house.apply_template("tiny", image=TINY)
     house.refer("a", "tiny")
     with pytest.raises(errors.Conflict, match="used by sandbox a"):
@@ -95,7 +95,7 @@ def test_a_template_in_use_is_not_deleted(house: House) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_template_goes_with_its_last_user(house: House, restarted: bool) -> None:
+def test_template_goes_with_its_last_user(house: LoopHarness, restarted: bool) -> None:
     house.apply_template("tiny", image=TINY)
     house.refer("a", "tiny")
     apply_pool(house, "warm", "tiny", warmReplicas=1)
@@ -110,7 +110,7 @@ def test_template_goes_with_its_last_user(house: House, restarted: bool) -> None
     left = []
     while house.store.get("SandboxTemplate", "default", "tiny"):
         left.append((house.names(), house.store.get("SandboxPool", "default", "warm") is not None))
-        decided = house.one_turn()
+        decided = house.run_pass()
         if decided.next_wake is not None:
             house.clock.advance(max(0.0, decided.next_wake - house.clock.now()))
         assert len(left) < 60
@@ -118,7 +118,7 @@ def test_template_goes_with_its_last_user(house: House, restarted: bool) -> None
     assert (house.names(), house.store.get("SandboxPool", "default", "warm"), house.ours()) == ([], None, {})
 
 
-def test_nothing_starts_from_a_template_that_is_being_deleted(house: House) -> None:
+def test_nothing_starts_from_a_template_that_is_being_deleted(house: LoopHarness) -> None:
     house.apply_template("tiny", image=TINY)
     house.refer("a", "tiny")
     house.settle()
@@ -134,7 +134,7 @@ def test_nothing_starts_from_a_template_that_is_being_deleted(house: House) -> N
     assert house.condition("late", "Ready") == "True Running"
 
 
-def test_a_template_that_would_never_run_is_refused(house: House) -> None:
+def test_a_template_that_would_never_run_is_refused(house: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match=r"spec\.user"):
         house.apply_template("root", image=TINY, user="0:0")
     house.apply_template("files", image=TINY, tmpfs=[{"mountPath": "/data", "size": "256Mi"}])

@@ -10,12 +10,12 @@ import structlog
 from controller.service.objects.apply import Source
 from controller.service.trace import tracing
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -35,7 +35,7 @@ def done(lines: list[Any]) -> list[tuple[str, str]]:
     return found
 
 
-def test_actions_bear_the_id_of_the_request_that_wanted_them(house: House, lines: list[Any]) -> None:
+def test_actions_bear_the_id_of_the_request_that_wanted_them(house: LoopHarness, lines: list[Any]) -> None:
     with tracing("first"):
         house.apply("a")
     with tracing("second"):
@@ -55,7 +55,7 @@ def test_actions_bear_the_id_of_the_request_that_wanted_them(house: House, lines
     assert {trace for _, trace in done(lines)} == {"fourth"}
 
 
-def test_a_dry_run_leaves_no_id(house: House, lines: list[Any]) -> None:
+def test_a_dry_run_leaves_no_id(house: LoopHarness, lines: list[Any]) -> None:
     with tracing("first"):
         house.apply("a")
     with tracing("second"):
@@ -70,7 +70,7 @@ def test_a_dry_run_leaves_no_id(house: House, lines: list[Any]) -> None:
     assert {trace for _, trace in done(lines)} == {"first"}
 
 
-def test_what_goes_back_to_no_request_has_none(house: House, lines: list[Any]) -> None:
+def test_what_goes_back_to_no_request_has_none(house: LoopHarness, lines: list[Any]) -> None:
     house.apply("a")
     house.settle()
     assert {trace for _, trace in done(lines)} == {""}

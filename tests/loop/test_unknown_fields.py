@@ -10,14 +10,14 @@ from sqlalchemy import select, update
 
 from controller.store.schema import instances
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observedGeneration": 1}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -34,11 +34,11 @@ def remember(world: World, memory: Mapping[str, Any]) -> None:
         connection.execute(update(instances).values(memory=json.dumps(memory), version=instances.c.version + 1))
 
 
-def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, house: House) -> None:
+def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     house.engine.kill(house.container_name("a"))
-    house.one_turn()
+    house.run_pass()
     before = remembered(world)
     later = {**before, "later": {"deep": [1]}, "last_end": {**before["last_end"], "laterToo": "x"}}
     remember(world, later)
@@ -55,7 +55,7 @@ def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, house: Ho
     assert "laterToo" not in after["last_end"], "another end is not the one that it was said of"
 
 
-def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: House) -> None:
+def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: LoopHarness) -> None:
     house.apply("a")
     house.settle()
     with house.store.transaction() as transaction:
@@ -76,7 +76,7 @@ def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: House) -> Non
     assert (kept.annotations, kept.finalizers[-1], kept.owner_references) == ({"later": "yes"}, "later/x", (owner,))
 
 
-def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(house: House) -> None:
+def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(house: LoopHarness) -> None:
     house.apply("a")
     with house.store.transaction() as transaction:
         found = transaction.get("Sandbox", "default", "a")

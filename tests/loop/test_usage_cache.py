@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.meta import ObjectRef
-from controller.kinds.observed.usage import Layer, Usage
+from controller.kinds.observed.usage import LayerUsage, Usage
 from controller.loop.tasks.health import HealthWatch
 from controller.loop.tasks.usage_cache import UsageCache
 from controller.store.sql_store import SqlStore
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 from tests.metrics.made_up import MIB, USAGE
 
 HOST = ObjectRef("Host", "", "host", "uid-of-host")
@@ -30,7 +30,7 @@ class Meters:
         return {each.id: self.usage for each in containers if self.usage is not None}
 
 
-class Watched(House):
+class Watched(LoopHarness):
     """A house with one sandbox, its samples, and the watch over its health."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -47,7 +47,7 @@ class Watched(House):
             clock=self.clock,
             host=HOST,
             disk=lambda: self.disk,
-            layers=lambda: {each: Layer(self.written, self.clock.now()) for each in self.running},
+            layers=lambda: {each: LayerUsage(self.written, self.clock.now()) for each in self.running},
             spent=self._spend,
         )
 
@@ -71,7 +71,7 @@ class Watched(House):
         assert self.meters.usage is not None
         self.clock.advance(15)
         self.meters.usage = replace(self.meters.usage, **figures)
-        self.health.look()
+        self.health.observe_now()
         return self.reasons(self.uid)
 
     def reasons(self, uid: str) -> list[str]:
@@ -181,5 +181,5 @@ def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
     assert house.meters.asked - before == 5
     house.clock.advance(-3600)
     asked = house.meters.asked
-    house.health.look()
+    house.health.observe_now()
     assert house.meters.asked > asked, "a clock that was set back makes it wait for nothing"

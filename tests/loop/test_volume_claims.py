@@ -12,7 +12,7 @@ from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 MIB = 1 << 20
 VOLUME = discover().by_word("vol")
@@ -22,8 +22,8 @@ ADVICE = "use `volumeClaimTemplates`"
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
@@ -40,17 +40,17 @@ def pool(name: str = "warm", **spec: Any) -> str:
     return document("SandboxPool", name, {"templateRef": {"name": "t"}, "warmReplicas": 2, **spec})
 
 
-def apply(house: House, *documents: str) -> None:
+def apply(house: LoopHarness, *documents: str) -> None:
     house.services.apply.apply([Source("test", "\n---\n".join(documents))])
 
 
-def pooled(house: House, **claim: Any) -> House:
+def pooled(house: LoopHarness, **claim: Any) -> LoopHarness:
     apply(house, template(volumeClaimTemplates=[{**CLAIM, **claim}]), pool())
     house.settle()
     return house
 
 
-def claimed(house: House, name: str, **spec: Any) -> StoredObject:
+def claimed(house: LoopHarness, name: str, **spec: Any) -> StoredObject:
     house.refer(name, "t", **spec)
     house.settle()
     found = house.get(name)
@@ -58,34 +58,34 @@ def claimed(house: House, name: str, **spec: Any) -> StoredObject:
     return found
 
 
-def gone(house: House, name: str) -> None:
+def gone(house: LoopHarness, name: str) -> None:
     house.delete(name)
     house.settle()
     assert house.get(name) is None
 
 
-def volume(house: House, name: str) -> StoredObject:
+def volume(house: LoopHarness, name: str) -> StoredObject:
     assert VOLUME is not None
     return house.services.objects.get(VOLUME, "default", name)
 
 
-def listed(house: House) -> dict[str, str]:
+def listed(house: LoopHarness) -> dict[str, str]:
     assert VOLUME is not None
     return {each.name: each.status["phase"] for each in house.services.objects.list(VOLUME, "default").objects}
 
 
-def delete_volume(house: House, name: str) -> StoredObject:
+def delete_volume(house: LoopHarness, name: str) -> StoredObject:
     assert VOLUME is not None
     return house.services.objects.delete(VOLUME, "default", name)
 
 
-def conditions(house: House, kind: str, name: str) -> dict[str, tuple[str, str]]:
+def conditions(house: LoopHarness, kind: str, name: str) -> dict[str, tuple[str, str]]:
     found = house.store.get(kind, "default", name)
     assert found is not None
     return {each["type"]: (each["status"], each["reason"]) for each in found.status["conditions"]}
 
 
-def put_behind(house: House, text: str) -> None:
+def put_behind(house: LoopHarness, text: str) -> None:
     """Store an object as a version without the rule would have: the template as it is then."""
     wanted = json.loads(text)
     with house.store.transaction() as transaction:
@@ -94,7 +94,7 @@ def put_behind(house: House, text: str) -> None:
         transaction.put(replace(found, spec=wanted["spec"], generation=found.generation + 1))
 
 
-def test_two_claims_of_one_pool_have_a_volume_each(house: House) -> None:
+def test_two_claims_of_one_pool_have_a_volume_each(house: LoopHarness) -> None:
     pooled(house)
     assert house.engine.volumes == {}, "a warm member is nobody's, and has none"
     warm = {each for names in house.ours().values() for each in names}
@@ -108,14 +108,14 @@ def test_two_claims_of_one_pool_have_a_volume_each(house: House) -> None:
         assert [mount.source for mount in bound] == [f"data-{each.name}"]
 
 
-def test_a_sandbox_without_a_pool_has_one_too(house: House) -> None:
+def test_a_sandbox_without_a_pool_has_one_too(house: LoopHarness) -> None:
     house.apply("a", template={"volumeClaimTemplates": [CLAIM]})
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
     assert house.engine.volumes == {("default", "data-a"): 8 * MIB}
 
 
-def test_it_is_kept_for_the_next_of_that_name(house: House) -> None:
+def test_it_is_kept_for_the_next_of_that_name(house: LoopHarness) -> None:
     pooled(house)
     claimed(house, "a")
     gone(house, "a")
@@ -126,7 +126,7 @@ def test_it_is_kept_for_the_next_of_that_name(house: House) -> None:
     assert volume(house, "data-a").status["usedBy"] == [{"kind": "Sandbox", "name": "a"}]
 
 
-def test_one_that_is_to_go_goes_with_its_sandbox_alone(house: House) -> None:
+def test_one_that_is_to_go_goes_with_its_sandbox_alone(house: LoopHarness) -> None:
     pooled(house, reclaimPolicy="Delete")
     claimed(house, "a")
     claimed(house, "b")
@@ -135,20 +135,20 @@ def test_one_that_is_to_go_goes_with_its_sandbox_alone(house: House) -> None:
     assert listed(house) == {"data-b": "Bound"}
 
 
-def test_two_sandboxes_never_come_to_one_volume_by_their_names(house: House) -> None:
+def test_two_sandboxes_never_come_to_one_volume_by_their_names(house: LoopHarness) -> None:
     """`a` of `b-c` and `a-b` of `c` have one name."""
     house.apply("b-c", template={"volumeClaimTemplates": [{**CLAIM, "name": "a"}]})
     house.settle()
     other = {**CLAIM, "name": "a-b", "reclaimPolicy": "Delete"}
     house.apply("c", template={"volumeClaimTemplates": [other]})
     for _ in range(4):
-        house.one_turn()
+        house.run_pass()
     assert house.condition("c", "Ready") == "False MountRefused"
     gone(house, "c")
     assert listed(house) == {"a-b-c": "Bound"}, "the other's, and not to go with this one"
 
 
-def test_its_own_volume_is_not_named_beside_it(house: House) -> None:
+def test_its_own_volume_is_not_named_beside_it(house: LoopHarness) -> None:
     named = {**SHARED, "name": "data-a"}
     house.apply("a", template={"volumeClaimTemplates": [CLAIM], "volumes": [named]})
     house.settle()
@@ -156,7 +156,7 @@ def test_its_own_volume_is_not_named_beside_it(house: House) -> None:
     assert house.engine.volumes == {}
 
 
-def test_members_hold_no_disk_and_claims_do(house: House) -> None:
+def test_members_hold_no_disk_and_claims_do(house: LoopHarness) -> None:
     apply(house, document("Quota", "q", {"hard": {"disk": "12Mi"}}))
     pooled(house)
 
@@ -174,7 +174,7 @@ def test_members_hold_no_disk_and_claims_do(house: House) -> None:
     assert house.condition("b", "Ready") == "True Running"
 
 
-def test_a_new_claim_template_recreates_nothing_that_runs(house: House) -> None:
+def test_a_new_claim_template_recreates_nothing_that_runs(house: LoopHarness) -> None:
     apply(house, template(), pool())
     house.settle()
     claimed(house, "a")
@@ -198,7 +198,7 @@ def test_a_new_claim_template_recreates_nothing_that_runs(house: House) -> None:
     ids=["pool-later", "template-changed", "template-later", "in-one", "pool-changed"],
 )
 def test_a_pool_never_has_a_template_whose_volumes_are_shared(
-    house: House, first: list[str], then: list[str], fields: list[str] | None
+    house: LoopHarness, first: list[str], then: list[str], fields: list[str] | None
 ) -> None:
     apply(house, *first) if first else None
     with pytest.raises(errors.Invalid, match=ADVICE) as refused:
@@ -206,7 +206,7 @@ def test_a_pool_never_has_a_template_whose_volumes_are_shared(
     assert [each["field"] for each in refused.value.causes] == (fields or ["spec.templateRef.name"])
 
 
-def test_a_patch_does_not_get_around_it(house: House) -> None:
+def test_a_patch_does_not_get_around_it(house: LoopHarness) -> None:
     apply(house, template(), pool())
     kind = discover().by_word("sandboxtemplate")
     assert kind is not None
@@ -214,7 +214,7 @@ def test_a_patch_does_not_get_around_it(house: House) -> None:
         house.services.patch.patch(kind, "default", "t", {"spec": {"volumes": [SHARED]}})
 
 
-def test_what_can_only_be_read_may_be_shared(house: House) -> None:
+def test_what_can_only_be_read_may_be_shared(house: LoopHarness) -> None:
     apply(house, template(volumes=[{**SHARED, "readOnly": True}]), pool())
     house.settle()
     assert claimed(house, "a").status["launchType"] == "Warm"
@@ -223,7 +223,7 @@ def test_what_can_only_be_read_may_be_shared(house: House) -> None:
     assert [each["kind"] for each in users] == ["Sandbox", "SandboxTemplate", "SandboxPool"]
 
 
-def test_a_stored_pool_that_shares_says_so_and_starts_nothing(house: House) -> None:
+def test_a_stored_pool_that_shares_says_so_and_starts_nothing(house: LoopHarness) -> None:
     apply(house, template(), pool())
     house.settle()
     claimed(house, "before")
@@ -248,7 +248,7 @@ def test_a_stored_pool_that_shares_says_so_and_starts_nothing(house: House) -> N
     assert sorted(house.engine.volumes) == [("default", "data-prefer"), ("default", "data-require")]
 
 
-def test_a_sandbox_starts_once_the_pool_that_shares_is_gone(house: House) -> None:
+def test_a_sandbox_starts_once_the_pool_that_shares_is_gone(house: LoopHarness) -> None:
     apply(house, template(), pool())
     put_behind(house, template(volumes=[SHARED]))
     claimed(house, "a")
@@ -258,7 +258,7 @@ def test_a_sandbox_starts_once_the_pool_that_shares_is_gone(house: House) -> Non
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_one_in_use_is_not_deleted_and_all_users_are_named(house: House) -> None:
+def test_one_in_use_is_not_deleted_and_all_users_are_named(house: LoopHarness) -> None:
     house.apply("a", template={"volumes": [SHARED]})
     house.apply("b", workspace={"volume": {"name": "shared", "size": "8Mi"}}, runState="Suspended")
     apply(house, template(volumes=[SHARED]))
@@ -278,7 +278,7 @@ def test_one_in_use_is_not_deleted_and_all_users_are_named(house: House) -> None
     assert [(each.verb, each.namespace, each.name) for each in told] == [("delete", "default", "shared")]
 
 
-def test_one_that_only_a_container_still_has_is_not_deleted(house: House) -> None:
+def test_one_that_only_a_container_still_has_is_not_deleted(house: LoopHarness) -> None:
     """Its template names another by now; the container is as it was made."""
     apply(house, template(volumes=[SHARED]))
     claimed(house, "a")
@@ -293,7 +293,7 @@ def test_one_that_only_a_container_still_has_is_not_deleted(house: House) -> Non
     assert listed(house) == {"other": "Bound", "shared": "Released"}
 
 
-def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(house: House) -> None:
+def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(house: LoopHarness) -> None:
     """The way out that the refusal of a pool names: the same place, with a volume of its own from the next start on."""
     apply(house, template(volumes=[SHARED]))
     claimed(house, "a")
@@ -308,7 +308,7 @@ def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(house: Ho
     assert ("default", "shared-b") in house.engine.volumes
 
 
-def test_one_that_is_named_no_more_can_be_deleted(house: House) -> None:
+def test_one_that_is_named_no_more_can_be_deleted(house: LoopHarness) -> None:
     house.apply("a", template={"volumeClaimTemplates": [CLAIM]}, lifecycle={"shutdownGracePeriodSeconds": 0})
     house.settle()
     with pytest.raises(errors.Conflict, match="sandbox a"):
@@ -319,7 +319,7 @@ def test_one_that_is_named_no_more_can_be_deleted(house: House) -> None:
     assert listed(house) == {}
 
 
-def test_one_that_is_to_go_goes_though_the_template_went_first(house: House) -> None:
+def test_one_that_is_to_go_goes_though_the_template_went_first(house: LoopHarness) -> None:
     apply(house, template(volumeClaimTemplates=[{**CLAIM, "reclaimPolicy": "Delete"}]))
     claimed(house, "a")
     house.delete("a")

@@ -11,35 +11,35 @@ from controller.plan.sandbox.disk import limit_of
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 KEY = ("default", "data")
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def apply(house: House, name: str, policy: str = "Delete", size: str = "8Mi", **spec: object) -> None:
+def apply(house: LoopHarness, name: str, policy: str = "Delete", size: str = "8Mi", **spec: object) -> None:
     volume = {"name": "data", "mountPath": "/data", "size": size, "reclaimPolicy": policy}
     house.apply(name, template={"volumes": [volume]}, **spec)
     house.settle()
 
 
-def gone(house: House, name: str) -> None:
+def gone(house: LoopHarness, name: str) -> None:
     house.delete(name)
     house.settle()
     assert house.get(name) is None
 
 
-def removals(house: House) -> list[RemoveVolumes]:
+def removals(house: LoopHarness) -> list[RemoveVolumes]:
     return [each for each in house.engine.calls if isinstance(each, RemoveVolumes)]
 
 
-def test_one_that_is_to_go_goes_with_the_last_that_names_it_and_after_its_container(house: House) -> None:
+def test_one_that_is_to_go_goes_with_the_last_that_names_it_and_after_its_container(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b")
     gone(house, "a")
@@ -52,20 +52,20 @@ def test_one_that_is_to_go_goes_with_the_last_that_names_it_and_after_its_contai
     assert str(house.engine.calls[house.engine.calls.index(removed) - 1]).startswith("remove pdk-b")
 
 
-def test_one_that_is_to_stay_stays(house: House) -> None:
+def test_one_that_is_to_stay_stays(house: LoopHarness) -> None:
     apply(house, "a", "Retain")
     gone(house, "a")
     assert house.engine.volumes == {KEY: 8 << 20}
 
 
-def test_one_that_a_stopped_sandbox_names_stays_for_it(house: House) -> None:
+def test_one_that_a_stopped_sandbox_names_stays_for_it(house: LoopHarness) -> None:
     apply(house, "kept", "Retain", runState="Suspended")
     apply(house, "a")
     gone(house, "a")
     assert house.engine.volumes == {KEY: 8 << 20}
 
 
-def test_of_two_that_go_at_a_time_neither_keeps_it(house: House) -> None:
+def test_of_two_that_go_at_a_time_neither_keeps_it(house: LoopHarness) -> None:
     apply(house, "a")
     apply(house, "b")
     house.delete("a")
@@ -74,18 +74,18 @@ def test_of_two_that_go_at_a_time_neither_keeps_it(house: House) -> None:
     assert house.engine.volumes == {}
 
 
-def test_a_removal_that_fails_holds_up_the_end_and_is_tried_again(house: House) -> None:
+def test_a_removal_that_fails_holds_up_the_end_and_is_tried_again(house: LoopHarness) -> None:
     apply(house, "a")
     house.engine.fail_next(RemoveVolumes, Transient("VolumeStays", "the disk is away"))
     house.delete("a")
-    house.one_turn()
+    house.run_pass()
     house.settle()
     assert house.engine.volumes == {}
     assert house.get("a") is None
     assert len(removals(house)) == 2
 
 
-def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(house: House) -> None:
+def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(house: LoopHarness) -> None:
     apply(house, "a")
     before = house.engine.box(house.container_name("a"))
     apply(house, "a", size="16Mi")
@@ -97,20 +97,20 @@ def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(h
     assert grown.container_id == before.id
 
 
-def test_a_smaller_one_is_refused_in_words_and_the_sandbox_runs_on(house: House) -> None:
+def test_a_smaller_one_is_refused_in_words_and_the_sandbox_runs_on(house: LoopHarness) -> None:
     apply(house, "a")
     before = house.engine.box(house.container_name("a")).id
     volume = {"name": "data", "mountPath": "/data", "size": "4Mi", "reclaimPolicy": "Delete"}
     house.apply("a", template={"volumes": [volume]})
     for _ in range(4):
-        house.one_turn()
+        house.run_pass()
     assert house.condition("a", "Ready") == "True Running"
     assert house.condition("a", "Degraded") == "True MountRefused"
     assert house.engine.box(house.container_name("a")).id == before
     assert house.engine.volumes == {KEY: 8 << 20}
 
 
-def quota(house: House, disk: str) -> None:
+def quota(house: LoopHarness, disk: str) -> None:
     spec = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Quota",
@@ -121,13 +121,13 @@ def quota(house: House, disk: str) -> None:
     house.settle()
 
 
-def used(house: House) -> str:
+def used(house: LoopHarness) -> str:
     found = house.store.get("Quota", "default", "q")
     assert found is not None
     return str(found.status["used"]["disk"])
 
 
-def test_its_size_is_counted_as_disk_from_admission_until_the_sandbox_is_gone(house: House) -> None:
+def test_its_size_is_counted_as_disk_from_admission_until_the_sandbox_is_gone(house: LoopHarness) -> None:
     quota(house, "32Mi")
     apply(house, "a", resources={"limits": {"disk": "4Mi"}})
     assert used(house) == "12Mi"
@@ -142,7 +142,7 @@ def test_its_size_is_counted_as_disk_from_admission_until_the_sandbox_is_gone(ho
     assert used(house) == "24Mi"
 
 
-def test_one_that_has_no_room_to_grow_stays_as_it_is_and_its_sandbox_runs_on(house: House) -> None:
+def test_one_that_has_no_room_to_grow_stays_as_it_is_and_its_sandbox_runs_on(house: LoopHarness) -> None:
     quota(house, "32Mi")
     apply(house, "a")
     house.apply("other", resources={"limits": {"disk": "20Mi"}})
@@ -157,13 +157,13 @@ def test_one_that_has_no_room_to_grow_stays_as_it_is_and_its_sandbox_runs_on(hou
     assert used(house) == "16Mi"
 
 
-def test_what_can_never_fit_is_refused(house: House) -> None:
+def test_what_can_never_fit_is_refused(house: LoopHarness) -> None:
     quota(house, "32Mi")
     with pytest.raises(errors.Invalid, match="can never fit quota default/q: disk"):
         apply(house, "a", size="64Mi")
 
 
-def test_a_disk_limit_is_of_the_container_alone(house: House) -> None:
+def test_a_disk_limit_is_of_the_container_alone(house: LoopHarness) -> None:
     apply(house, "a", resources={"limits": {"disk": "4Mi"}})
     (record,) = house.store.instances()
     assert record.reserves.disk_bytes == 12 << 20

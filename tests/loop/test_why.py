@@ -12,17 +12,17 @@ from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.explain.why import Reasons, Why
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, House
+from tests.loop.harness import TINY, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def ask(house: House, name: str = "web") -> Reasons:
+def ask(house: LoopHarness, name: str = "web") -> Reasons:
     kind = discover().by_word("sandbox")
     assert kind is not None
     use_case = Why(
@@ -31,30 +31,30 @@ def ask(house: House, name: str = "web") -> Reasons:
     return use_case.why(kind, "default", name)
 
 
-def told(house: House) -> tuple[str, str]:
+def told(house: LoopHarness) -> tuple[str, str]:
     found = ask(house).explanation
     return found.verdict, found.reason
 
 
-def test_nobody_has_looked_yet(house: House) -> None:
+def test_nobody_has_looked_yet(house: LoopHarness) -> None:
     house.apply("web")
     with pytest.raises(ServiceUnavailable, match="in a moment"):
         ask(house)
 
 
-def test_there_is_no_such_sandbox(house: House) -> None:
+def test_there_is_no_such_sandbox(house: LoopHarness) -> None:
     house.settle()
     with pytest.raises(NotFound):
         ask(house)
 
 
-def test_one_that_was_just_applied_was_not_seen_yet(house: House) -> None:
+def test_one_that_was_just_applied_was_not_seen_yet(house: LoopHarness) -> None:
     house.settle()
     house.apply("web")
     assert told(house) == ("NotSeenYet", "NotSeenYet")
 
 
-def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: House) -> None:
+def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: LoopHarness) -> None:
     house.apply("web", resources={"limits": {"memory": "64Mi"}})
     house.settle()
     calls, revision = len(house.engine.calls), house.store.revision()
@@ -67,19 +67,19 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: House) -> None:
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
-def test_what_is_to_be_done_is_told_with_its_reason(house: House) -> None:
+def test_what_is_to_be_done_is_told_with_its_reason(house: LoopHarness) -> None:
     house.apply("web")
-    house.one_turn()
+    house.run_pass()
     house.apply("web", runState="Suspended")
     house.settle(seconds=0)
     house.apply("web")
-    house.one_turn()
+    house.run_pass()
     found = ask(house).explanation
     assert found.verdict == "Acting"
     assert [str(each) for each in found.actions] == [f"start {house.container_name('web')}"]
 
 
-def test_a_crash_loop_waits_and_says_until_when(house: House) -> None:
+def test_a_crash_loop_waits_and_says_until_when(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_a_crash_loop_waits_and_says_until_when(house: House) -> None:
     assert dict(found.remembered)["last end"].startswith("Error: exit code 3")
 
 
-def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: House) -> None:
+def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, Transient("StartFailed", "no such runtime"))
     house.apply("web")
     house.settle(seconds=0)
@@ -103,14 +103,14 @@ def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: Ho
         assert dict(found.remembered)["failed call"] == "StartFailed, 1 in a row: no such runtime"
 
 
-def test_what_the_engine_refuses_for_good_is_refused(house: House) -> None:
+def test_what_the_engine_refuses_for_good_is_refused(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, Terminal("InvalidConfig", "the engine refuses this"))
     house.apply("web")
     house.settle(seconds=0)
     assert told(house) == ("Refused", "InvalidConfig")
 
 
-def test_a_missing_template_is_a_refusal_with_its_field(house: House) -> None:
+def test_a_missing_template_is_a_refusal_with_its_field(house: LoopHarness) -> None:
     house.refer("web", "nowhere")
     house.settle(seconds=0)
     found = ask(house).explanation
@@ -118,7 +118,7 @@ def test_a_missing_template_is_a_refusal_with_its_field(house: House) -> None:
     assert "nowhere" in dict(found.wanted)["refused spec.templateRef.name"]
 
 
-def test_blind_is_not_known(house: House) -> None:
+def test_blind_is_not_known(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.go_down("connection refused")
@@ -128,7 +128,7 @@ def test_blind_is_not_known(house: House) -> None:
     assert "connection refused" in dict(found.seen)["engine"]
 
 
-def test_a_finished_and_a_suspended_one_are_as_asked(house: House) -> None:
+def test_a_finished_and_a_suspended_one_are_as_asked(house: LoopHarness) -> None:
     house.apply("web", restartPolicy="Never")
     house.settle()
     house.engine.exit(house.container_name("web"), 0)
@@ -139,7 +139,7 @@ def test_a_finished_and_a_suspended_one_are_as_asked(house: House) -> None:
     assert told(house) == ("AsAsked", "Suspended")
 
 
-def test_what_only_a_new_container_takes_back_is_told(house: House) -> None:
+def test_what_only_a_new_container_takes_back_is_told(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.engine.update(house.container_name("web"), cpus="0")
@@ -150,12 +150,12 @@ def test_what_only_a_new_container_takes_back_is_told(house: House) -> None:
         house.apply("web", runState=state)
         house.settle()
     assert house.condition("web", "Degraded") == "False AsExpected"
-    assert house.engine.box(house.container_name("web")).by_hand.cpus == ""
+    assert house.engine.box(house.container_name("web")).out_of_band.cpus == ""
 
 
 @pytest.mark.parametrize("changes", [{"swap_bytes": -1}, {"restart_policy": "always"}, {"cpu_shares": 4096}])
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_docker_update_gave_is_taken_back(house: House, changes: dict[str, object], stopped: bool) -> None:
+def test_what_docker_update_gave_is_taken_back(house: LoopHarness, changes: dict[str, object], stopped: bool) -> None:
     house.apply("web", runState="Suspended" if stopped else "Running")
     house.settle()
     if stopped:
@@ -167,19 +167,19 @@ def test_what_docker_update_gave_is_taken_back(house: House, changes: dict[str, 
     house.engine.update(name, **changes)
     house.settle()
     box = house.engine.box(name)
-    assert (box.by_hand.swap_bytes, box.by_hand.restart_policy, box.limits.cpu_shares) in (
+    assert (box.out_of_band.swap_bytes, box.out_of_band.restart_policy, box.limits.cpu_shares) in (
         (0, "no", 0),
         (0, "no", 1024),
     )
     assert house.condition("web", "Resized") == "True InForce"
 
 
-def put(house: House, kind: str, name: str, **spec: object) -> None:
+def put(house: LoopHarness, kind: str, name: str, **spec: object) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     house.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def test_one_that_waits_for_room_says_whose_and_how_much(house: House) -> None:
+def test_one_that_waits_for_room_says_whose_and_how_much(house: LoopHarness) -> None:
     put(house, "Quota", "main", hard={"memory": "100Mi"})
     house.apply("first", resources={"limits": {"memory": "64Mi"}})
     house.settle()
@@ -192,7 +192,7 @@ def test_one_that_waits_for_room_says_whose_and_how_much(house: House) -> None:
     assert "memory=64Mi" in dict(ask(house, "first").explanation.remembered)["reserved"]
 
 
-def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: House) -> None:
+def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: LoopHarness) -> None:
     put(house, "Quota", "main", hard={"memory": "140Mi"})
     house.apply("other", resources={"limits": {"memory": "64Mi"}})
     house.apply("web", resources={"limits": {"memory": "64Mi"}})
@@ -205,7 +205,7 @@ def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: House
     assert "memory=64Mi" in dict(found.seen)["limits"]
 
 
-def test_how_it_came_to_be_is_told(house: House) -> None:
+def test_how_it_came_to_be_is_told(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     put(house, "SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=1)
     house.settle()

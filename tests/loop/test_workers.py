@@ -10,17 +10,19 @@ from controller.loop.workers import Workers
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    made = House(world.store())
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
     yield made
     made.close()
 
 
-def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_what_comes_with_it(house: House) -> None:
+def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_what_comes_with_it(
+    house: LoopHarness,
+) -> None:
     woken: Counter[str] = Counter()
     workers = Workers(
         house.engine,

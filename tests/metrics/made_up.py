@@ -8,8 +8,8 @@ from zlib import crc32
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
-from controller.kinds.observed.usage import Layer, NetworkUsage, Usage
-from controller.kinds.planning.instance_record import Instance, Memory, Termination
+from controller.kinds.observed.usage import LayerUsage, NetworkUsage, Usage
+from controller.kinds.planning.instance_record import Instance, InstanceState, Termination
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
@@ -115,7 +115,7 @@ def container(obj: StoredObject, **changes: Any) -> Container:
     return replace(made, **changes)
 
 
-def instance(obj: StoredObject, memory: Memory | None = None) -> Instance:
+def instance(obj: StoredObject, memory: InstanceState | None = None) -> Instance:
     end = Termination("id-before", 137, "OOMKilled", NOW - 90, NOW - 70)
     return Instance(
         name=container_name(obj.name, obj.uid),
@@ -126,7 +126,7 @@ def instance(obj: StoredObject, memory: Memory | None = None) -> Instance:
         role="sandbox",
         reserves=LIMITS,
         created_at=NOW - 100,
-        memory=memory or Memory(restarts=2, last_end=end),
+        memory=memory or InstanceState(restarts=2, last_end=end),
     )
 
 
@@ -148,9 +148,9 @@ def many(count: int) -> Snapshot:
     return snapshot(*(sandbox(f"box-{number:04d}") for number in range(count)))
 
 
-def layers(seen: Snapshot) -> Mapping[str, Layer]:
+def layers(seen: Snapshot) -> Mapping[str, LayerUsage]:
     """What each running container has written, as if it had been measured ten seconds ago."""
-    return {each.id: Layer(5 * MIB, NOW - 10) for each in seen.alive()}
+    return {each.id: LayerUsage(5 * MIB, NOW - 10) for each in seen.alive()}
 
 
 class MadeUpUsage:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.observed.activity import Activity
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.collectors import collect
@@ -40,7 +40,7 @@ def test_every_name_is_given_once() -> None:
 
 
 def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
-    by_hand = {
+    out_of_band = {
         "paddock_container_start_time_seconds",
         "paddock_container_spec_cpu_shares",
         "paddock_container_fs_usage_bytes",
@@ -49,7 +49,7 @@ def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
         "paddock_container_info",
     }
     measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
-    assert measured == set(FIGURES) | set(NETWORK_FIGURES) | by_hand
+    assert measured == set(FIGURES) | set(NETWORK_FIGURES) | out_of_band
 
 
 def test_what_is_exported_agrees_with_the_catalogue() -> None:
@@ -90,7 +90,7 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     worst = sandbox("worst", spec, deleted_at=1.0)
     worst.obj.status["conditions"][1].update(status="False", reason="CrashLoopBackOff")
     seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
-    assert instance(worst.obj).memory != Memory()
+    assert instance(worst.obj).memory != InstanceState()
     usage = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen))
     collectors = usage, ObjectCollector(lambda: seen)
     samples = [each for one in collectors for metric in one.collect() for each in metric.samples]

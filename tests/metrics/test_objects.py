@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.observed.activity import Activity, Use
-from controller.kinds.planning.instance_record import Memory, Termination
+from controller.kinds.observed.activity import Activity, StoredUse
+from controller.kinds.planning.instance_record import InstanceState, Termination
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.metrics.catalogue.objects import CONDITIONS, STATES
 from controller.metrics.objects import ObjectCollector
@@ -53,7 +53,7 @@ def test_what_differs_is_counted_where_detail_is_asked_for() -> None:
 
 
 def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
-    kept = instance(BOX.obj, Memory(use=Use(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
+    kept = instance(BOX.obj, InstanceState(use=StoredUse(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
     seen = replace(snapshot(BOX), instances={BOX.obj.uid: kept})
 
     def shown(*used: Activity) -> float | None:
@@ -139,12 +139,14 @@ def test_a_spec_that_cannot_be_read_still_shows_its_object() -> None:
 @pytest.mark.parametrize(("reason", "shown_as"), [("OOMKilled", "OOMKilled"), ("Gremlins", "other")])
 def test_the_last_end_keeps_to_the_list_of_reasons(reason: str, shown_as: str) -> None:
     end = Termination("id-before", 137, reason, NOW - 90, NOW - 70)
-    seen = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, Memory(last_end=end))})
+    seen = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(last_end=end))})
     assert scraped(seen).value("paddock_sandbox_status_last_termination_reason", **HERE, reason=shown_as) == 1
 
 
 def test_a_sandbox_that_never_ended_has_no_last_end() -> None:
-    shown = scraped(replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, Memory(restarts=0, crashes=1))}))
+    shown = scraped(
+        replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(restarts=0, crashes=1))})
+    )
     assert shown.value("paddock_sandbox_status_restarts_total", **HERE) == 0
     assert shown.value("paddock_sandbox_status_last_termination_exit_code", **HERE) is None
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.probe import (
-    Checked,
     OneSuccessProbe,
     Probe,
-    Probed,
+    ProbeProgress,
     ProbeResult,
+    ProbeState,
     Tally,
     TcpSocketAction,
     Watch,
@@ -27,12 +27,12 @@ RUN = (BOX.id, BOX.started_at)
 PROBE: Probe = OneSuccessProbe(tcp_socket=TcpSocketAction(port=80), failure_threshold=3)
 
 
-def health(checked: Checked | None, failures: int = 0, **changes: Any) -> dict[str, float]:
+def health(checked: ProbeProgress | None, failures: int = 0, **changes: Any) -> dict[str, float]:
     """By status, what is told of the sandbox whose probes have come to that."""
     seen = snapshot(WATCHED)
-    memory = Memory(checked=checked)
+    memory = InstanceState(checked=checked)
     tally = Tally(ProbeResult("failure"), failures=failures)
-    probed = Probed(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
+    probed = ProbeState(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
     instances, probes = {WATCHED.obj.uid: instance(WATCHED.obj, memory)}, {WATCHED.obj.uid: probed}
     return told(replace(seen, instances=instances, probes=probes, **changes))
 
@@ -54,13 +54,13 @@ def test_a_sandbox_without_probes_has_none() -> None:
     ("checked", "failures", "expected"),
     [
         (None, 0, "starting"),
-        (Checked(("another run", 1.0), started=True, ready=True), 0, "starting"),
-        (Checked(RUN, started=True), 0, "starting"),
-        (Checked(RUN, started=True, ready=True), 0, "healthy"),
-        (Checked(RUN, started=True, ready=True), 2, "healthy"),
-        (Checked(RUN, started=True, ready=True), 3, "unhealthy"),
-        (Checked(RUN, started=True, ready=True, ended="LivenessProbeFailed"), 0, "unhealthy"),
+        (ProbeProgress(("another run", 1.0), started=True, ready=True), 0, "starting"),
+        (ProbeProgress(RUN, started=True), 0, "starting"),
+        (ProbeProgress(RUN, started=True, ready=True), 0, "healthy"),
+        (ProbeProgress(RUN, started=True, ready=True), 2, "healthy"),
+        (ProbeProgress(RUN, started=True, ready=True), 3, "unhealthy"),
+        (ProbeProgress(RUN, started=True, ready=True, ended="LivenessProbeFailed"), 0, "unhealthy"),
     ],
 )
-def test_what_probes_came_to(checked: Checked | None, failures: int, expected: str) -> None:
+def test_what_probes_came_to(checked: ProbeProgress | None, failures: int, expected: str) -> None:
     assert health(checked, failures) == only(expected)

@@ -16,16 +16,16 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.common.quantity import parse_bytes, parse_cpu
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.activity import Activity, CpuSample, Use
-from controller.kinds.observed.observed import ByHand, Container, HostFacts, Observation, State
-from controller.kinds.planning.instance_record import Failure, Instance, Memory, Termination
+from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
+from controller.kinds.observed.observed import Container, HostFacts, Observation, OutOfBandSettings, State
+from controller.kinds.planning.instance_record import Failure, Instance, InstanceState, Termination
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.mount import Bound, HostRoot
-from controller.kinds.runtime.probe import Checked, Probed, ProbeResult, Tally, Watch
+from controller.kinds.runtime.mount import BoundMount, HostRoot
+from controller.kinds.runtime.probe import ProbeProgress, ProbeResult, ProbeState, Tally, Watch
 from controller.kinds.sandbox import FINALIZER, ResourceLimits, SandboxSpec
 from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
@@ -98,13 +98,13 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         oom_killed=said.pop("oom_killed", False),
         networks=(networks := tuple(said.pop("networks", ["none"]))),
         inside=inside_of(made.config, networks, said.pop("inside")) if "inside" in said else None,
-        by_hand=ByHand(**said.pop("by_hand", {})),
-        bound=tuple(Bound(each.path, str(each), "0:1 /", each.read_only) for each in bound),
+        out_of_band=OutOfBandSettings(**said.pop("by_hand", {})),
+        bound=tuple(BoundMount(each.path, str(each), "0:1 /", each.read_only) for each in bound),
         **said,
     )
 
 
-def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
+def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
     """The recorded state of a sandbox that has run with its present template, with the given differences."""
     made = rendered(box)
     end = said.pop("last_end", None)
@@ -112,7 +112,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
     if "checked" in said:
         checked = {"run": [f"{box.obj.name}-c1", -100], "since": -100, **said["checked"]}
         run, since = (checked.pop("run")), checked.pop("since")
-        said["checked"] = Checked((run[0], now + run[1]), since=since and now + since, **checked)
+        said["checked"] = ProbeProgress((run[0], now + run[1]), since=since and now + since, **checked)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
     for name in said.keys() & {"idled_at", "first_start", "expired_at"}:
@@ -120,7 +120,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
     if "use" in said:
         kept = said["use"]
         at, noted = now + kept["at"], now + kept.get("noted", kept["at"])
-        said["use"] = Use(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
+        said["use"] = StoredUse(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
     if "insecure" in said:
         said["insecure"] = (said["insecure"]["generation"], made.config_hash, said["insecure"]["words"])
     for run in said.keys() & {"run", "asked_to_stop"}:
@@ -146,7 +146,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
             terminal=failure.get("terminal", False),
         )
     made_from = said.pop("made_from", made.template_fields)
-    return Memory(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+    return InstanceState(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
 
 
 def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
@@ -158,7 +158,7 @@ def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
     return Activity(last_at, said.get("open", 0), said.get("asking", 0), mark, newest)
 
 
-def instance(box: Sandbox, remembered: Memory, reserves: dict[str, Any] | None = None) -> Instance:
+def instance(box: Sandbox, remembered: InstanceState, reserves: dict[str, Any] | None = None) -> Instance:
     """The record of a sandbox; `reserves` as limits of a spec."""
     limits = ResourceLimits.model_validate(reserves or {})
     return Instance(
@@ -185,7 +185,7 @@ def snapshot(
     instances: dict[str, Instance] | None = None,
     in_flight: frozenset[str] = frozenset(),
     results: dict[str, Result] | None = None,
-    probes: dict[str, Probed] | None = None,
+    probes: dict[str, ProbeState] | None = None,
     used: dict[str, Activity] | None = None,
     unguarded: str = "",
     guard_lost: bool = False,
@@ -214,7 +214,7 @@ def _quota(spec: dict[str, Any]) -> StoredQuota:
     return StoredQuota(StoredObject("Quota", "default", "main", "quota-uid", spec), QuotaSpec.model_validate(spec))
 
 
-def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
+def probed(box: Sandbox, said: dict[str, Any]) -> ProbeState:
     """The probe results of the sandbox's first container; probes are as desired unless given."""
     said = dict(said)
     run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
@@ -225,7 +225,7 @@ def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
         outcome = "unknown" if each.get("unknown") else "failure" if each.get("failures") else "success"
         result = ProbeResult(outcome, each.get("message", ""))
         tallies[name] = Tally(result, each.get("successes", 0), each.get("failures", 0))
-    return Probed(run, watches, tallies)
+    return ProbeState(run, watches, tallies)
 
 
 _OUTCOMES = {"ok": lambda _: Ok("c"), "waiting": Waiting, "transient": Transient, "terminal": Terminal}

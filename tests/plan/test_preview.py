@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.explain.preview import Forecast, preview
 from tests.plan.case_file import NOW, POLICY, container, instance, memory, sandbox, snapshot, uid_of
 
 SPEC = {"template": {"image": "a:1"}}
 
 
-def forecast(*, spec: dict, found: list | None = None, remembered: Memory | None = None, **said: object) -> Forecast:
+def forecast(
+    *, spec: dict, found: list | None = None, remembered: InstanceState | None = None, **said: object
+) -> Forecast:
     box = sandbox("a", spec, **said)
     held = {uid_of("a"): instance(box, remembered)} if remembered else {}
     return preview(snapshot([box], found or [], instances=held), {uid_of("a")}, POLICY)[uid_of("a")]

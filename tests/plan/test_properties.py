@@ -19,7 +19,7 @@ from controller.kinds.planning.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
@@ -71,7 +71,8 @@ def hosts(draw: st.DrawFn) -> Snapshot:
                 )
             )
     instances = {
-        box.obj.uid: instance(box, Memory(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}")) for box in boxes
+        box.obj.uid: instance(box, InstanceState(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}"))
+        for box in boxes
     }
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
     if draw(st.booleans()):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.planning.instance_record import memory_from_json, memory_to_json
+from controller.kinds.planning.instance_record import state_from_json, state_to_json
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.sandbox.status import CONDITIONS, FIELDS, carried
 from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
@@ -52,9 +52,9 @@ def test_status_with_foreign_fields_settles() -> None:
     ],
 )
 def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[str, str]) -> None:
-    state = memory_from_json(dict(stored))
+    state = state_from_json(dict(stored))
     assert (state.launch, state.launch_reason) == shown
-    assert memory_from_json(memory_to_json(state)) == state
+    assert state_from_json(state_to_json(state)) == state
     box = sandbox("a", {"template": {"image": "a:1"}})
     seen = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
     [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kinds.access.access import ROLES, Ask, Caller, Grant
+from controller.kinds.access.access import ROLES, AccessRequest, Caller, Grant
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import ResourceLimits
@@ -17,7 +17,7 @@ from controller.policy.levels.profiles import with_profiles
 
 PLACES = ("team-a", "team-b", "", None)
 ASKS = [
-    Ask(verb, kind, place, name, sub)
+    AccessRequest(verb, kind, place, name, sub)
     for verb in ("get", "list", "create", "update", "delete", "use")
     for kind in ("Sandbox", "SandboxTemplate", "Quota", "SecurityProfile", "Unheard")
     for place in PLACES
@@ -35,7 +35,7 @@ def granted(role: str, *namespaces: str, **bounds: Any) -> Caller:
 
 
 def may(who: Caller, verb: str, kind: str, namespace: str | None, sub: str = "") -> bool:
-    return decide(who, Ask(verb, kind, namespace, "box", sub)).allowed  # type: ignore[arg-type]
+    return decide(who, AccessRequest(verb, kind, namespace, "box", sub)).allowed  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_host_objects_are_read_by_all_written_by_admins() -> None:
 
 
 def test_admin_requests_need_a_global_admin() -> None:
-    assert not decide(granted("admin", "team-a", "team-*"), Ask("admin")).allowed
-    assert not decide(granted("operator"), Ask("admin")).allowed
-    assert decide(granted("admin"), Ask("admin")).allowed
+    assert not decide(granted("admin", "team-a", "team-*"), AccessRequest("admin")).allowed
+    assert not decide(granted("operator"), AccessRequest("admin")).allowed
+    assert decide(granted("admin"), AccessRequest("admin")).allowed
 
 
 def test_all_namespaces_need_a_global_grant() -> None:
-    refused = decide(granted("admin", "team-a"), Ask("list", "Sandbox", None))
+    refused = decide(granted("admin", "team-a"), AccessRequest("list", "Sandbox", None))
     assert not refused.allowed
     assert "name one that you may read" in refused.reason
-    assert decide(granted("viewer"), Ask("list", "Sandbox", None)).allowed
+    assert decide(granted("viewer"), AccessRequest("list", "Sandbox", None)).allowed
 
 
 @pytest.mark.parametrize("place", ["team", "team-", "xteam-a", "TEAM-a", "team-a ", "other"])
@@ -106,13 +106,13 @@ def test_without_a_grant_everything_is_hidden(who: Caller) -> None:
 
 
 @given(st.sampled_from(ASKS), st.sampled_from(["team-a", "team-*", "*"]))
-def test_a_higher_role_never_may_less(ask: Ask, place: str) -> None:
+def test_a_higher_role_never_may_less(ask: AccessRequest, place: str) -> None:
     allowed = [decide(granted(role, place), ask).allowed for role in ROLES]
     assert allowed == sorted(allowed)
 
 
 @given(st.sampled_from(ASKS), st.sampled_from(ROLES), st.sampled_from(ROLES))
-def test_a_second_grant_never_takes_away(ask: Ask, one: str, other: str) -> None:
+def test_a_second_grant_never_takes_away(ask: AccessRequest, one: str, other: str) -> None:
     first = Grant.model_validate({"role": one, "namespaces": ("team-a",)})
     second = Grant.model_validate({"role": other, "namespaces": ("team-b",)})
     either = decide(caller(first), ask).allowed or decide(caller(second), ask).allowed

@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.observed.inside import Inside, Mounted
+from controller.kinds.observed.inside import InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest.attest import CAPABILITIES, differing, facts, hides, mask_of, names_of
+from controller.policy.attest.attest import CAPABILITIES, differing, facts, hides_processes, mask_of, names_of
 from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import render
 from tests.fakes.inside import inside_of
@@ -28,11 +28,11 @@ CONFIG = rendered()
 INSIDE = inside_of(CONFIG, ("none",), {})
 
 
-def mounts(**changes: Any) -> tuple[Mounted, ...]:
+def mounts(**changes: Any) -> tuple[ObservedMount, ...]:
     """The mounts inside, with fields of some of them changed: by path, or a new one at a path that is not there."""
     found = {each.path: each for each in INSIDE.mounts}
     for path, fields in changes["at"].items():
-        found[path] = replace(found.get(path, Mounted(path, "ext4", writable=True)), **fields)
+        found[path] = replace(found.get(path, ObservedMount(path, "ext4", writable=True)), **fields)
     return tuple(each for path, each in found.items() if path not in changes.get("without", ()))
 
 
@@ -119,7 +119,9 @@ def test_every_capability_of_a_level_has_a_number() -> None:
 
 
 def test_runtimes_that_hide_the_inside() -> None:
-    assert [hides(each) for each in ("", "runc", "crun", "runsc", "kata-runtime", "io.containerd.kata.v2")] == [
+    assert [
+        hides_processes(each) for each in ("", "runc", "crun", "runsc", "kata-runtime", "io.containerd.kata.v2")
+    ] == [
         False,
         False,
         False,
@@ -130,5 +132,5 @@ def test_runtimes_that_hide_the_inside() -> None:
 
 
 def test_an_unread_sandbox_has_no_report() -> None:
-    assert Inside().unread == ""
-    assert differing(facts(CONFIG, Inside())) != ""
+    assert InsideState().unread == ""
+    assert differing(facts(CONFIG, InsideState())) != ""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.observed.inside import SECCOMP_FILTER, Inside
+from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
@@ -88,7 +88,7 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
     ],
 )
 def test_the_kernels_label_is_compared(host: HostFacts, asked: dict[str, Any], label: str, found: str) -> None:
-    inside = Inside(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
+    inside = InsideState(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
     words = [each for each in facts(config(host, **asked), inside) if each.name == "mandatory access"]
     assert differing(words).startswith(found)
     assert bool(differing(words)) == bool(found)

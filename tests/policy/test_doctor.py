@@ -12,8 +12,8 @@ from controller.kinds.observed.doctor import (
     EngineFacts,
     Finding,
     FolderFacts,
-    Grade,
     KernelFacts,
+    Severity,
     SocketFacts,
     StoreFacts,
     VolumeFacts,
@@ -93,18 +93,18 @@ def folder(name: str, **more: Any) -> DoctorFacts:
 
 
 def not_well(facts: DoctorFacts) -> list[Finding]:
-    return [each for each in judge(facts) if each.grade is not Grade.OK]
+    return [each for each in judge(facts) if each.grade is not Severity.OK]
 
 
 def test_a_healthy_host() -> None:
     found = judge(WELL)
-    assert {each.grade for each in found} == {Grade.OK}
+    assert {each.grade for each in found} == {Severity.OK}
     assert not [each for each in found if each.meaning or each.action or not each.found]
     assert len({each.check for each in found}) == len(found) >= 20
 
 
-W, P = Grade.WARNING, Grade.PROBLEM
-CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
+W, P = Severity.WARNING, Severity.PROBLEM
+CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("daemon", W, lambda: replace(WELL, daemon=DaemonFacts(False, False, "nobody answers"))),
     ("daemon", P, lambda: replace(WELL, daemon=DaemonFacts(True, False, "not ready: store"))),
     ("root", W, lambda: kernel(root=False)),
@@ -158,7 +158,7 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
 
 
 @pytest.mark.parametrize(("check", "grade", "facts"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
-def test_each_problem_is_reported_with_a_remedy(check: str, grade: Grade, facts: Callable[[], DoctorFacts]) -> None:
+def test_each_problem_is_reported_with_a_remedy(check: str, grade: Severity, facts: Callable[[], DoctorFacts]) -> None:
     [found] = not_well(facts())
     assert (found.check, found.grade) == (check, grade)
     assert found.found

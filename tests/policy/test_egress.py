@@ -139,6 +139,6 @@ def test_a_proxy_of_its_own_is_not_overwritten() -> None:
     own = type(config)(
         **{each.name: getattr(config, each.name) for each in fields(config)} | {"env": (("HTTP_PROXY", "x"),)}
     )
-    behind = dict(egress.plugged(egress.behind(own, egress.sealed(UID, [])), "10.213.4.16/28").env)
+    behind = dict(egress.with_proxy_address(egress.behind(own, egress.sealed(UID, [])), "10.213.4.16/28").env)
     assert behind["HTTP_PROXY"] == "x"
     assert behind["https_proxy"] == "http://10.213.4.18:3128"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.policy.host.health import CLEAR, NEAR, PATIENCE, WELL, Crossing, Health, judge
+from controller.policy.host.health import CLEAR, NEAR, SAMPLES_NEEDED, WELL, Health, ThresholdCrossing, judge
 
 
 def told(resource: str, *shares: float | None) -> list[bool]:
@@ -28,8 +28,8 @@ def test_between_the_thresholds_nothing_changes() -> None:
 
 
 def test_short_cpu_peaks_are_ignored() -> None:
-    assert told("cpu", *[1.0] * (PATIENCE["cpu"] - 1), 0.1, 1.0) == []
-    assert told("cpu", *[1.0] * PATIENCE["cpu"]) == [True]
+    assert told("cpu", *[1.0] * (SAMPLES_NEEDED["cpu"] - 1), 0.1, 1.0) == []
+    assert told("cpu", *[1.0] * SAMPLES_NEEDED["cpu"]) == [True]
 
 
 def test_unknown_values_change_nothing() -> None:
@@ -40,5 +40,5 @@ def test_unknown_values_change_nothing() -> None:
 
 def test_resources_are_judged_apart() -> None:
     health, crossed = judge(WELL, {"memory": 0.95, "pids": 0.1, "disk": 0.91})
-    assert crossed == (Crossing("memory", near=True), Crossing("disk", near=True))
+    assert crossed == (ThresholdCrossing("memory", near=True), ThresholdCrossing("disk", near=True))
     assert health.near == {"memory", "disk"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.policy.host.runc import is_mended
+from controller.policy.host.runc import is_fixed
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ from controller.policy.host.runc import is_mended
     ],
 )
 def test_fixed_versions(version: str, package: str, *, mended: bool | None) -> None:
-    assert is_mended(version, package) is mended
+    assert is_fixed(version, package) is mended

@@ -8,11 +8,11 @@ from hypothesis import assume, given
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
-from controller.kinds.volume import KeptVolume
+from controller.kinds.volume import HostVolume
 from controller.policy.levels.levels import Policy
 from controller.policy.mounts import clashes, shared, volumes
 from controller.policy.sandbox import NO_LIMITS, admit, render, reserved
-from controller.policy.volumes import Users, goes_with_its_last
+from controller.policy.volumes import Users, deleted_with_last_user
 
 MIB = 1 << 20
 NAMES = st.sampled_from(["a", "b", "a-b", "b-a"])
@@ -57,7 +57,7 @@ def test_users_are_objects_that_name_the_volume(spec: dict[str, Any], name: str)
     bound = {each.source for each in volumes(*parsed(spec), name)}
     named = {f"{one}-{two}" for one in ("a", "b", "a-b", "b-a") for two in ("a", "b", "a-b", "b-a")}
     for volume in named | {"a", "b", "a-b", "b-a"}:
-        assert bool(users.of(KeptVolume("default", volume, "uid", 1))) == (volume in bound)
+        assert bool(users.of(HostVolume("default", volume, "uid", 1))) == (volume in bound)
 
 
 @given(specs(), NAMES)
@@ -106,16 +106,16 @@ def test_a_volume_is_deleted_with_its_last_sandbox() -> None:
         named = [{"name": "v", "mountPath": "/v", "size": "8Mi", "reclaimPolicy": policy}]
         return StoredObject("Sandbox", "default", name, name, spec={"template": {"image": "a:1", "volumes": named}})
 
-    volume = KeptVolume("default", "v", "uid", 1)
-    assert goes_with_its_last(Users([user("a", "Delete"), user("b", "Delete")], [], []).of(volume))
-    assert not goes_with_its_last(Users([user("a", "Delete"), user("b", "Retain")], [], []).of(volume))
-    assert not goes_with_its_last(Users([], [user("t", "Delete")], []).of(volume))
+    volume = HostVolume("default", "v", "uid", 1)
+    assert deleted_with_last_user(Users([user("a", "Delete"), user("b", "Delete")], [], []).of(volume))
+    assert not deleted_with_last_user(Users([user("a", "Delete"), user("b", "Retain")], [], []).of(volume))
+    assert not deleted_with_last_user(Users([], [user("t", "Delete")], []).of(volume))
 
 
 def test_a_missing_template_keeps_own_volumes() -> None:
     sandbox = StoredObject("Sandbox", "default", "a", "uid", spec={"templateRef": {"name": "t"}})
     template = StoredObject("SandboxTemplate", "default", "t", "uid", spec={"image": "a:1"})
-    volume = KeptVolume("default", "data-a", "uid", 1, claimed_by="a")
+    volume = HostVolume("default", "data-a", "uid", 1, claimed_by="a")
     assert [each.name for each in Users([sandbox], [], []).of(volume)] == ["a"]
     assert Users([sandbox], [template], []).of(volume) == ()
 
@@ -123,4 +123,4 @@ def test_a_missing_template_keeps_own_volumes() -> None:
 @pytest.mark.parametrize("spec", [{}, {"template": "x"}, {"template": {"volumes": ["x", {"name": 1}]}, "workspace": 3}])
 def test_unreadable_specs_are_ignored(spec: dict[str, Any]) -> None:
     users = Users([StoredObject("Sandbox", "default", "a", "uid", spec=spec)], [], [])
-    assert all(each.name == "a" for each in users.of(KeptVolume("default", "data-a", "uid", 1, claimed_by="a")))
+    assert all(each.name == "a" for each in users.of(HostVolume("default", "data-a", "uid", 1, claimed_by="a")))

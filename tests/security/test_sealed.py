@@ -362,11 +362,11 @@ def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
 def test_what_it_sends_and_receives_is_measured(box: Box) -> None:
     """By its own interface, in a scrape; boxes of full isolation have no such figures."""
     url = box.daemon.metrics_url()
-    look = ["nsenter", f"--target={box.daemon.process.pid}", "--net", sys.executable, "-c"]
+    observe_now = ["nsenter", f"--target={box.daemon.process.pid}", "--net", sys.executable, "-c"]
     program = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=30).read().decode())"
 
     def figures() -> list[float]:
-        text = subprocess.run([*look, program], capture_output=True, text=True, check=True, timeout=60).stdout
+        text = subprocess.run([*observe_now, program], capture_output=True, text=True, check=True, timeout=60).stdout
         lines = [each for each in text.splitlines() if f'sandbox="{box.name}"' in each]
         wanted = [f"paddock_container_network_{way}_bytes_total{{" for way in ("receive", "transmit")]
         return [float(each.rsplit(" ", 1)[1]) for name in wanted for each in lines if each.startswith(name)]

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import unix_connect
 
-from controller.kinds.access.access import Ask, Caller, Grant
+from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.meta import StoredObject
@@ -115,13 +115,13 @@ def test_entries_and_write_failures_are_counted(world: World) -> None:
     with store.transaction() as transaction:
         transaction.put(StoredObject(kind="Quota", namespace="default", name="all", uid="u", spec={}))
     recorder = Recorder(world.store.audit, world.clock, meter)
-    into_box = Ask("use", "Sandbox", "default", "box", "exec")
-    recorder.used(into_box, {})
-    recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    sandbox_streams = AccessRequest("use", "Sandbox", "default", "box", "exec")
+    recorder.used(sandbox_streams, {})
+    recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     world.store.close()
-    recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     with pytest.raises(errors.ServiceUnavailable):
-        recorder.used(into_box, {})
+        recorder.used(sandbox_streams, {})
     world.store.open()
     counted = {
         each: registry.get_sample_value("paddock_audit_events_total", {"category": each})
@@ -213,7 +213,7 @@ def test_whoever_knocks_all_night_does_not_fill_the_log(world: World) -> None:
         recorder.unknown("tcp 192.0.2.7", "no")
     recorder.unknown("tcp 192.0.2.8", "no")
     with access.acting(ANN):
-        recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+        recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     assert len(told(world)) == 62
     assert "not recorded" in str(world.store.audit.entries()[59].detail)
     world.clock.advance(61)
@@ -226,7 +226,7 @@ def test_nor_does_whoever_knocks_from_everywhere(world: World) -> None:
     for number in range(3000):
         recorder.unknown(f"tcp 2001:db8::{number:x}", "no")
     with access.acting(ANN):
-        recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+        recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     entries = world.store.audit.entries(limit=5000)
     assert len(entries) == 121, "and who is known has a place of their own"
     assert "not recorded" in str(entries[119].detail)

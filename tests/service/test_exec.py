@@ -71,8 +71,8 @@ def test_released_slots_are_free_again() -> None:
 def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:
     world.apply()
     world.view.show(world.sandbox())
-    into = world.services.into_box
-    into._places.most = 1
+    into = world.services.sandbox_streams
+    into._exec_slots.most = 1
     world.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
     opened = into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
     with pytest.raises(errors.TooManyRequests):
@@ -95,7 +95,7 @@ def test_what_escapes_is_recorded_and_then_killed(world: World) -> None:
     engine = FakeEngine(clock=world.clock)
     acted: list[object] = []
     world.view.act = lambda action: acted.append(action) or engine.act(action)  # type: ignore[attr-defined]
-    world.services.into_box._escapes.handler(world.sandbox(), container)("processes that nobody knows")
+    world.services.sandbox_streams._escapes.handler(world.sandbox(), container)("processes that nobody knows")
     (event,) = world.store.events(name="quickstart", kind="Sandbox")
     assert (event.type, event.reason) == ("Warning", "ExecEscaped")
     assert "left processes that nobody knows: all of the sandbox was killed" in event.message
@@ -109,5 +109,5 @@ def test_what_can_not_be_recorded_is_not_done(world: World) -> None:
     acted: list[object] = []
     world.view.act = acted.append  # type: ignore[attr-defined]
     world.store.close()
-    world.services.into_box._escapes.handler(obj, container)("processes")
+    world.services.sandbox_streams._escapes.handler(obj, container)("processes")
     assert not acted

@@ -34,7 +34,7 @@ def kind() -> Kind:
 
 def given(world: World, kind: Kind, asked: float | None) -> float | None:
     """The time that a command is begun with."""
-    list(world.services.into_box.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
+    list(world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
     found: float | None = world.streams.asked[-1][1]["timeout_seconds"]
     return found
 

@@ -98,16 +98,16 @@ def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) ->
 def test_exec_without_a_running_container_names_the_condition(world: World, kind: Kind) -> None:
     world.apply()
     with pytest.raises(errors.Conflict, match="has no container yet"):
-        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
     world.set_ready("False", "ImagePullFailed", "no such image")
     with pytest.raises(errors.Conflict, match="has no container: ImagePullFailed: no such image"):
-        world.services.into_box.logs(kind, "default", "quickstart")
+        world.services.sandbox_streams.logs(kind, "default", "quickstart")
     world.view.show(world.sandbox(), State.EXITED)
     with pytest.raises(errors.Conflict, match=r"is not running \(exited\): ImagePullFailed"):
-        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
-    assert list(world.services.into_box.logs(kind, "default", "quickstart")())
+        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+    assert list(world.services.sandbox_streams.logs(kind, "default", "quickstart")())
     world.view.show(world.sandbox())
-    world.services.into_box.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
+    world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
     container, asked = world.streams.asked[-1]
     assert (container, asked["command"], asked["env"]) == ("c-quickstart", ("true",), {"A": "b"})
 
@@ -116,9 +116,9 @@ def test_a_blind_engine_is_no_missing_container(world: World, kind: Kind) -> Non
     world.apply()
     world.view.seen = Observation(blind="connection refused")
     with pytest.raises(errors.ServiceUnavailable, match="connection refused"):
-        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
 
 
 def test_exec_without_a_command_is_refused(world: World, kind: Kind) -> None:
     with pytest.raises(errors.BadRequest, match="no command to run"):
-        world.services.into_box.exec(kind, "default", "quickstart", [])
+        world.services.sandbox_streams.exec(kind, "default", "quickstart", [])

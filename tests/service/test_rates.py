@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.access.rate_limit import BURST_SECONDS, Rates
+from controller.service.access.rate_limit import BURST_SECONDS, RateLimiter
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 
 def test_a_burst_then_a_steady_rate_per_caller() -> None:
     clock = Clock()
-    rates = Rates(2.0, clock)
+    rates = RateLimiter(2.0, clock)
     assert [rates.take("a") for _ in range(10)] == [0.0] * 10
     assert rates.take("a") == pytest.approx(0.5)
     assert rates.take("b") == 0.0
@@ -27,15 +27,15 @@ def test_a_burst_then_a_steady_rate_per_caller() -> None:
 
 
 def test_a_rate_below_one_and_no_rate() -> None:
-    slow = Rates(0.01, Clock())
+    slow = RateLimiter(0.01, Clock())
     assert (slow.take("a"), slow.take("a")) == (0.0, pytest.approx(100.0))
-    assert {Rates(0.0).take("a") for _ in range(100)} == {0.0}
+    assert {RateLimiter(0.0).take("a") for _ in range(100)} == {0.0}
 
 
 @given(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200), st.floats(0.5, 50.0))
 def test_never_more_than_the_burst_and_the_rate(pauses: list[float], per_second: float) -> None:
     clock = Clock()
-    rates, allowed = Rates(per_second, clock), 0
+    rates, allowed = RateLimiter(per_second, clock), 0
     for pause in pauses:
         clock.at += pause
         allowed += rates.take("a") == 0.0
@@ -45,7 +45,7 @@ def test_never_more_than_the_burst_and_the_rate(pauses: list[float], per_second:
 def test_those_who_ask_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.service.access.rate_limit._MOST_CALLERS", 10)
     clock = Clock()
-    rates = Rates(1.0, clock)
+    rates = RateLimiter(1.0, clock)
     for number in range(100):
         clock.at += 2.0
         rates.take(str(number))

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.common.models import object_model
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.canary import Guarded
+from controller.kinds.observed.canary import CanaryResult
 from controller.kinds.observed.observed import Observation
 from controller.kinds.planning.action import StartContainer
 from controller.kinds.planning.outcome import Transient
@@ -26,15 +26,15 @@ from controller.service.objects import serialize
 from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
 from controller.store.sql_store import SqlStore
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import filled
 
 
 @pytest.fixture
-def house(tmp_path: Path, quiet: None) -> Iterator[House]:
+def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = House(store)
+    made = LoopHarness(store)
     yield made
     made.close()
     store.close()
@@ -46,7 +46,7 @@ def kind_of(name: str) -> Kind:
     return found
 
 
-def shown(house: House, kind: str, **asked: Any) -> list[dict[str, Any]]:
+def shown(house: LoopHarness, kind: str, **asked: Any) -> list[dict[str, Any]]:
     """The objects as clients get them, each held against the description of its kind."""
     found = house.services.objects.list(kind_of(kind), **asked).objects
     for each in found:
@@ -54,7 +54,7 @@ def shown(house: House, kind: str, **asked: Any) -> list[dict[str, Any]]:
     return [serialize.shown(kind_of(kind), each) for each in found]
 
 
-def test_an_instance_shows_its_record_and_container(house: House) -> None:
+def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
     house.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
     house.settle()
     (found,) = shown(house, "Instance", namespace="default")
@@ -76,14 +76,14 @@ def test_an_instance_shows_its_record_and_container(house: House) -> None:
     assert shown(house, "Instance", namespace="team") == []
 
 
-def test_a_warm_member_of_a_pool_shows_its_own_container(house: House) -> None:
+def test_a_warm_member_of_a_pool_shows_its_own_container(house: LoopHarness) -> None:
     filled(house, 1)
     (found,) = shown(house, "Instance", namespace="default")
     assert (found["spec"]["parent"]["kind"], found["spec"]["role"]) == ("SandboxPool", "warm")
     assert found["status"]["state"] == "Running"
 
 
-def test_an_instance_shows_its_last_termination_and_failure(house: House) -> None:
+def test_an_instance_shows_its_last_termination_and_failure(house: LoopHarness) -> None:
     house.apply("web", restartPolicy="Never")
     house.settle()
     first = shown(house, "Instance")[0]["metadata"]
@@ -96,13 +96,13 @@ def test_an_instance_shows_its_last_termination_and_failure(house: House) -> Non
     house.apply("other")
     house.engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     for _ in range(4):
-        house.one_turn()
+        house.run_pass()
     other = shown(house, "Instance", fields="spec.parent.name=other")[0]
     assert (other["status"]["failure"]["reason"], other["status"]["failure"]["count"]) == ("StartFailed", 1)
     assert other["status"]["failure"]["retryTime"]
 
 
-def test_an_instance_without_container_is_absent(house: House) -> None:
+def test_an_instance_without_container_is_absent(house: LoopHarness) -> None:
     house.apply("web", runState="Suspended")
     house.settle()
     house.apply("web")
@@ -112,13 +112,13 @@ def test_an_instance_without_container_is_absent(house: House) -> None:
     assert (unseen["status"]["state"], "connection refused" in unseen["status"]["message"]) == ("Unknown", True)
     house.engine.come_up()
     house.engine.remove(house.container_name("web"))
-    house.engine.look(full=True)
+    house.engine.observe_now(full=True)
     (gone,) = shown(house, "Instance")
     assert gone["status"]["state"] == "Absent"
     assert "containerID" not in gone["status"]
 
 
-def test_events_are_objects_with_a_name_that_stays(house: House) -> None:
+def test_events_are_objects_with_a_name_that_stays(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     house.apply("db")
@@ -139,8 +139,8 @@ def test_events_are_objects_with_a_name_that_stays(house: House) -> None:
     assert shown(house, "Event", namespace="team") == []
 
 
-def test_the_host_shows_engine_facts_and_conditions(house: House) -> None:
-    house.engine.look(full=True)
+def test_the_host_shows_engine_facts_and_conditions(house: LoopHarness) -> None:
+    house.engine.observe_now(full=True)
     house.apply("web")
     house.settle()
     (host,) = shown(house, "Host")
@@ -196,14 +196,14 @@ def test_the_host_answers_without_store_or_observation() -> None:
 @pytest.mark.parametrize(
     ("guarded", "unguarded", "wanted"),
     [
-        (Guarded("Holds"), "", "True InForce"),
-        (Guarded("Pending", "being tried"), "", "True InForce"),
-        (Guarded("Untried", "no image"), "", "Unknown Untried"),
-        (Guarded("Broken", "this host answers"), "", "False Broken"),
-        (Guarded("Holds"), "the table is gone", "False NotInForce"),
+        (CanaryResult("Holds"), "", "True InForce"),
+        (CanaryResult("Pending", "being tried"), "", "True InForce"),
+        (CanaryResult("Untried", "no image"), "", "Unknown Untried"),
+        (CanaryResult("Broken", "this host answers"), "", "False Broken"),
+        (CanaryResult("Holds"), "the table is gone", "False NotInForce"),
     ],
 )
-def test_what_the_canary_found_is_the_hosts_condition(guarded: Guarded, unguarded: str, wanted: str) -> None:
+def test_what_the_canary_found_is_the_hosts_condition(guarded: CanaryResult, unguarded: str, wanted: str) -> None:
     seen = Observation(revision=1, blind="", unguarded=unguarded)
     host = HostSource(BrokenStore(), lambda: seen, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
     assert host is not None

@@ -116,7 +116,7 @@ def test_a_recreated_sandbox_is_not_entered(world: World) -> None:
     assert kind is not None
     world.apply()
     world.view.show(world.sandbox())
-    open_ = world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+    open_ = world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
     world.finish_deletion()
     world.apply()
     with pytest.raises(StreamError, match="recreated"):

@@ -31,7 +31,7 @@ from controller.store import migrate
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import Box
-from tests.loop.harness import House
+from tests.loop.harness import LoopHarness
 
 RECORDED = Path(__file__).parent / "upgrade"
 SPECS = Path(__file__).parents[2] / "specs"
@@ -67,9 +67,9 @@ def store(database: Path) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def house(store: SqlStore) -> Iterator[House]:
+def house(store: SqlStore) -> Iterator[LoopHarness]:
     """Today's daemon over that store, and over the containers that ran."""
-    made = House(store, policy=POLICY)
+    made = LoopHarness(store, policy=POLICY)
     found = recorded()
     engine = made.engine
     made.clock.advance(found["now"] + 30.0 - made.clock.now())
@@ -81,7 +81,7 @@ def house(store: SqlStore) -> Iterator[House]:
     engine.volumes.update({(namespace, name): size for namespace, name, size in found["volumes"]})
     engine.answers.update({(each.name, 8500): 200 for each in boxes})
     engine.execs["test"] = 0
-    engine.look(full=True)
+    engine.observe_now(full=True)
     yield made
     made.close()
 
@@ -130,10 +130,10 @@ def test_audit_log_and_events_are_kept(store: SqlStore) -> None:
     assert store.events()
 
 
-def test_running_containers_are_left_alone(house: House) -> None:
+def test_running_containers_are_left_alone(house: LoopHarness) -> None:
     before = containers(house)
     assert len(before) > 20
-    first = house.one_turn()
+    first = house.run_pass()
     assert not [each for group in first.groups for each in group.actions if isinstance(each, _DISRUPTIVE)], str(first)
     house.settle(seconds=20)
     assert not [each for each in house.engine.calls if isinstance(each, _DISRUPTIVE)]
@@ -141,7 +141,7 @@ def test_running_containers_are_left_alone(house: House) -> None:
     assert not [each.name for each in house.store.list("Sandbox")[0] if condition(each, "Outdated") == "True"]
 
 
-def test_a_template_change_still_recreates(house: House) -> None:
+def test_a_template_change_still_recreates(house: LoopHarness) -> None:
     house.settle(seconds=20)
     house.apply("grown", template={"env": [{"name": "NEW", "value": "1"}]}, resources={"limits": {"memory": "96Mi"}})
     house.settle(seconds=20)
@@ -194,7 +194,7 @@ def condition(obj: StoredObject, type_: str) -> str:
     return next(str(each["status"]) for each in obj.status["conditions"] if each["type"] == type_)
 
 
-def containers(house: House) -> dict[str, tuple[str, str, float]]:
+def containers(house: LoopHarness) -> dict[str, tuple[str, str, float]]:
     """Return each container's id, config hash and start, by name."""
     seen = (each for group in house.engine.observe().containers.values() for each in group)
     return {each.name: (each.id, each.config_hash, each.started_at) for each in seen}

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
 from controller.api.common.models import PREFIX
-from controller.kinds.access.access import Ask, Verb
+from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
 from controller.service.access import access
@@ -27,22 +27,22 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
     """Return the dependency that all routes of an application share."""
     kinds = {kind.plural: kind for kind in registry}
 
-    def ask(connection: HTTPConnection) -> Ask:
+    def ask(connection: HTTPConnection) -> AccessRequest:
         template, given = str(connection.scope["route"].path), connection.path_params
         if template in _SELF:
-            return Ask("self")
+            return AccessRequest("self")
         if template in _APPLY:
-            return Ask("apply")
+            return AccessRequest("apply")
         parts = template.removeprefix(f"{PREFIX}/").split("/") if template.startswith(f"{PREFIX}/") else []
         named = parts[:2] == ["namespaces", "{namespace}"]
         parts = parts[2:] if named else parts
         kind = kinds.get(parts[0]) if parts else None
         if kind is None or (named and not kind.namespaced):
-            return Ask("admin", sub=template)
+            return AccessRequest("admin", sub=template)
         namespace = given["namespace"] if named else None if kind.namespaced else ""
         name = given.get("name", "") if parts[1:2] == ["{name}"] else ""
         sub = "/".join(parts[2:] if name else parts[1:])
-        return Ask(_verb(connection, name, sub), kind.name, namespace, name, sub)
+        return AccessRequest(_verb(connection, name, sub), kind.name, namespace, name, sub)
 
     async def check(connection: HTTPConnection) -> None:
         asked = ask(connection)
@@ -53,7 +53,7 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
     return check
 
 
-async def _command(connection: HTTPConnection, asked: Ask) -> list[str]:
+async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str]:
     """Return the requested command, from the query or the body; empty if there is none."""
     if asked.verb != "use" or asked.sub not in _COMMANDS or not isinstance(connection, Request):
         return connection.query_params.getlist("command")

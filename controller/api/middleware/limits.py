@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
-from controller.kinds.access.access import Ask
+from controller.kinds.access.access import AccessRequest
 from controller.policy.access import may_write
 from controller.ports import Meter
 from controller.service.access import access
@@ -71,7 +71,7 @@ class BodyLimit:
 
         def note() -> None:
             if reason == "Forbidden":
-                access.note(Ask("admin", sub=scope["path"][:_MOST_LETTERS]), message)
+                access.note(AccessRequest("admin", sub=scope["path"][:_MOST_LETTERS]), message)
 
         if announced.isdigit() and int(announced) > limit_bytes:
             note()

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from controller.api.common.models import PREFIX
 from controller.api.server.request_deadline import MOST_CONNECTIONS
 from controller.service.access import access
-from controller.service.access.rate_limit import Rates
+from controller.service.access.rate_limit import RateLimiter
 from controller.service.objects import serialize
 from controller.service.watch.hub import MOST_WATCHES
 
@@ -67,7 +67,7 @@ class LoadLimit:
 
     def __init__(self, app: ASGIApp, limits: LoadLimits) -> None:
         self._app, self._limits = app, limits
-        self._rates, self._lock = Rates(limits.per_second), threading.Lock()
+        self._rates, self._lock = RateLimiter(limits.per_second), threading.Lock()
         self._in_flight, self._held = 0, Counter[tuple[str, str]]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

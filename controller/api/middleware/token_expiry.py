@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.api.middleware.authenticate import refuse
 from controller.kinds.access.access import Caller
 from controller.service.access import access
-from controller.service.access.token_expiry import Lifetimes
+from controller.service.access.token_expiry import TokenExpirations
 from controller.service.errors import Unauthorized
 
 _POLL_SECONDS = 1.0  # how late an expiry is noticed; a revocation wakes it at once
@@ -29,8 +29,8 @@ _GONE: dict[str, Message] = {
 class TokenExpiry:
     """Middleware that ends a token's requests together with the token."""
 
-    def __init__(self, app: ASGIApp, lifetimes: Lifetimes) -> None:
-        self._app, self._lifetimes = app, lifetimes
+    def __init__(self, app: ASGIApp, token_expirations: TokenExpirations) -> None:
+        self._app, self._lifetimes = app, token_expirations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asking = access.caller()

@@ -24,7 +24,7 @@ def list_(
     limit: Annotated[int, Query(ge=1, le=100_000, description="only the newest so many")] = 1000,
 ) -> JSONResponse:
     """Audited requests, oldest first."""
-    with errors.store_in_words():
+    with errors.translate_store_errors():
         found = services.audit.entries(since=since, limit=limit)
     return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
 
@@ -32,7 +32,7 @@ def list_(
 @routes.get("/audit/verify", operation_id="verifyAudit", responses=_FAILURES)
 def verify(services: UseCases) -> JSONResponse:
     """Recompute every hash of the log."""
-    with errors.store_in_words():
+    with errors.translate_store_errors():
         found = services.audit.verify()
     names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}
     names |= {"thinned": found.thinned, "problem": found.problem}

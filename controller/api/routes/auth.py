@@ -10,7 +10,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.kinds.access.access import VERBS, Ask, Grant, Token, Verb
+from controller.kinds.access.access import VERBS, AccessRequest, Grant, Token, Verb
 from controller.kinds.base import Name
 from controller.kinds.registry import Registry
 from controller.service import errors
@@ -84,7 +84,7 @@ def revoke(services: UseCases, name: Annotated[str, Path(description="the token'
     return JSONResponse(_token(services.tokens.revoke(name), services.tokens.now()))
 
 
-def _ask(registry: Registry, question: CanI) -> Ask:
+def _ask(registry: Registry, question: CanI) -> AccessRequest:
     kind = registry.by_word(question.kind)
     if kind is None:
         raise errors.BadRequest(f"there is no kind `{question.kind}`; `paddock explain` lists the kinds")
@@ -92,7 +92,7 @@ def _ask(registry: Registry, question: CanI) -> Ask:
     if verb is None:
         raise errors.BadRequest(f"`{question.verb}` is not a verb; use one of {', '.join(VERBS)}")
     namespace = question.namespace if kind.namespaced else ""
-    return Ask(verb, kind.name, namespace, question.name, question.subresource)
+    return AccessRequest(verb, kind.name, namespace, question.name, question.subresource)
 
 
 def _grant(grant: Grant) -> serialize.Json:

@@ -88,7 +88,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     stdin = _stdin(body)
     began = time.monotonic()
     opener = await run_in_threadpool(
-        services.into_box.exec,
+        services.sandbox_streams.exec,
         SANDBOX,
         namespace,
         name,
@@ -98,7 +98,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
         stdin=(stdin,) if stdin else None,
         timeout_seconds=body.timeoutSeconds,
     )
-    done = await _run(request, Relay(opener), Collector(services.into_box.rules.output_bytes))
+    done = await _run(request, Relay(opener), Collector(services.sandbox_streams.rules.output_bytes))
     return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))
 
 
@@ -112,7 +112,7 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
         request = ExecQuery.of(websocket.query_params)
         feed = request.feed()
         open_exec = await run_in_threadpool(
-            services.into_box.exec,
+            services.sandbox_streams.exec,
             SANDBOX,
             namespace,
             name,

@@ -12,7 +12,7 @@ from controller.api.common import models
 from controller.api.common.models import PREFIX
 from controller.api.streams.transfer import Threads, WorkResponse, take_in
 from controller.archive.tar import PERMISSIONS
-from controller.kinds.runtime.files import FileAsk
+from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import (
     BadRequest,
@@ -24,7 +24,7 @@ from controller.service.errors import (
     TooLarge,
     TooManyRequests,
 )
-from controller.service.sandbox.files import BoxFiles, Work
+from controller.service.sandbox.files import SandboxFiles, Work
 
 _FAILURES = models.failures(
     BadRequest, Forbidden, NotFound, Conflict, TooLarge, TooManyRequests, ServiceUnavailable, NoSpace
@@ -96,23 +96,23 @@ _PATH = "/namespaces/{namespace}/sandboxes/{name}/files"
 class FileRequests:
     """File operations of one application's requests, on threads of their own."""
 
-    def __init__(self, files: BoxFiles) -> None:
+    def __init__(self, files: SandboxFiles) -> None:
         self._files, self._threads = files, Threads(files)
 
     @asynccontextmanager
-    async def _opened(self, namespace: str, name: str, ask: FileAsk) -> AsyncIterator[Work]:
+    async def _opened(self, namespace: str, name: str, ask: FileRequest) -> AsyncIterator[Work]:
         work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
         try:
             yield work
         finally:
             await self._threads.close(work)
 
-    async def result(self, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
+    async def result(self, namespace: str, name: str, ask: FileRequest) -> JSONResponse:
         """Return the result of an operation without data."""
         async with self._opened(namespace, name, ask) as work:
             return JSONResponse(await self._threads.run(work.result))
 
-    async def download(self, namespace: str, name: str, ask: FileAsk) -> Response:
+    async def download(self, namespace: str, name: str, ask: FileRequest) -> Response:
         """Answer with the operation's data."""
         work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
         try:
@@ -132,7 +132,7 @@ class FileRequests:
             },
         )
 
-    async def upload(self, request: Request, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
+    async def upload(self, request: Request, namespace: str, name: str, ask: FileRequest) -> JSONResponse:
         """Give the request's body to the operation."""
         announced = request.headers.get("content-length", "0")
         self._files.refuse_larger(int(announced) if announced.isdigit() else 0)
@@ -151,7 +151,7 @@ Files = Annotated[FileRequests, Depends(_file_requests)]
 @routes.get(_PATH, operation_id="readSandboxFile", responses=_out(_BYTES), response_class=Response)
 async def read(files: Files, namespace: str, name: str, path: Path) -> Response:
     """The bytes of a regular file. Its mode is in the header X-Paddock-Mode."""
-    return await files.download(namespace, name, FileAsk("read", path))
+    return await files.download(namespace, name, FileRequest("read", path))
 
 
 @routes.put(_PATH, operation_id="writeSandboxFile", responses=_json(FileInfo), openapi_extra=_body(_BYTES))
@@ -159,7 +159,7 @@ async def write(
     files: Files, request: Request, namespace: str, name: str, path: Path, mode: Mode = None
 ) -> JSONResponse:
     """Create or replace a regular file, atomically once the whole body is received. A symlink is replaced."""
-    return await files.upload(request, namespace, name, FileAsk("write", path, mode=_octal(mode)))
+    return await files.upload(request, namespace, name, FileRequest("write", path, mode=_octal(mode)))
 
 
 @routes.delete(_PATH, operation_id="removeSandboxFile", responses=_json(FileRemoved))
@@ -171,7 +171,7 @@ async def remove(
     recursive: Annotated[bool, Query(description="remove a folder with its contents")] = False,
 ) -> JSONResponse:
     """Remove a file, a symlink or a folder."""
-    return await files.result(namespace, name, FileAsk("remove", path, recursive=recursive))
+    return await files.result(namespace, name, FileRequest("remove", path, recursive=recursive))
 
 
 @routes.get(_PATH + "/stat", operation_id="statSandboxFile", responses=_json(FileInfo))
@@ -183,7 +183,7 @@ async def stat(
     follow: Annotated[bool, Query(description="follow a symlink at the end of the path")] = True,
 ) -> JSONResponse:
     """Type, size, mode and owner of a path."""
-    return await files.result(namespace, name, FileAsk("stat", path, follow=follow))
+    return await files.result(namespace, name, FileRequest("stat", path, follow=follow))
 
 
 @routes.get(_PATH + "/list", operation_id="listSandboxFiles", responses=_json(FileList))
@@ -195,7 +195,7 @@ async def list_(
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of entries")] = 1000,
 ) -> JSONResponse:
     """The entries of a folder."""
-    return await files.result(namespace, name, FileAsk("list", path, limit=limit))
+    return await files.result(namespace, name, FileRequest("list", path, limit=limit))
 
 
 @routes.post(_PATH + "/folder", operation_id="makeSandboxFolder", responses=_json(FileInfo))
@@ -207,7 +207,7 @@ async def mkdir(
     parents: Annotated[bool, Query(description="create parent folders too; an existing folder is no error")] = False,
 ) -> JSONResponse:
     """Create a folder (0755)."""
-    return await files.result(namespace, name, FileAsk("mkdir", path, parents=parents, mode=0o755))
+    return await files.result(namespace, name, FileRequest("mkdir", path, parents=parents, mode=0o755))
 
 
 @routes.get(_PATH + "/archive", operation_id="readSandboxArchive", responses=_out(_TAR), response_class=Response)
@@ -226,7 +226,7 @@ async def pack(
 
     Entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
     """
-    return await files.download(namespace, name, FileAsk("pack", path, top=top, follow=follow))
+    return await files.download(namespace, name, FileRequest("pack", path, top=top, follow=follow))
 
 
 @routes.put(
@@ -240,7 +240,7 @@ async def unpack(files: Files, request: Request, namespace: str, name: str, path
 
     Paths outside of it, hard links and devices are refused. Owners, setuid and setgid are not kept.
     """
-    return await files.upload(request, namespace, name, FileAsk("unpack", path))
+    return await files.upload(request, namespace, name, FileRequest("unpack", path))
 
 
 def _octal(text: str | None) -> int | None:

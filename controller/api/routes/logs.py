@@ -65,7 +65,7 @@ async def logs(
         found = await run_in_threadpool(read, SANDBOX, namespace, name)
         return await _answer(found.open, _warning(found.note))
     open_log = await run_in_threadpool(
-        services.into_box.logs,
+        services.sandbox_streams.logs,
         SANDBOX,
         namespace,
         name,

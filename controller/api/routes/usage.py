@@ -11,7 +11,7 @@ from controller.api.common.models import PREFIX
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.objects import serialize
-from controller.service.sandbox.usage import Used
+from controller.service.sandbox.usage import SandboxUsage
 from controller.service.services import Services
 from controller.version import API_VERSION
 
@@ -88,7 +88,7 @@ def _list(services: Services, namespace: str | None) -> JSONResponse:
     return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items})
 
 
-def _metrics(used: Used) -> serialize.Json:
+def _metrics(used: SandboxUsage) -> serialize.Json:
     sample, usage = used.sample, used.sample.usage
     network = usage.network
     started = sample.container.started_at

@@ -20,7 +20,7 @@ from controller.service.access.identify import Identify
 
 
 @dataclass(frozen=True, slots=True)
-class DoorRules:
+class ListenerRules:
     """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener."""
 
     socket: Path
@@ -35,14 +35,14 @@ class DoorRules:
     share: float = SHARE
 
 
-class Doors:
+class Listeners:
     """The listeners. `start` opens all of them or raises SocketTaken. `make` builds the application.
 
     Root and the daemon's own user are admins. So is the socket's group, unless the rules say otherwise.
     """
 
     def __init__(
-        self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Authenticator], ASGIApp]
+        self, rules: ListenerRules, tokens: Tokens, clock: Clock, make: Callable[[Authenticator], ASGIApp]
     ) -> None:
         identify = Identify(
             tokens=tokens,

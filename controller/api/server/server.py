@@ -103,7 +103,7 @@ class Serving:
             thread.join(self._grace_seconds + 5)
 
 
-def configured(
+def uvicorn_config(
     app: ASGIApp, *, grace_seconds: int, stall_seconds: float = STALL_SECONDS, share: float = SHARE, **more: Any
 ) -> uvicorn.Config:
     """Return uvicorn's configuration for a listener. Forwarded-for headers are not trusted.
@@ -146,7 +146,7 @@ class ApiServer:
         share: float = SHARE,
     ) -> None:
         self._path, self._group, self._share = path, group, share
-        config = configured(app, grace_seconds=grace_seconds, stall_seconds=stall_seconds, share=share)
+        config = uvicorn_config(app, grace_seconds=grace_seconds, stall_seconds=stall_seconds, share=share)
         self._serving = Serving(config, grace_seconds=grace_seconds)
         self._inode = 0
         self.group_id: int | None = None

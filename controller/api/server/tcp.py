@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.request_deadline import SHARE
-from controller.api.server.server import Serving, SocketTaken, configured
+from controller.api.server.server import Serving, SocketTaken, uvicorn_config
 from controller.api.streams.stalled_clients import STALL_SECONDS
 
 
@@ -49,7 +49,7 @@ class TcpServer:
             )
         options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
         stall = self._stall_seconds
-        config = configured(
+        config = uvicorn_config(
             self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, share=self._share, **options
         )
         try:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from controller.service.errors import BadRequest, ServiceError
-from controller.service.sandbox.files import BoxFiles, Work
+from controller.service.sandbox.files import SandboxFiles, Work
 
 T = TypeVar("T")
 _log = structlog.get_logger("paddock.api")
@@ -27,7 +27,7 @@ _PART_BYTES = 1 << 20
 class Threads:
     """Threads for blocking calls into file operations."""
 
-    def __init__(self, files: BoxFiles) -> None:
+    def __init__(self, files: SandboxFiles) -> None:
         # An operation is in one thread at a time, and its end may be in another.
         self._limiter = anyio.CapacityLimiter(2 * files.limits.total + 8)
 
@@ -41,7 +41,7 @@ class Threads:
             await anyio.to_thread.run_sync(work.close, limiter=self._limiter)
 
 
-async def take_in(request: Request, work: Work, threads: Threads, files: BoxFiles) -> dict[str, Any]:
+async def take_in(request: Request, work: Work, threads: Threads, files: SandboxFiles) -> dict[str, Any]:
     """Send the request's body to the work and return its result. Raises ServiceError."""
     body = request.stream().__aiter__()
     count, batch = 0, _Batch(work, threads)
@@ -65,7 +65,7 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
         batch.cancel()
 
 
-def silent(files: BoxFiles) -> BadRequest:
+def silent(files: SandboxFiles) -> BadRequest:
     """Return the error for a client that sends nothing."""
     message = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
     return BadRequest(f"{message}: the transfer was ended; incomplete files were removed")

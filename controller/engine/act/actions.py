@@ -309,11 +309,11 @@ class Actor:
             path, body = f"/containers/{container.id}/update", update_body(action.limits)
             self._client.post("containers.update", path, body, container=container.id)
         except Fault as fault:
-            if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
+            if fault.status == 500 and (shrinks(container, action.limits) or container.out_of_band.swap_bytes):
                 return in_use(f"the kernel refused the new limit: {fault.message}")
             raise
         found = self._observer.read(container.id).container
-        wrong = ", ".join((*differences(action.limits, found.limits), *remaining_drift(found.by_hand)))
+        wrong = ", ".join((*differences(action.limits, found.limits), *remaining_drift(found.out_of_band)))
         if wrong:
             return Transient(
                 "LimitsNotApplied", f"the engine accepted the limits, but the kernel does not enforce them: {wrong}"

@@ -6,7 +6,7 @@ from dataclasses import fields
 from controller.engine.kernel.cgroups import Cgroups, Unreadable
 from controller.engine.usage.cgroup import working_set_bytes
 from controller.kinds.common.quantity import format_bytes
-from controller.kinds.observed.observed import ByHand, Container, State
+from controller.kinds.observed.observed import Container, OutOfBandSettings, State
 from controller.kinds.planning.outcome import Outcome, Waiting
 from controller.kinds.runtime.container import Limits
 
@@ -50,7 +50,7 @@ def differences(desired: Limits, found: Limits | None) -> Iterator[str]:
             yield f"{each.name} is {have}, not {want}"
 
 
-def remaining_drift(found: ByHand) -> Iterator[str]:
+def remaining_drift(found: OutOfBandSettings) -> Iterator[str]:
     """Describe the drift that an update did not revert."""
     if found.swap_bytes:
         yield f"swap is {'unlimited' if found.swap_bytes < 0 else found.swap_bytes}, not 0"

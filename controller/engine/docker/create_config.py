@@ -7,7 +7,7 @@ level come in the config.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.kinds.observed.observed import ByHand
+from controller.kinds.observed.observed import OutOfBandSettings
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
 
 NANO_PER_MILLI = 1_000_000
@@ -123,12 +123,12 @@ def update_body(limits: Limits) -> dict[str, Any]:
     return {**limits_body(limits), "RestartPolicy": {"Name": "no"}}
 
 
-def drift_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHand:
+def drift_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> OutOfBandSettings:
     """Return the out-of-band changes in a HostConfig. Without `swap_limit` the engine's swap figures mean nothing."""
     memory, both = int(host_config.get("Memory") or 0), int(host_config.get("MemorySwap") or 0)
     # Unset means as much swap as memory.
     swap = -1 if both < 0 else both - memory if both else memory
-    return ByHand(
+    return OutOfBandSettings(
         swap_bytes=swap if swap_limit else 0,
         restart_policy=str((host_config.get("RestartPolicy") or {}).get("Name") or "no"),
         cpus=str(host_config.get("CpusetCpus") or ""),

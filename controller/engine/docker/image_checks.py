@@ -18,7 +18,7 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.common.exec_paths import in_kernel_paths, too_long
-from controller.kinds.common.labels import emptied
+from controller.kinds.common.labels import blanked_labels
 from controller.kinds.runtime.container import ContainerConfig
 
 # Variables by which the loader, or libc when it converts text, loads code into any program.
@@ -60,7 +60,9 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
     # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
     paths, others = list(_paths_refused(data, config)), list(_refusals(data, config))
-    return ImageCheck("; ".join((*paths, *others)), emptied(data.get("Labels") or {}), notes, counted, bool(paths))
+    return ImageCheck(
+        "; ".join((*paths, *others)), blanked_labels(data.get("Labels") or {}), notes, counted, bool(paths)
+    )
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:

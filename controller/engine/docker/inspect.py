@@ -45,7 +45,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         oom_killed=bool(state.get("OOMKilled")),
         networks=tuple(sorted(networks)),
         error=str(state.get("Error", "")),
-        by_hand=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
+        out_of_band=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),

@@ -30,7 +30,7 @@ class Networks:
         self._instance_id, self._client, self._view = instance_id, client, view
         self._lock = threading.Lock()
 
-    def look(self) -> None:
+    def observe_now(self) -> None:
         """List all our bridges into the view. Raises Fault."""
         with self._lock:
             self._look()

@@ -1,4 +1,4 @@
-"""ports.LeftExecs: adopted execs, which an earlier daemon started.
+"""ports.AdoptedExecs: adopted execs, which an earlier daemon started.
 
 Their output is lost, but the engine still reports their exit code. After a restart of the engine, an exec is recognised
 by its mark, as long as it runs.
@@ -36,7 +36,7 @@ class DockerAdoptedExecs:
     def follow(
         self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
     ) -> "AdoptedExec":
-        """See ports.LeftExecs."""
+        """See ports.AdoptedExecs."""
         return AdoptedExec(self._client, self._killer, ref, timeout_seconds, escaped)
 
 
@@ -74,7 +74,7 @@ class AdoptedExec(Iterator[Chunk]):
         """Kill it. From any thread, idempotent."""
         self._closed.set()
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         """See ports.Leavable."""
         self._kill = False
         self._closed.set()

@@ -80,7 +80,7 @@ class Exec:
         asked = self._request
         return ExecRef(self._exec_id, asked.container_id, asked.init_pid, asked.mark, asked.since_ticks)
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         """Leave the command running, whatever happens to its stream."""
         self._left = True
         self._end()

@@ -77,9 +77,9 @@ class _ExecStream(_Stream):
         """See kinds.Leavable."""
         return self._running.ref
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         """See kinds.Leavable."""
-        self._running.let_go()
+        self._running.detach_stream()
         self.lose("detached from the command; it runs on")
 
 

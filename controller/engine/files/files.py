@@ -28,7 +28,7 @@ from controller.archive.moving import write_all
 from controller.engine.files import worker as files_worker
 from controller.engine.kernel.cgroups import Cgroups, Unreadable, folder_of, own_path, parse_paths
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.runtime.files import LOOKS, FileAsk, FileError
+from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,9 @@ class DockerFiles:
         self._lock = threading.Lock()
         self._open: set[Worker] = set()
 
-    def begin(self, container: Container, ask: FileAsk) -> "Worker":
+    def begin(self, container: Container, ask: FileRequest) -> "Worker":
         """Start an operation in a running container (a paused one allows reads). Raises FileError."""
-        if container.state is State.PAUSED and ask.op not in LOOKS:
+        if container.state is State.PAUSED and ask.op not in READ_OPERATIONS:
             raise FileError("NotRunning", "the sandbox is paused; set it to Running to change its files")
         try:
             with self._entered(container) as (root, process, user):
@@ -61,7 +61,7 @@ class DockerFiles:
         with self._lock:
             self._open.add(worker)
         try:
-            if ask.op not in LOOKS:
+            if ask.op not in READ_OPERATIONS:
                 self._charge(worker.pid, container)
             worker.send(marshal.dumps({**asdict(ask), **user}))
         except BaseException:

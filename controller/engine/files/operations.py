@@ -15,7 +15,7 @@ from controller.archive.folders import open_folder as open_below
 from controller.archive.names import DEPTH
 from controller.archive.pack import Piece, Span, contents, pack, pack_file
 from controller.archive.tar import FAILED, PIECE_BYTES, Reader, note
-from controller.archive.unpack import Replacing, Rules, unpack
+from controller.archive.unpack import AtomicFile, Rules, unpack
 from controller.engine.files.results import Result, TooLarge
 from controller.engine.files.sandbox_root import (
     NotAFile,
@@ -154,12 +154,12 @@ def write(job: Job) -> Result:
         mode = job.ask.get("mode")
         if mode is None:
             mode = _mode_of(name, parent)
-        with Replacing(name, parent) as new:
+        with AtomicFile(name, parent) as new:
             while piece := job.read(PIECE_BYTES):
                 count += len(piece)
                 _bounded(count, job)
                 new.write(piece)
-            new.become(int(mode) & 0o777)
+            new.finish(int(mode) & 0o777)
         return _entry(name, parent)
     finally:
         os.close(parent)

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.archive.names import Unsafe
 from controller.archive.tar import TarError
-from controller.archive.unpack import TooMuch
+from controller.archive.unpack import LimitExceeded
 from controller.engine.files.sandbox_root import NotAFile
 
 Result = dict[str, Any]
@@ -44,7 +44,7 @@ def outcome(work: Callable[[], Result]) -> Result:
         return {"done": work()}
     except NotAFile as error:
         return _failed(error.kind, str(error))
-    except (TooLarge, TooMuch) as error:
+    except (TooLarge, LimitExceeded) as error:
         return _failed("TooLarge", str(error))
     except Unsafe as error:
         return _failed("Unsafe", str(error))

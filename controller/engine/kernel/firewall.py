@@ -12,7 +12,7 @@ from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
 from typing import Any
 
-from controller.kinds.runtime.network import Guard
+from controller.kinds.runtime.network import FirewallState
 
 TABLE = "paddock"
 LOAD = "load it: `nft -c -f deploy/paddock-guard.nft && nft -f deploy/paddock-guard.nft` (deploy/paddock-guard.service)"
@@ -66,16 +66,16 @@ class NftFirewall:
     def __init__(self, command: tuple[str, ...] = ("nft",)) -> None:
         self._command = command
 
-    def guard(self) -> Guard:
+    def guard(self) -> FirewallState:
         """Read the guard. Never raises."""
         try:
             done = self._run("table", "inet", TABLE)
             if done.returncode:
                 return self._without(done.stderr)
         except FileNotFoundError:
-            return Guard("nft is not installed; `apt-get install nftables`, then " + LOAD)
+            return FirewallState("nft is not installed; `apt-get install nftables`, then " + LOAD)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Guard(f"nft failed: {error}")
+            return FirewallState(f"nft failed: {error}")
         return judged(done.stdout)
 
     def generation(self) -> int | None:
@@ -97,7 +97,7 @@ class NftFirewall:
         command = [*self._command, "-j", "list", *what]
         return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
 
-    def _without(self, stderr: str) -> Guard:
+    def _without(self, stderr: str) -> FirewallState:
         """Return the guard if its table can't be listed: lost only if the kernel's list of tables lacks it."""
         message = (stderr.strip() or "no message").splitlines()[0]
         done = self._run("tables")
@@ -106,19 +106,19 @@ class NftFirewall:
         except (ValueError, KeyError, TypeError):
             done.returncode, tables = 1, []
         lost = not done.returncode and TABLE not in tables
-        return Guard(f"the nft table `inet {TABLE}` can't be read ({message}); {LOAD}", lost=lost)
+        return FirewallState(f"the nft table `inet {TABLE}` can't be read ({message}); {LOAD}", lost=lost)
 
 
-def judged(listing: str) -> Guard:
+def judged(listing: str) -> FirewallState:
     """Check a listing of the table (nft's JSON)."""
     try:
         parts = _parts(listing)
         lacking = [*_lacking_rules(parts), *_lacking_elements(parts)]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Guard("nft's answer can't be read; install nft 0.9.3 or newer")
+        return FirewallState("nft's answer can't be read; install nft 0.9.3 or newer")
     if not lacking:
-        return Guard()
-    return Guard(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
+        return FirewallState()
+    return FirewallState(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
 
 
 def _lacking_rules(parts: list[dict[str, Any]]) -> Iterator[str]:

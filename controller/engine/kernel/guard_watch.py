@@ -8,11 +8,11 @@ import threading
 
 from controller.engine.observe.observer import guarded
 from controller.engine.observe.view import View
-from controller.kinds.runtime.network import Guard
+from controller.kinds.runtime.network import FirewallState
 from controller.ports import Firewall
 
 _ASK_SECONDS = 0.5
-_NO_FIREWALL = Guard("this daemon has no firewall to read")
+_NO_FIREWALL = FirewallState("this daemon has no firewall to read")
 
 
 class GuardWatch:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
-from controller.kinds.observed.inside import NAMESPACES, Inside, Mounted
+from controller.kinds.observed.inside import NAMESPACES, InsideState, ObservedMount
 
 # The runtime's process still applies its last restrictions before it becomes the sandbox's.
 _RUNTIME = "runc:["
@@ -22,22 +22,24 @@ _IDLE_TUNNELS = frozenset(
 )
 
 
-def read_inside(pid: int, container_id: str, proc: Path = PROC) -> Inside:
+def read_inside(pid: int, container_id: str, proc: Path = PROC) -> InsideState:
     """Read the inside of the container whose PID 1 is `pid`. Never raises: errors are in `unread`."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return Inside(unread=_message(error))
+        return InsideState(unread=_message(error))
     try:
         paths = parse_paths(read_at(folder, "cgroup"))
         if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
-            return Inside(unread="its processes are not visible from here; run the daemon on the engine's own host")
+            return InsideState(
+                unread="its processes are not visible from here; run the daemon on the engine's own host"
+            )
         _await_runtime(folder)
         return _read(folder, proc)
     except OSError as error:
-        return Inside(unread=_message(error))
+        return InsideState(unread=_message(error))
     except (ValueError, KeyError, IndexError) as error:
-        return Inside(unread=f"unknown format of this kernel's files: {error!r}; please report this")
+        return InsideState(unread=f"unknown format of this kernel's files: {error!r}; please report this")
     finally:
         os.close(folder)
 
@@ -50,7 +52,7 @@ def _await_runtime(folder: int) -> None:
         pause *= 2
 
 
-def _read(folder: int, proc: Path) -> Inside:
+def _read(folder: int, proc: Path) -> InsideState:
     found = _facts(folder, proc)
     _check_alive(folder)
     return found
@@ -64,11 +66,11 @@ def _check_alive(folder: int) -> None:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
 
 
-def _facts(folder: int, proc: Path) -> Inside:
+def _facts(folder: int, proc: Path) -> InsideState:
     status = dict(line.split(":", 1) for line in read_at(folder, "status").splitlines())
     uids, gids = _id_map(read_at(folder, "uid_map")), _id_map(read_at(folder, "gid_map"))
     sets = ("CapInh", "CapPrm", "CapEff", "CapAmb")
-    return Inside(
+    return InsideState(
         uid=_inside(int(status["Uid"].split()[1]), uids),
         gid=_inside(int(status["Gid"].split()[1]), gids),
         groups=tuple(sorted(_inside(int(each), gids) for each in status["Groups"].split())),
@@ -116,9 +118,9 @@ def _inside(outside: int, ranges: list[tuple[int, int, int]]) -> int:
     return -1
 
 
-def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
+def parse_mounts(mountinfo: str) -> Iterator[ObservedMount]:
     """Parse the mounts of a mountinfo (see proc_pid_mountinfo(5)); of several at one path the top one."""
-    found: dict[str, Mounted] = {}
+    found: dict[str, ObservedMount] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         device, root, path, options = left.split(" ")[2:6]
@@ -126,7 +128,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
         flags, system = options.split(","), of_system.split(",")
         plain = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
         found.pop(plain, None)
-        found[plain] = Mounted(
+        found[plain] = ObservedMount(
             path=plain,
             kind=kind,
             writable="rw" in flags and "rw" in system,

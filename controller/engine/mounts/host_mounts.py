@@ -26,7 +26,7 @@ from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
-from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, RemoveVolumes, Slot
+from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, BoundMount, HostRoot, Mount, RemoveVolumes, Slot
 from controller.kinds.runtime.secret import NoSecret
 from controller.policy.attest.mounted import resized
 
@@ -63,7 +63,7 @@ class HostMounts:
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self.kept = KeptVolumes(volumes, self._namespace)
         # Replaced by the one mounting thread; read by any.
-        self._bound: dict[str, tuple[Bound, ...]] | None = None
+        self._bound: dict[str, tuple[BoundMount, ...]] | None = None
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._made: dict[str, float] = {}
@@ -86,11 +86,11 @@ class HostMounts:
             for number, slot in enumerate(slots)
         ]
 
-    def bound(self, uid: str) -> tuple[Bound, ...]:
+    def bound(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object. Never raises."""
         return self._known().get(uid, ())
 
-    def renamed(self, uid: str) -> tuple[Bound, ...]:
+    def renamed(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object with their current origins: a bound folder may have been renamed.
 
         Never raises.
@@ -151,7 +151,7 @@ class HostMounts:
             if now - since > _RESTING_SECONDS:
                 self._release_quietly(uid, self._empty)
 
-    def _known(self) -> Mapping[str, tuple[Bound, ...]]:
+    def _known(self) -> Mapping[str, tuple[BoundMount, ...]]:
         """Return all mounts. Not for the mounting thread, which this may wait for."""
         if self._bound is None:
             try:
@@ -160,7 +160,7 @@ class HostMounts:
                 return {}
         return self._bound or {}
 
-    def _note(self, uid: str, bound: tuple[Bound, ...] | None) -> None:
+    def _note(self, uid: str, bound: tuple[BoundMount, ...] | None) -> None:
         others = {each: noted for each, noted in (self._bound or {}).items() if each != uid}
         self._bound = others if bound is None else {**others, uid: bound}
 
@@ -213,7 +213,7 @@ class HostMounts:
             _attach(empty, place)
         self._write(action.uid, ())
 
-    def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> Bound:
+    def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> BoundMount:
         """Mount at a mount point; an earlier mount is removed first."""
         tree = self._tree(action, mount, user)
         place, begun = self._place(action.uid, number), _begun(mount)
@@ -318,31 +318,31 @@ class HostMounts:
             raise Refused(f"{uid} is not a uid")
         return self._folder / uid / str(number)
 
-    def _write(self, uid: str, bound: tuple[Bound, ...]) -> None:
+    def _write(self, uid: str, bound: tuple[BoundMount, ...]) -> None:
         notes = self._folder / uid / _NOTES
         new = notes.with_suffix(".new")
         new.write_text(json.dumps([asdict(each) for each in bound]))
         new.replace(notes)
         self._note(uid, bound)
 
-    def _noted(self, uid: str) -> tuple[Bound, ...]:
+    def _noted(self, uid: str) -> tuple[BoundMount, ...]:
         return (self._bound or {}).get(uid, ())
 
     def _remember(self) -> None:
         """Load the records of the earlier daemon."""
         if self._bound is not None:
             return
-        found: dict[str, tuple[Bound, ...]] = {}
+        found: dict[str, tuple[BoundMount, ...]] = {}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
-                noted = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
+                noted = tuple(BoundMount(**each) for each in json.loads((folder / _NOTES).read_text()))
                 found[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
                 found[folder.name] = ()  # a daemon died while it created them: they are created again
         self._bound = found
 
 
-def _identified(folder: Path, noted: tuple[Bound, ...]) -> tuple[Bound, ...]:
+def _identified(folder: Path, noted: tuple[BoundMount, ...]) -> tuple[BoundMount, ...]:
     """Return the records with the identities that an older Paddock did not store."""
     if all(each.identity or not each.origin for each in noted):
         return noted
@@ -350,10 +350,10 @@ def _identified(folder: Path, noted: tuple[Bound, ...]) -> tuple[Bound, ...]:
     return tuple(replace(each, identity=each.identity or known.get(each.origin, "")) for each in noted)
 
 
-def _begun(mount: Mount) -> Bound:
+def _begun(mount: Mount) -> BoundMount:
     size = mount.size_bytes if mount.kind == "volume" else 0
     in_memory = mount.kind in ("memory", "secret")
-    return Bound(mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size)
+    return BoundMount(mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size)
 
 
 def _attach(mount: int, place: Path) -> None:

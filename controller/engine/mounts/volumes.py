@@ -29,7 +29,7 @@ from controller.engine.mounts import volume_growth
 from controller.engine.mounts.host_folders import Refused
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.runtime.mount import Mount
-from controller.kinds.volume import KeptVolume
+from controller.kinds.volume import HostVolume
 from controller.ports import VolumeInUse, VolumesUnreachable
 
 _OWNER = Ids(20000, 20000)
@@ -91,7 +91,7 @@ class Volumes:
         """Tell whether it is mounted. Stays true for a moment after the last unmount."""
         return bool(_attached(self._image(namespace, name)))
 
-    def kept(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+    def kept(self, namespace: str | None = None) -> Sequence[HostVolume]:
         """Return the volumes of a namespace (None: of all), sorted, without their usage. Raises OSError."""
         images = (each for each in self._folder.glob("*/*.img") if namespace in (None, each.parent.name))
         found = sorted(images, key=lambda each: (each.parent.name, each.stem))
@@ -153,7 +153,7 @@ class KeptVolumes:
     def __init__(self, volumes: Volumes | None, namespace: EngineNamespace) -> None:
         self._volumes, self._namespace = volumes, namespace
 
-    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+    def list(self, namespace: str | None = None) -> Sequence[HostVolume]:
         if self._volumes is None:
             return ()
         try:
@@ -214,7 +214,7 @@ def _check_claim(image: Path, sandbox: str) -> None:
         )
 
 
-def _kept(image: Path, attached: Mapping[str, str]) -> KeptVolume | None:
+def _kept(image: Path, attached: Mapping[str, str]) -> HostVolume | None:
     """Read a volume's data from its file; None if it is gone."""
     try:
         size_bytes = image.stat().st_size
@@ -224,7 +224,7 @@ def _kept(image: Path, attached: Mapping[str, str]) -> KeptVolume | None:
     except FileNotFoundError:
         return None
     (made_at,) = struct.unpack_from("<I", block, _MADE_AT)
-    return KeptVolume(
+    return HostVolume(
         namespace=image.parent.name,
         name=image.stem,
         uid=str(uuid.UUID(bytes=block[_UUID : _UUID + 16])),

@@ -26,7 +26,7 @@ from controller.engine.docker.errors import Fault
 from controller.engine.docker.networks import body
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
-from controller.kinds.observed.canary import Sighting
+from controller.kinds.observed.canary import CanaryTry
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.network import NetworkConfig
 
@@ -50,16 +50,16 @@ class DockerCanary:
         short = instance_id.replace("-", "")[:8]
         self._open, self._sealed = f"pdp-c-{short}", f"pdx-c-{short}"
 
-    def look(self, config: ContainerConfig, range_: str) -> Sighting:
+    def observe_now(self, config: ContainerConfig, range_: str) -> CanaryTry:
         """Run with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
         with self._lock:
             try:
                 self._remove_containers()
                 return self._tried(config, range_)
             except Fault as fault:
-                return Sighting(trouble=fault.message)
+                return CanaryTry(trouble=fault.message)
             except (NetworkUnreachable, NoProfile, OSError) as error:
-                return Sighting(trouble=str(error))
+                return CanaryTry(trouble=str(error))
             finally:
                 with suppress(Fault):
                     self._remove_containers()
@@ -88,7 +88,7 @@ class DockerCanary:
             if not fault.gone:
                 raise
 
-    def _tried(self, config: ContainerConfig, range_: str) -> Sighting:
+    def _tried(self, config: ContainerConfig, range_: str) -> CanaryTry:
         labels = {LABEL: self._instance_id}
         with ExitStack() as held:
             boxes, there = [], {each["Name"] for each in self._networks()}
@@ -106,9 +106,9 @@ class DockerCanary:
             with ThreadPoolExecutor(32, thread_name_prefix="canary") as pool:
                 answered = list(pool.map(lambda each: _answers(*each[:3]), [*attempts, *controls]))
         if not all(answered[len(attempts) :]):
-            return Sighting(trouble="the canary can't even reach itself, so its result means nothing")
+            return CanaryTry(trouble="the canary can't even reach itself, so its result means nothing")
         seen = [each for each, open_ in zip(attempts, answered, strict=False) if open_]
-        return Sighting(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
+        return CanaryTry(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
 
     def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
         """Create a network on the last free subnet of the range; sandboxes' subnets may be anywhere in it."""

@@ -29,7 +29,7 @@ _SANDBOX_IDS = Ids(20000, 20000)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
 
-def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local: bool) -> EngineFacts:
+def read_engine_facts(address: str, clock: Clock, *, timeout_seconds: float, local: bool) -> EngineFacts:
     """Read the engine's facts; `local`: its folders are on this host."""
     try:
         client = Client(address, meter=NullMeter(), timeout_seconds=timeout_seconds)
@@ -72,7 +72,7 @@ def _package(name: str) -> str:
     return version.strip() if said.returncode == 0 and status == "installed" else ""
 
 
-def look_at_kernel(
+def read_kernel_facts(
     clock: Clock, *, root_dir: str, state_dir: Path, firewall: Firewall | None = None, root: Path = Path("/")
 ) -> KernelFacts:
     """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys."""
@@ -92,7 +92,7 @@ def look_at_kernel(
     )
 
 
-def look_at_socket(path: str) -> SocketFacts:
+def read_socket_facts(path: str) -> SocketFacts:
     """Read a socket file's owner and permissions."""
     try:
         found = os.stat(path)
@@ -189,7 +189,7 @@ def _group(number: int) -> str:
         return str(number)
 
 
-def look_at_folder(path: str, *, maps: bool = False) -> FolderFacts:
+def read_folder_facts(path: str, *, maps: bool = False) -> FolderFacts:
     """Read a folder's owner and file system; with `maps`, try id maps there, too."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -215,7 +215,7 @@ def look_at_folder(path: str, *, maps: bool = False) -> FolderFacts:
         os.close(opened)
 
 
-def look_at_volumes(folder: Path, most_bytes: int) -> VolumeFacts:
+def read_volume_facts(folder: Path, most_bytes: int) -> VolumeFacts:
     """Read the host's requirements for volumes, and the existing volumes."""
     sizes = []
     for each in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():

@@ -163,7 +163,7 @@ class Observer:
         shown = self._attested(measured or container)
         return Seen(shown, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
-    def look(self, *, full: bool = False) -> bool:
+    def observe_now(self, *, full: bool = False) -> bool:
         """Observe everything once; return False if the engine is unreachable (the view is blind then).
 
         After a blind period it is always a full resync: events were missed.
@@ -174,7 +174,7 @@ class Observer:
             engine_run = engine_run_of(self._client.base_url)
             self._read_guard()
             try:
-                self._networks.look()
+                self._networks.observe_now()
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
                 hanging = {id_: row for id_, row in ours.items() if self._known_to_hang(id_)}
@@ -294,10 +294,10 @@ class Observer:
         except Unreadable:
             return None
         # The engine's swap setting applies from the next start on, even if the kernel's differs now.
-        limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.by_hand.swap_bytes
-        if (limits, swap_bytes) == (container.limits, container.by_hand.swap_bytes):
+        limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.out_of_band.swap_bytes
+        if (limits, swap_bytes) == (container.limits, container.out_of_band.swap_bytes):
             return container
-        return replace(container, limits=limits, by_hand=replace(container.by_hand, swap_bytes=swap_bytes))
+        return replace(container, limits=limits, out_of_band=replace(container.out_of_band, swap_bytes=swap_bytes))
 
 
 _NO_LIMITS = Limits(0, 0, 0)
@@ -353,7 +353,7 @@ class BackgroundObserver:
         pause = self._first_pause
         retry = False
         while (asked := self._next(pause if retry else None)) is not None:
-            guarded(self._observer.look, full=asked)
+            guarded(self._observer.observe_now, full=asked)
             retry = bool(self._view.now.blind) or self._any_unknown()
             pause = min(pause * 2, self._longest_pause) if retry else self._first_pause
 

@@ -13,7 +13,7 @@ from typing import Any
 from controller.engine.docker.lifetime import EngineRun
 from controller.kinds.observed.observed import Container, End, HostFacts, Observation, State
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.network import Guard, Network
+from controller.kinds.runtime.network import FirewallState, Network
 from controller.ports import Clock, Wake
 
 # Removed ids to remember: enough to outlive any list that started before.
@@ -148,7 +148,7 @@ class View:
         if networks != self._now.networks:
             self._change(networks=networks)
 
-    def guard(self, found: Guard) -> None:
+    def guard(self, found: FirewallState) -> None:
         """Record the host's guard of networks."""
         if (found.words, found.lost) != (self._now.unguarded, self._now.guard_lost):
             self._change(unguarded=found.words, guard_lost=found.lost)

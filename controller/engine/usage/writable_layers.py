@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.ports import Clock
 
 _log = structlog.get_logger("paddock.engine")
@@ -33,11 +33,11 @@ class TooMuch(Exception):
 
 @dataclass(slots=True)
 class _Measured:
-    layer: Layer | None
+    layer: LayerUsage | None
     due: float
 
 
-class Layers:
+class WritableLayers:
     """Writable layers by container id: `measure` runs every LAYERS_SECONDS, `now` returns its results.
 
     Thread-safe. `ticks` is a monotonic clock in seconds.
@@ -48,7 +48,7 @@ class Layers:
         self._lock = threading.Lock()
         self._known: dict[str, _Measured] = {}
 
-    def now(self) -> Mapping[str, Layer]:
+    def now(self) -> Mapping[str, LayerUsage]:
         return {id_: each.layer for id_, each in self._known.items() if each.layer is not None}
 
     def measure(self) -> None:
@@ -66,7 +66,7 @@ class Layers:
         began, at = self._ticks(), self._clock.now()
         layer = None
         try:
-            layer = Layer(tree_bytes(container.layer_path), at)
+            layer = LayerUsage(tree_bytes(container.layer_path), at)
         except TooMuch as error:
             _log.info("writable layer not measured", container=container.name, reason=str(error))
         except OSError as error:  # just removed, or the engine is on another host

@@ -82,7 +82,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AccessRequest:
     """One request to authorize. `namespace` None: every namespace; "": host-scoped.
 
     `sub` is a subresource, such as `logs` or `exec`. `name` is empty for a whole collection.

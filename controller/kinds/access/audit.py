@@ -61,7 +61,7 @@ def fair_share(counts: Iterable[int], keep: int) -> int:
     return keep
 
 
-def linked(entry: AuditEntry, before: str) -> str:
+def entry_hash(entry: AuditEntry, before: str) -> str:
     """Return the hash of an entry that follows the one whose hash is `before`."""
     parts = [before, entry.id, entry.at, entry.actor, entry.source, entry.verb, entry.kind, entry.namespace]
     parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail)]

@@ -76,7 +76,7 @@ def _suffix(uid: str) -> str:
     return f"-{uid.replace('-', '')[:8]}"
 
 
-def emptied(labels: Mapping[str, str]) -> Mapping[str, str]:
+def blanked_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Return, with empty values, an image's labels that would pass for ours on its containers."""
     return {name: "" for name in labels if name.startswith(PREFIX) and not name.startswith(_OF_IMAGES)}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFigures:
+class StoreStats:
     """Size and contents of a store. `backend` is `sqlite` or `postgresql`, `revision` the schema's.
 
     `wal_bytes` None: the backend has no such file. `objects` counts by kind; kinds without objects are left out.

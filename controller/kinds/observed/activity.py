@@ -31,7 +31,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class StoredUse:
     """Stored use: the last known use, written at most every 30 s.
 
     `open`: streams were open then, so the use lasts until a newer record. `generation` is the spec's at that time: a

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class CanaryTry:
     """One try. `reached` names what answered and must not. `trouble` says why nothing could be tried ("": it was)."""
 
     reached: tuple[str, ...] = ()
@@ -13,7 +13,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class CanaryResult:
     """Result of the newest try.
 
     Unwatched: the canary is off. Pending: not tried since the daemon started, or since the engine or the firewall was
@@ -29,4 +29,4 @@ class Guarded:
         return self.words if self.state == "Broken" else ""
 
 
-UNWATCHED = Guarded()
+UNWATCHED = CanaryResult()

@@ -7,7 +7,7 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.observed.pressure import HostUse, Supply
 
 
-class Grade(StrEnum):
+class Severity(StrEnum):
     """Severity of a finding. A problem keeps sandboxes from running, or breaks isolation."""
 
     OK = "ok"
@@ -20,7 +20,7 @@ class Finding:
     """One check: the observation, its meaning for sandboxes, and the remedy (both empty if all is well)."""
 
     check: str
-    grade: Grade
+    grade: Severity
     found: str
     meaning: str = ""
     action: str = ""

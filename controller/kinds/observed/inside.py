@@ -7,7 +7,7 @@ SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class ObservedMount:
     """One mount as seen inside the sandbox. `size_bytes` is that of a tmpfs; 0: unlimited.
 
     `origin` is its source for the kernel: device numbers and the folder on that device.
@@ -24,7 +24,7 @@ class Mounted:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Inside:
+class InsideState:
     """PID 1 of one run, and its view. Ids are those inside; capabilities are bit masks in the kernel's numbering.
 
     `unread` says why the kernel gave no answer ("": it did); then no other field means anything. `capabilities` are all
@@ -42,7 +42,7 @@ class Inside:
     bounding: int = 0
     no_new_privileges: bool = False
     seccomp: int = 0
-    mounts: tuple[Mounted, ...] = ()
+    mounts: tuple[ObservedMount, ...] = ()
     interfaces: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from controller.kinds.observed.inside import Inside
+from controller.kinds.observed.inside import InsideState
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.disk import DiskAbility
-from controller.kinds.runtime.mount import Bound
+from controller.kinds.runtime.mount import BoundMount
 from controller.kinds.runtime.network import Network
 
 
@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class OutOfBandSettings:
     """Settings that `docker update` can change and no spec asks for.
 
     The defaults are those of every container that Paddock creates. `swap_bytes` is the swap limit, -1: unlimited.
@@ -71,10 +71,10 @@ class Container:
     oom_killed: bool = False
     networks: tuple[str, ...] = ()
     error: str = ""
-    by_hand: ByHand = ByHand()
-    inside: Inside | None = None
+    out_of_band: OutOfBandSettings = OutOfBandSettings()
+    inside: InsideState | None = None
     revision: int = 0
-    bound: tuple[Bound, ...] = ()
+    bound: tuple[BoundMount, ...] = ()
     storage_bytes: int = 0
     log_path: str = ""
     layer_path: str = ""

@@ -65,7 +65,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerUsage:
     """Disk usage of a container's writable layer at `at` (Unix seconds)."""
 
     used_bytes: int
@@ -73,7 +73,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class UsageSample:
     """Usage of one run at `at` (Unix seconds); of CPU in the `window_seconds` before."""
 
     container: Container

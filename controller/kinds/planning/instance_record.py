@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from controller.kinds.common.log_tail import Tail
-from controller.kinds.observed.activity import Use
+from controller.kinds.observed.activity import StoredUse
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.probe import Checked, checked_from_json
+from controller.kinds.runtime.probe import ProbeProgress, probe_progress_from_json
 
 # Why a run came to its end; one list everywhere.
 END_REASONS = (
@@ -73,7 +73,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class InstanceState:
     """State of an object's instance across passes. Only plan/ computes a new one.
 
     `crashes` counts unexpected ends in a row (back-off), `restarts` every restart and repair of its life. `failure`
@@ -118,10 +118,10 @@ class Memory:
     launch_reason: str = ""
     claiming: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    checked: Checked | None = None
+    checked: ProbeProgress | None = None
 
     changed: tuple[int, float] = (0, 0.0)
-    use: Use | None = None
+    use: StoredUse | None = None
     idled_generation: int = 0
     idled_at: float = 0.0
     evicted: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Instance:
     role: str
     reserves: Limits
     created_at: float
-    memory: Memory = field(default_factory=Memory)
+    memory: InstanceState = field(default_factory=InstanceState)
     version: int = 0
     member_uid: str = ""
 
@@ -171,17 +171,17 @@ class Instance:
         return self.member_uid or self.parent_uid
 
 
-def memory_to_json(memory: Memory) -> dict[str, Any]:
+def state_to_json(memory: InstanceState) -> dict[str, Any]:
     """Return the state as plain JSON, without default values."""
-    default = Memory()
+    default = InstanceState()
     kept = [each.name for each in fields(memory) if getattr(memory, each.name) != getattr(default, each.name)]
     plain = asdict(memory)
     return _flat({name: plain[name] for name in kept})
 
 
-def memory_from_json(data: dict[str, Any]) -> Memory:
+def state_from_json(data: dict[str, Any]) -> InstanceState:
     """Return the state from its JSON. Unknown fields (a newer daemon's) are kept as `extra`."""
-    kept = _sorted_out(Memory, data)
+    kept = _sorted_out(InstanceState, data)
     if "launch_reason" not in kept and ": " in kept.get("launch", ""):  # as older versions stored it: `Cold: <reason>`
         kept["launch"], _, kept["launch_reason"] = kept["launch"].partition(": ")
     if kept.get("last_end") is not None:
@@ -190,13 +190,13 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:
-        kept["use"] = Use(**kept["use"])
+        kept["use"] = StoredUse(**kept["use"])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**_sorted_out(Failure, kept[name]))
     if kept.get("checked") is not None:
-        kept["checked"] = checked_from_json(kept["checked"])
-    return Memory(**kept)
+        kept["checked"] = probe_progress_from_json(kept["checked"])
+    return InstanceState(**kept)
 
 
 def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:

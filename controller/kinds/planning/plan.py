@@ -43,7 +43,7 @@ class Deferral:
 
 
 @dataclass(frozen=True, slots=True)
-class Probing:
+class ProbeSchedule:
     """The probes to run for one object from now on. Objects that a plan does not name keep theirs."""
 
     ref: ObjectRef
@@ -147,7 +147,7 @@ class Plan:
     deferrals: tuple[Deferral, ...] = ()
     writes: Writes = Writes()
     next_wake: float | None = None
-    probes: tuple[Probing, ...] = ()
+    probes: tuple[ProbeSchedule, ...] = ()
     # The fields found to differ, of each object that was decided in this pass.
     drift: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     orphans: int | None = None  # containers without an object; None: not known

@@ -6,17 +6,17 @@ from types import MappingProxyType
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Activity
-from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.observed.pressure import NONE as NO_PRESSURE
 from controller.kinds.observed.pressure import Pressure
-from controller.kinds.observed.usage import Layer
+from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.quota import StoredQuota
-from controller.kinds.runtime.probe import Probed
+from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.securityprofile import StoredProfile
@@ -100,14 +100,14 @@ class Snapshot:
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
-    probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
+    probes: Mapping[str, ProbeState] = field(default_factory=lambda: MappingProxyType({}))
     sweep: SweepRules = SweepRules()
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
-    guarded: Guarded = UNWATCHED
+    guarded: CanaryResult = UNWATCHED
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
-    layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
+    layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     shortages: tuple[Shortage, ...] = ()
 

@@ -6,11 +6,11 @@ from typing import Literal
 Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "pack", "unpack"]
 # Operations that send data in, and read-only ones.
 TAKES = frozenset[Operation](("write", "unpack"))
-LOOKS = frozenset[Operation](("stat", "list", "read", "pack"))
+READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack"))
 
 
 @dataclass(frozen=True, slots=True)
-class FileAsk:
+class FileRequest:
     """One operation on a path in a sandbox; a relative path starts at `/`.
 
     `follow`: follow a symlink at the end of the path (stat, pack). `recursive`: with all contents (remove). `parents`:

@@ -64,7 +64,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundMount:
     """The mount made at `path`: the fields of its Mount, and its source for the kernel (device and folder there).
 
     `in_memory`: it uses memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's

@@ -25,7 +25,7 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class FirewallState:
     """Observed state of the host's firewall rules for networks.
 
     `words` say why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.

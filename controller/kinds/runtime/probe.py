@@ -145,7 +145,7 @@ _NO_TALLIES: Mapping[str, Tally] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeState:
     """The probes of one run and their results so far, by name. Replaced as a whole on each change."""
 
     run: Run
@@ -154,7 +154,7 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ProbeProgress:
     """Probe state of a run: `started` and `ready` once the startup and the readiness probe have succeeded.
 
     `since` is when the wait for them began (Unix seconds; 0: no wait). `ended` is the reason for which the run is being
@@ -168,6 +168,6 @@ class Checked:
     ended: str = ""
 
 
-def checked_from_json(data: Mapping[str, Any]) -> Checked:
+def probe_progress_from_json(data: Mapping[str, Any]) -> ProbeProgress:
     """Return the state from its JSON; the inverse of dataclasses.asdict."""
-    return Checked(**{**data, "run": (str(data["run"][0]), float(data["run"][1]))})
+    return ProbeProgress(**{**data, "run": (str(data["run"][0]), float(data["run"][1]))})

@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.canary import UNWATCHED, Guarded, Sighting
+from controller.kinds.observed.canary import UNWATCHED, CanaryResult, CanaryTry
 from controller.kinds.observed.observed import Observation
 from controller.kinds.planning.plan import Deferral, Writes
 from controller.plan.network.egress import UNGUARDED
@@ -22,7 +22,7 @@ from controller.ports import Canary, Clock, Store, StoreError, Wake
 
 CANARY_SECONDS = 5.0  # interval of checks for a test that is due
 RETRY_SECONDS = 30.0
-_PENDING = Guarded("Pending", "the network guard is being tested from inside a network")
+_PENDING = CanaryResult("Pending", "the network guard is being tested from inside a network")
 _log = structlog.get_logger("paddock.canary")
 
 
@@ -56,7 +56,7 @@ class CanaryWatch:
         self._reported, self._stopped = False, False
         self._left = True  # True: tests may have left something, also those of an earlier daemon
 
-    def see(self, observed: Observation) -> Guarded:
+    def see(self, observed: Observation) -> CanaryResult:
         """Return the guard's state. While engine or guard are away, an earlier success is void."""
         with self._lock:
             if self._bird is None:
@@ -96,7 +96,7 @@ class CanaryWatch:
                 self._test()
 
     @property
-    def now(self) -> Guarded:
+    def now(self) -> CanaryResult:
         """The guard's state as of the last test."""
         with self._lock:
             return self._guarded
@@ -137,10 +137,10 @@ class CanaryWatch:
     def _run(self, epoch: int) -> None:
         assert self._bird is not None
         try:
-            found = _judged(self._bird.look(canary(), self._range))
+            found = _judged(self._bird.observe_now(canary(), self._range))
         except Exception as error:
             _log.exception("canary failed")
-            found = Guarded("Untried", f"the canary failed: {error!r}; please report this")
+            found = CanaryResult("Untried", f"the canary failed: {error!r}; please report this")
         with self._lock:
             self._tested_at = self._clock.now()
             before = self._guarded
@@ -155,7 +155,7 @@ class CanaryWatch:
         if found != before:
             self._report(found)
 
-    def _report(self, found: Guarded) -> None:
+    def _report(self, found: CanaryResult) -> None:
         """Record an event of the host when the guard breaks, and when it holds again."""
         if not found.broken and not self._reported:
             return
@@ -172,15 +172,15 @@ class CanaryWatch:
             _log.warning("event not stored", reason=str(error))
 
 
-def _judged(found: Sighting) -> Guarded:
+def _judged(found: CanaryTry) -> CanaryResult:
     if found.reached:
         what = ", ".join(dict.fromkeys(found.reached))
         words = (
             f"network guard: {what} can be reached from inside networks; reload the guard, and check the host's rules"
         )
-        return Guarded("Broken", words)
+        return CanaryResult("Broken", words)
     if found.trouble:
         missing = "no such image" in found.trouble.lower()
         what_to_do = f"; build the image {IMAGE} (`images/build.sh egress`)" if missing else ""
-        return Guarded("Untried", f"network guard: not testable: {found.trouble}{what_to_do}")
-    return Guarded("Holds")
+        return CanaryResult("Untried", f"network guard: not testable: {found.trouble}{what_to_do}")
+    return CanaryResult("Holds")

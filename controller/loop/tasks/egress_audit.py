@@ -38,7 +38,7 @@ class EgressAudit:
         self._until: dict[str, float] | None = None
         self._lock = threading.Lock()
 
-    def look(self) -> None:
+    def observe_now(self) -> None:
         """Append the new requests to the audit log. After a store failure they are read again."""
         snapshot = self._snapshot()
         if snapshot is None or snapshot.observed.blind:

@@ -7,11 +7,11 @@ import structlog
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.usage import Layer, Sampled
+from controller.kinds.observed.usage import LayerUsage, UsageSample
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.sandbox.disk import limit_of
-from controller.policy.host.health import WELL, Crossing, Health, judge, thresholds
+from controller.policy.host.health import WELL, Health, ThresholdCrossing, judge, thresholds
 from controller.ports import Clock, Store, StoreError
 
 _log = structlog.get_logger("paddock.health")
@@ -33,12 +33,12 @@ class HealthWatch:
         self,
         *,
         snapshot: Callable[[], Snapshot | None],
-        samples: Callable[[], Mapping[str, Sampled]],
+        samples: Callable[[], Mapping[str, UsageSample]],
         store: Store,
         clock: Clock,
         host: ObjectRef,
         disk: Callable[[], float | None],
-        layers: Callable[[], Mapping[str, Layer]] = dict,
+        layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
         self._snapshot, self._samples, self._store = snapshot, samples, store
@@ -46,7 +46,7 @@ class HealthWatch:
         self._spent, self._checked, self._due = spent, 0.0, 0.0
         self._known: Mapping[tuple[str, object], Health] = {}
 
-    def look(self) -> None:
+    def observe_now(self) -> None:
         """Judge the newest samples, and record events of changes. After a store failure they are recorded next time."""
         now, began = self._clock.now(), self._spent()
         if self._checked <= now < self._due:
@@ -88,7 +88,7 @@ class HealthWatch:
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
 
 
-def shares_of(sample: Sampled) -> Mapping[str, float | None]:
+def shares_of(sample: UsageSample) -> Mapping[str, float | None]:
     """Return use as a share of each limit; None without a limit."""
     usage = sample.usage
     return {
@@ -102,7 +102,7 @@ def _share(used: float, limit: float | None) -> float | None:
     return used / limit if limit else None
 
 
-def _limits(sample: Sampled) -> Mapping[str, str]:
+def _limits(sample: UsageSample) -> Mapping[str, str]:
     usage = sample.usage
     return {
         "memory": f"its limit of {format_bytes(usage.memory_limit_bytes or 0)}",
@@ -111,7 +111,7 @@ def _limits(sample: Sampled) -> Mapping[str, str]:
     }
 
 
-def _event(ref: ObjectRef, crossed: Crossing, limits: Mapping[str, str], now: float) -> Event:
+def _event(ref: ObjectRef, crossed: ThresholdCrossing, limits: Mapping[str, str], now: float) -> Event:
     word, of = _TEXTS[crossed.resource], limits.get(crossed.resource, "its limit")
     near, clear = thresholds(crossed.resource)
     if crossed.near:

@@ -38,7 +38,7 @@ class ImageKeeper:
         self._clock, self._meter, self._host, self._rules = clock, meter, host, rules
         self._since: Mapping[str, float] = {}
 
-    def look(self) -> None:
+    def observe_now(self) -> None:
         """List the images, and remove those that are due. Failures are retried next time."""
         if self._rules.what == "none":
             return

@@ -20,7 +20,7 @@ class PressureWatch:
         self._read_at: float | None = None
         self._now = NONE
 
-    def look(self, root_dir: str) -> Pressure:
+    def observe_now(self, root_dir: str) -> Pressure:
         """Return the pressure; the same Python object as long as nothing changes."""
         now = self._clock.now()
         if self._gauge is None or (self._read_at is not None and 0 <= now - self._read_at < _APART_SECONDS):

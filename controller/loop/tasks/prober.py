@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.planning.plan import Probing
-from controller.kinds.runtime.probe import Probed, ProbeResult, Watch
-from controller.plan.sandbox.probes import tallied
+from controller.kinds.planning.plan import ProbeSchedule
+from controller.kinds.runtime.probe import ProbeResult, ProbeState, Watch
+from controller.plan.sandbox.probes import add_probe_result
 from controller.ports import Clock, Probes, Wake
 
 _log = structlog.get_logger("paddock.prober")
@@ -56,7 +56,7 @@ class Prober:
         self._probes, self._clock, self._wake, self._ticks = probes, clock, wake, ticks
         self._at_a_time, self._threads, self._stalls_seconds = at_a_time, threads, stalls_seconds
         self._changed = threading.Condition()
-        self._probed: dict[str, Probed] = {}
+        self._probed: dict[str, ProbeState] = {}
         self._entries: dict[str, list[_Entry]] = {}
         self._due: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
@@ -64,7 +64,7 @@ class Prober:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def set_probes(self, probing: Iterable[Probing], known: Set[str]) -> None:
+    def set_probes(self, probing: Iterable[ProbeSchedule], known: Set[str]) -> None:
         """Replace the probes of these objects; drop those of objects that are not `known` (uids)."""
         with self._changed:
             for each in probing:
@@ -76,7 +76,7 @@ class Prober:
                 self._thread.start()
             self._changed.notify_all()
 
-    def view(self) -> Mapping[str, Probed]:
+    def view(self) -> Mapping[str, ProbeState]:
         """Return the tallies so far, by the object's uid."""
         with self._changed:
             return MappingProxyType(dict(self._probed))
@@ -119,7 +119,7 @@ class Prober:
         self._entries[uid] = kept + fresh
         names = {each.watch.name for each in kept}
         held = {name: tally for name, tally in tallies.items() if name in names}
-        self._probed[uid] = Probed(watches[0].run, watches, MappingProxyType(held))
+        self._probed[uid] = ProbeState(watches[0].run, watches, MappingProxyType(held))
 
     def _delay(self, watch: Watch) -> float:
         return min(max(0.0, watch.due - self._clock.now()), watch.probe.initial_delay_seconds)
@@ -184,7 +184,7 @@ class Prober:
             self._push(entry, max(self._ticks(), begun + watch.probe.period_seconds))
             probed = self._probed[entry.uid]
             before = probed.tallies.get(watch.name)
-            after = tallied(before, result, watch.probe)
+            after = add_probe_result(before, result, watch.probe)
             if after is before:
                 return False
             self._probed[entry.uid] = replace(probed, tallies=MappingProxyType({**probed.tallies, watch.name: after}))

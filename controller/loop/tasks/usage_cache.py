@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from controller.kinds.observed.observed import Container
-from controller.kinds.observed.usage import Sampled, Usage
+from controller.kinds.observed.usage import Usage, UsageSample
 from controller.kinds.planning.snapshot import Snapshot
 from controller.ports import Clock, UsageReader
 
@@ -21,9 +21,9 @@ class UsageCache:
         self._snapshot, self._usage, self._clock = snapshot, usage, clock
         self._lock = threading.Lock()
         self._at = 0.0
-        self._kept: Mapping[str, Sampled] = {}
+        self._kept: Mapping[str, UsageSample] = {}
 
-    def now(self) -> Mapping[str, Sampled]:
+    def now(self) -> Mapping[str, UsageSample]:
         """Return the samples of running containers by uid of their object, at most a second old."""
         with self._lock:
             snapshot, now = self._snapshot(), self._clock.now()
@@ -34,13 +34,13 @@ class UsageCache:
                 self._at = now
             return self._kept
 
-    def _sample(self, container: Container, usage: Usage, now: float) -> Sampled:
+    def _sample(self, container: Container, usage: Usage, now: float) -> UsageSample:
         last = self._kept.get(container.uid)
         used, since = usage.cpu_usage_seconds, container.started_at or now
         if last is not None and _run(last.container) == _run(container) and last.at < now:
             used, since = used - last.usage.cpu_usage_seconds, last.at
         window = max(now - since, 0.0)
-        return Sampled(container, usage, now, max(0.0, used) / window if window else 0.0, window)
+        return UsageSample(container, usage, now, max(0.0, used) / window if window else 0.0, window)
 
 
 def _run(container: Container) -> tuple[str, float]:

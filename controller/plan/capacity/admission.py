@@ -11,10 +11,10 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, of_pool
+from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, pool_scope
 from controller.plan.capacity.reservations import Claim, held, held_by_pools
 from controller.plan.common.reconcile_context import ReconcileContext
-from controller.policy.quota_ledger import HOST, Bound, bounds, judge, of_pools
+from controller.policy.quota_ledger import HOST, QuotaBound, bounds, judge, pool_quotas
 
 
 class CapacityLedger:
@@ -29,9 +29,9 @@ class CapacityLedger:
     ) -> None:
         kept = list(instances)
         self.bounds = bounds(quotas.values(), facts)
-        self._of_pools = of_pools(pools)
+        self._of_pools = pool_quotas(pools)
         self._used = held(kept) | held_by_pools(kept, self._of_pools)
-        self._first: dict[Bound, str] = {}  # the first pending object of each bound
+        self._first: dict[QuotaBound, str] = {}  # the first pending object of each bound
         self._given: set[str] = set()
         # Scopes (a namespace, the host) with pending objects: warm members of pools below this priority give way.
         self.crowded: dict[str, float] = {}
@@ -43,12 +43,12 @@ class CapacityLedger:
 
     def admit(self, context: ReconcileContext, asked: Claim, pool: str = "") -> str:
         """Reserve all that is asked for and return "", or return the shortage as text. `pool` is its pool's uid."""
-        namespace, of = context.obj.namespace, of_pool(pool)
+        namespace, of = context.obj.namespace, pool_scope(pool)
         whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
         base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
         message, lacking, never = [], [], not asked.holds_up
-        short: list[tuple[Bound, str]] = []
+        short: list[tuple[QuotaBound, str]] = []
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
             found = judge(bound, self.used(bound.namespace), whole, base)
             ahead = f"{self._first[bound]} is ahead of it" if bound in self._first else ""
@@ -73,7 +73,7 @@ class CapacityLedger:
             self._given.add(of)
         return ""
 
-    def _note(self, context: ReconcileContext, short: Iterable[tuple[Bound, str]], *, holds_up: bool) -> None:
+    def _note(self, context: ReconcileContext, short: Iterable[tuple[QuotaBound, str]], *, holds_up: bool) -> None:
         for bound, resource in short if context.obj.kind == "Sandbox" else ():
             own = "namespace" if bound.namespace == context.obj.namespace else "pool"
             self.shortages.append(Shortage(context.obj.uid, own if bound.namespace else "host", resource, holds_up))

@@ -43,7 +43,7 @@ def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
     return {each.image for uid, each in memo.fetches.items() if uid in snapshot.in_flight}
 
 
-def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
+def pool_scope(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
     """Pull the image of a pool that keeps no member warm. Return the message of why it is missing, or ""."""
     uid, spec = pool.obj.uid, pool.spec
     if spec is None or spec.warm_replicas or pool.template is None or pool.obj.deleted_at is not None:

@@ -10,7 +10,7 @@ from controller.kinds.quota import RESOURCES, Amount, StoredQuota
 from controller.plan.capacity.admission import CapacityLedger
 from controller.plan.capacity.reservations import held
 from controller.plan.common.status_json import dated
-from controller.policy.quota_ledger import Bound, bounds
+from controller.policy.quota_ledger import QuotaBound, bounds
 
 
 def quota_statuses(
@@ -26,7 +26,7 @@ def quota_statuses(
                 yield quota, made
 
 
-def _status(quota: StoredQuota, bound: Bound, used: Amount, now: float) -> dict[str, Any]:
+def _status(quota: StoredQuota, bound: QuotaBound, used: Amount, now: float) -> dict[str, Any]:
     over = exceeded(bound, used)
     if bound.hard is None:
         found = Condition("Exceeded", "Unknown", "Unreadable", "this version of Paddock can't read its spec")
@@ -43,13 +43,13 @@ def _status(quota: StoredQuota, bound: Bound, used: Amount, now: float) -> dict[
     }
 
 
-def shown(bound: Bound) -> dict[str, str]:
+def shown(bound: QuotaBound) -> dict[str, str]:
     """Return the limits of a quota in force as texts, without those that it does not set."""
     hard = {each: getattr(bound.hard, each.name, None) for each in RESOURCES}
     return {each.name: each.text(most) for each, most in hard.items() if most is not None}
 
 
-def exceeded(bound: Bound, used: Amount) -> str:
+def exceeded(bound: QuotaBound, used: Amount) -> str:
     """Return the resources held beyond the quota, as text."""
     found = ((each, getattr(used, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES)
     return ", ".join(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
-from controller.kinds.quota import RESOURCES, Amount, amount_of, of_pool
+from controller.kinds.quota import RESOURCES, Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.backoff import can_not_start
 from controller.plan.common.backoff import held as held_up
@@ -152,7 +152,7 @@ def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[
     """Return what pools' members and the sandboxes claimed from them hold, by `of_pool`."""
     found: dict[str, Amount] = {}
     for each in instances if keys else ():
-        key = of_pool(each.memory.pool)
+        key = pool_scope(each.memory.pool)
         if key in keys:
             found[key] = found.get(key, Amount()) + amount_of(each.reserves)
     return found

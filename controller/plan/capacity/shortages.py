@@ -3,20 +3,20 @@
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
-from controller.kinds.quota import Amount, amount_of, of_pool
+from controller.kinds.quota import Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.capacity.reservations import held, held_by_pools
-from controller.policy.quota_ledger import HOST, bounds, judge, of_pools
+from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 
 
-def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
+def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     whole, part = amount_of(reserves, 1), amount_of(member.reserves)
-    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **of_pools([pool])}
+    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **pool_quotas([pool])}
     rows = list(snapshot.instances.values())
     used = held(rows) | held_by_pools(rows, found)
-    concerned = (of_pool(pool.obj.uid), pool.obj.namespace, HOST)
+    concerned = (pool_scope(pool.obj.uid), pool.obj.namespace, HOST)
     return all(
         judge(each, used.get(each.namespace, Amount()), whole, part).admitted
         for key in concerned
@@ -24,7 +24,7 @@ def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits
     )
 
 
-def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
+def waits_behind_shortage(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
     """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
     for each in snapshot.shortages:
         other = snapshot.sandboxes.get(each.uid)

@@ -7,7 +7,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
 from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
-from controller.kinds.planning.instance_record import Failure, Memory
+from controller.kinds.planning.instance_record import Failure, InstanceState
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import RemoveVolumes
@@ -38,7 +38,7 @@ def waits(now: float, until: float, longest_seconds: float) -> bool:
     return now < until <= now + longest_seconds
 
 
-def fold(memory: Memory, result: Result, now: float) -> Memory:
+def fold(memory: InstanceState, result: Result, now: float) -> InstanceState:
     """Return the state after the results of a group of actions. A success clears the failures of the same kind."""
     for action, outcome in result.done:
         if isinstance(action, ReadTail) and isinstance(outcome, Ok):

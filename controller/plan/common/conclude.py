@@ -8,7 +8,7 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event
 from controller.kinds.planning.action import StartContainer
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
-from controller.kinds.planning.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
+from controller.kinds.planning.plan import Deferral, Deletion, Group, ProbeSchedule, Sample, StatusWrite
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, Timer
@@ -36,7 +36,7 @@ def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, 
         builder.memo.settled.pop(obj.uid, None)
     watches = probes.watches(context, decision.memory)
     if watches != (context.probed.watches if context.probed else ()):
-        builder.probes.append(Probing(obj.ref, watches))
+        builder.probes.append(ProbeSchedule(obj.ref, watches))
     _add_timers(builder, context, decision)
     if decision.actions:
         urgent = decision.reason == CLAIMING

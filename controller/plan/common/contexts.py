@@ -2,7 +2,7 @@
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.plan_builder import KnownRender, Memo, RenderedKey
@@ -21,10 +21,12 @@ _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, 
 def context_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> ReconcileContext:
     """Return one object's context from a snapshot whose results are stored, for explanations."""
     instance = snapshot.instances.get(sandbox.obj.uid)
-    return context_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+    return context_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else InstanceState())
 
 
-def context_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> ReconcileContext:
+def context_with(
+    snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: InstanceState
+) -> ReconcileContext:
     """Return one object's context, with `memory` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
     rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
@@ -60,7 +62,7 @@ def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
     return measured.used_bytes if measured else 0
 
 
-def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
+def _is_own(container: Container, wanted_name: str, memory: InstanceState) -> bool:
     """Return True if a container with the object's labels is its own: by its derived name, or because we created it."""
     return container.name == wanted_name or container.id in (memory.container, memory.run[0])
 

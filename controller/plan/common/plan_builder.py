@@ -10,11 +10,20 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.activity import Activity, Run
 from controller.kinds.observed.observed import Container, HostFacts
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
+from controller.kinds.planning.plan import (
+    Deferral,
+    Deletion,
+    Group,
+    ProbeSchedule,
+    Retirement,
+    Sample,
+    StatusWrite,
+    Warm,
+)
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import StoredQuota
 from controller.kinds.runtime.network import Network
-from controller.kinds.runtime.probe import Probed
+from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
 from controller.plan.capacity.admission import CapacityLedger
@@ -64,7 +73,7 @@ class Settled:
     containers: tuple[Container, ...] | None
     instance: Instance | None
     host: "HostKey"
-    probed: Probed | None
+    probed: ProbeState | None
     activity: Activity | None
     egress: tuple[Container, ...] | None
 
@@ -196,7 +205,7 @@ class PlanBuilder:
     events: list[Event] = field(default_factory=list)
     finalized: list[ObjectRef] = field(default_factory=list)
     retired: list[Instance] = field(default_factory=list)
-    probes: list[Probing] = field(default_factory=list)
+    probes: list[ProbeSchedule] = field(default_factory=list)
     drift: dict[str, tuple[str, ...]] = field(default_factory=dict)
     wakes: list[float] = field(default_factory=list)
     pending: list["PendingAdmission"] = field(default_factory=list)

@@ -8,8 +8,8 @@ from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
 from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.instance_record import Memory
-from controller.kinds.runtime.probe import Probed
+from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.network.network_context import NOTHING, NetworkContext
 from controller.policy.admission import Refusal
@@ -54,10 +54,10 @@ class ReconcileContext:
     refusals: tuple[Refusal, ...]
     container: Container | None
     extra: tuple[Container, ...]
-    memory: Memory
+    memory: InstanceState
     instance_id: str
     blind: str = ""
-    probed: Probed | None = None
+    probed: ProbeState | None = None
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
@@ -103,7 +103,7 @@ class Decision:
     reason that is counted for it.
     """
 
-    memory: Memory
+    memory: InstanceState
     reason: str = ""
     message: str = ""
     actions: tuple[Action, ...] = ()

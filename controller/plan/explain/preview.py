@@ -31,7 +31,7 @@ from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Plan
 from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.mount import BindMounts, Bound, Mount
+from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.plan.common.plan_builder import Fetch, Memo
 from controller.plan.host import plan
@@ -62,10 +62,10 @@ class Forecast:
 
 def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
     """Return the forecasts of these objects of the snapshot, by uid. Calls in flight for them are included."""
-    return foresee(snapshot, uids, policy)[0]
+    return forecast_all(snapshot, uids, policy)[0]
 
 
-def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
+def forecast_all(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
     """Return the forecasts, and the snapshot after all of it."""
     asked = {uid: each for uid, each in snapshot.pools.items() if uid in uids}
     members = {uid for uid, each in snapshot.instances.items() if each.parent_uid in asked}
@@ -201,18 +201,19 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case DisconnectNetwork():
             return replace(container, networks=tuple(each for each in container.networks if each != action.network))
         case UpdateLimits():
-            by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
-            return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
+            out_of_band = replace(container.out_of_band, swap_bytes=0, restart_policy="no")
+            return replace(container, limits=_in_force(action.limits, container.limits), out_of_band=out_of_band)
         case BindMounts():
             others = [each for each in container.bound if each.path not in {new.path for new in action.mounts}]
             return replace(container, bound=(*others, *_bound(action.mounts)))
     return container
 
 
-def _bound(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
+def _bound(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
     sizes = {each.path: each.size_bytes for each in mounts if each.kind == "volume"}
     return tuple(
-        Bound(each.path, str(each), "imagined", each.read_only, size_bytes=sizes.get(each.path, 0)) for each in mounts
+        BoundMount(each.path, str(each), "imagined", each.read_only, size_bytes=sizes.get(each.path, 0))
+        for each in mounts
     )
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.contexts import context_of
@@ -153,7 +153,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
         yield "differs", f"bound to the {held} out-of-band; created again at its next start"
 
 
-def _remembered(memory: Memory, now: float) -> Iterator[tuple[str, str]]:
+def _remembered(memory: InstanceState, now: float) -> Iterator[tuple[str, str]]:
     yield "restarts", str(memory.restarts)
     if memory.crashes:
         yield "ends in a row", str(memory.crashes)

@@ -20,7 +20,7 @@ from controller.kinds.planning.action import (
     SignalContainer,
     StartContainer,
 )
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, RemoveNetwork
 from controller.plan.common.backoff import waits
@@ -117,7 +117,7 @@ def record(
         role=ROLE,
         reserves=reserves,
         created_at=context.now,
-        memory=Memory(subnet=network.subnet),
+        memory=InstanceState(subnet=network.subnet),
         member_uid=egress_uid(context.obj.uid),
     )
     if known is None:
@@ -274,7 +274,7 @@ def _labels(context: ReconcileContext, uid: str, role: str, config_hash: str) ->
 
 def _plugged(action: Action, context: ReconcileContext) -> Action:
     if isinstance(action, CreateContainer):
-        return replace(action, config=policy.plugged(action.config, context.network.subnet))
+        return replace(action, config=policy.with_proxy_address(action.config, context.network.subnet))
     return action
 
 

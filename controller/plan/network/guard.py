@@ -8,7 +8,7 @@ itself. So those run on, and only new starts on them wait. Called by plan/sandbo
 from controller.kinds.meta import Condition, Event
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, PauseContainer, SignalContainer, UnpauseContainer
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest
@@ -21,7 +21,7 @@ _DONE = {
 }
 
 
-def observe(context: ReconcileContext) -> Memory:
+def observe(context: ReconcileContext) -> InstanceState:
     """Return the state, with the presence of its guard updated."""
     return replace_if_changed(context.memory, unguarded=bool(context.unconfined))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from controller.kinds.common.labels import egress_uid, local_name, peers_name, public_name, sealed_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import Network
 from controller.policy.levels.levels import GuardLost, Policy
@@ -49,7 +49,12 @@ NOTHING = NetworkContext()
 
 
 def network_context(
-    snapshot: Snapshot, obj: StoredObject, rendered: Rendered | None, memory: Memory, policy: Policy, subnets: Subnets
+    snapshot: Snapshot,
+    obj: StoredObject,
+    rendered: Rendered | None,
+    memory: InstanceState,
+    policy: Policy,
+    subnets: Subnets,
 ) -> NetworkContext:
     """Return the network state of one object. `subnets` gives the assigned subnets; a new one is added to them."""
     uid, observed = egress_uid(obj.uid), snapshot.observed
@@ -99,7 +104,12 @@ def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
 
 
 def _peers_subnet(
-    snapshot: Snapshot, obj: StoredObject, memory: Memory, found: Network | None, policy: Policy, subnets: Subnets
+    snapshot: Snapshot,
+    obj: StoredObject,
+    memory: InstanceState,
+    found: Network | None,
+    policy: Policy,
+    subnets: Subnets,
 ) -> str:
     """Return the shared bridge's subnet; else the one recorded for it in this namespace; else a free one."""
     if found is not None:
@@ -131,7 +141,7 @@ def taken_subnets(snapshot: Snapshot) -> set[str]:
     return recorded | seen | {part for each in shared for part in egress.parts(each)}
 
 
-def _is_lost(subnet: str, memory: Memory) -> bool:
+def _is_lost(subnet: str, memory: InstanceState) -> bool:
     """Return True if the engine refused a network on this subnet because the host uses it otherwise."""
     failure = memory.failure
     return bool(subnet) and failure is not None and failure.reason == SUBNET_TAKEN and failure.subnet == subnet

@@ -10,7 +10,7 @@ from dataclasses import replace
 from controller.kinds.common.labels import container_labels, peers_name
 from controller.kinds.meta import Condition
 from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
@@ -98,7 +98,7 @@ def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
     return lacks
 
 
-def _remembered(context: ReconcileContext, decision: Decision) -> Memory:
+def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
     return replace_if_changed(decision.memory, peers=context.network.peers_subnet if asked(context) else "")
 
 

@@ -39,7 +39,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     awaited = held + builder.granted[pool.obj.uid] + builder.queued[pool.obj.uid]
     crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     lacks = snapshot.pressure.words()
-    image = "" if own or lacks else preload.of_pool(builder, snapshot, pool, policy, memo)
+    image = "" if own or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
     made = plan_turnover(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)

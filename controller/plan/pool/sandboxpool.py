@@ -12,7 +12,7 @@ from typing import Any
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
@@ -216,7 +216,7 @@ def _new_member(pool: Pool, uid: str, now: float) -> Instance:
         role=WARM,
         reserves=_NO_LIMITS,
         created_at=now,
-        memory=Memory(pool=pool.obj.uid, hostname=name),
+        memory=InstanceState(pool=pool.obj.uid, hostname=name),
         member_uid=uid,
     )
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.action import RenameContainer
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
-from controller.kinds.quota import amount_of, of_pool
+from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Decision
 from controller.plan.pool.sandboxpool import SHARED, WARM, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
-from controller.policy.quota_ledger import NOTHING, judge, of_pools
+from controller.policy.quota_ledger import NOTHING, judge, pool_quotas
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
 CLAIMING = "Claiming"
@@ -27,7 +27,7 @@ WITHHELD = (EXHAUSTED, SHARED)
 _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
 
-def claimed_memory(memory: Memory) -> Memory:
+def claimed_state(memory: InstanceState) -> InstanceState:
     """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
     return replace(memory, launch="Warm", launch_reason="", claiming=True, restarts=0, crashes=0, last_end=None)
 
@@ -70,7 +70,9 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     return same and is_ready(member, own[0], wanted)
 
 
-def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy) -> Decision:
+def launched_cold(
+    snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: InstanceState, policy: Policy
+) -> Decision:
     """Return the decision to create a container.
 
     With the reason of the cold start, and an event if a pool could have served.
@@ -118,7 +120,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
-        for bound in of_pools([pool]).get(of_pool(pool.obj.uid), ()):
+        for bound in pool_quotas([pool]).get(pool_scope(pool.obj.uid), ()):
             found = judge(bound, NOTHING, asked, NOTHING)
             if found.never:
                 return f"has a quota: it can never fit {bound}: {'; '.join(found.reasons)}"

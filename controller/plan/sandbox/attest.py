@@ -12,7 +12,7 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.plan.network import networks
 from controller.plan.sandbox import drift
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest
-from controller.policy.attest.attest import Fact, differing, facts, hides
+from controller.policy.attest.attest import Fact, differing, facts, hides_processes
 from controller.policy.sandbox import Rendered
 
 REASON = "NotSecured"
@@ -68,7 +68,7 @@ def verdict(context: ReconcileContext) -> Verdict:
     inside = container.inside
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")
-    if hides(rendered.config.runtime):
+    if hides_processes(rendered.config.runtime):
         message = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
         return Verdict("Unknown", "NotAttested", message)
     # A network attached out-of-band is detached in this same pass.

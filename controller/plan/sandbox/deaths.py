@@ -6,7 +6,7 @@ from dataclasses import replace
 from controller.kinds.common.log_tail import GONE
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, End, State
-from controller.kinds.planning.instance_record import Memory, Termination
+from controller.kinds.planning.instance_record import InstanceState, Termination
 from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
@@ -16,7 +16,7 @@ _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 _NOTED_SECONDS = 60.0
 
 
-def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
+def end_of(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
     """Return the end of an ended container's last run. `lost` is the time when the engine itself was away."""
     known = memory.last_end
     same = known is not None and known.container_id == container.id
@@ -34,7 +34,7 @@ def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.
     )
 
 
-def _reason(container: Container, memory: Memory, lost: tuple[float, float]) -> str:
+def _reason(container: Container, memory: InstanceState, lost: tuple[float, float]) -> str:
     if by_probes := memory.ended_by_probes((container.id, container.started_at)):
         return by_probes
     if was_asked_to_stop(container, memory):
@@ -50,12 +50,12 @@ def _by_exit_code(exit_code: int) -> str:
     return "Killed" if exit_code in (137, 143) else "Error"
 
 
-def _went_with_engine(container: Container, memory: Memory, lost: tuple[float, float]) -> bool:
+def _went_with_engine(container: Container, memory: InstanceState, lost: tuple[float, float]) -> bool:
     """Return True if the engine stopped the container with itself, or was down when the container ended."""
     return _unseen(container, memory) or lost[0] <= container.finished_at <= lost[1]
 
 
-def _unseen(container: Container, memory: Memory) -> bool:
+def _unseen(container: Container, memory: InstanceState) -> bool:
     """Return True if the engine missed the end, as after a host crash: it has the end of an earlier run, or none.
 
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
@@ -67,7 +67,7 @@ def _unseen(container: Container, memory: Memory) -> bool:
     return container.started_at - container.finished_at > _NOTED_SECONDS
 
 
-def was_asked_to_stop(container: Container, memory: Memory) -> bool:
+def was_asked_to_stop(container: Container, memory: InstanceState) -> bool:
     """Return True if Paddock told this run of the container to stop (not an earlier run of the same one)."""
     return memory.asked_to_stop == (container.id, container.started_at)
 
@@ -77,7 +77,7 @@ def is_ours(end: Termination) -> bool:
     return end.reason in _OURS
 
 
-def observe_generation(obj: StoredObject, memory: Memory, now: float) -> Memory:
+def observe_generation(obj: StoredObject, memory: InstanceState, now: float) -> InstanceState:
     """Return the state with the spec's generation, and when it was first seen (0: before any record)."""
     if memory.changed[0] == obj.generation:
         return memory
@@ -86,7 +86,7 @@ def observe_generation(obj: StoredObject, memory: Memory, now: float) -> Memory:
     return replace(memory, changed=(obj.generation, now if memory.changed[0] else 0.0))
 
 
-def observe_run(container: Container, memory: Memory) -> Memory:
+def observe_run(container: Container, memory: InstanceState) -> InstanceState:
     """Return the state with this run; one after an unrequested end, or an out-of-band removal, is a restart."""
     run = (container.id, container.started_at)
     if not container.started_at or run == memory.run:
@@ -96,7 +96,7 @@ def observe_run(container: Container, memory: Memory) -> Memory:
     return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
 
 
-def observe_end(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
+def observe_end(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> InstanceState:
     """Return the state with this end in it, counted once however often it is observed."""
     known = memory.last_end
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
@@ -110,7 +110,9 @@ def observe_end(container: Container, memory: Memory, lost: tuple[float, float] 
     return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
 
 
-def _seen_again(container: Container, known: Termination, memory: Memory, lost: tuple[float, float]) -> Memory:
+def _seen_again(
+    container: Container, known: Termination, memory: InstanceState, lost: tuple[float, float]
+) -> InstanceState:
     """Return the state with a crash taken back that turns out to be the engine's own shutdown."""
     by_itself = known.reason == _by_exit_code(known.exit_code)
     if not by_itself or not _went_with_engine(container, memory, lost):
@@ -118,7 +120,7 @@ def _seen_again(container: Container, known: Termination, memory: Memory, lost: 
     return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 
 
-def observe_removal(ends: Mapping[str, End], memory: Memory) -> Memory:
+def observe_removal(ends: Mapping[str, End], memory: InstanceState) -> InstanceState:
     """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
     container_id, started_at = memory.run
     found, known = ends.get(container_id), memory.last_end

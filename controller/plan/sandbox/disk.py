@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.disk import in_memory
@@ -38,7 +38,7 @@ def limit_of(snapshot: Snapshot, uid: str) -> int:
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
-def observe(context: ReconcileContext) -> Memory:
+def observe(context: ReconcileContext) -> InstanceState:
     """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
     memory = context.memory
     if memory.overfull[1] and not exceeded(context):

@@ -73,7 +73,7 @@ def outdated(container: Container, rendered: Rendered) -> bool:
 
 def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for each setting that an update resets."""
-    found = container.by_hand
+    found = container.out_of_band
     if found.swap_bytes:
         yield "swap", "unlimited" if found.swap_bytes < 0 else format_bytes(found.swap_bytes), "0"
     if found.restart_policy != "no":
@@ -89,7 +89,7 @@ def lasting(container: Container | None) -> str:
     """Return the out-of-band settings that only a new container resets, as text; "" for none."""
     if container is None:
         return ""
-    held = (("CPUs", container.by_hand.cpus), ("memory nodes", container.by_hand.memory_nodes))
+    held = (("CPUs", container.out_of_band.cpus), ("memory nodes", container.out_of_band.memory_nodes))
     return " and ".join(f"{what} {which}" for what, which in held if which)
 
 

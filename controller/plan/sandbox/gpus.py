@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
@@ -19,7 +19,7 @@ REASON = "GpusInUse"
 _AGAIN_SECONDS = 30.0
 
 
-def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memory) -> bool:
+def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: InstanceState) -> bool:
     """Return True if a stopped container of that object has devices that it may not be started with."""
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:

@@ -7,9 +7,9 @@ and never polled; an unreadable sample counts as use.
 
 from dataclasses import dataclass, replace
 
-from controller.kinds.observed.activity import Activity, CpuSample, Use
+from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.capacity import pressure
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.plan.sandbox.deaths import was_asked_to_stop
@@ -32,7 +32,7 @@ class Idleness:
     `due`: it is time to stop it. `woken`: it was stopped for idleness, and is asked for now.
     """
 
-    memory: Memory
+    memory: InstanceState
     timer: float | None = None
     sample: float | None = None
     due: bool = False
@@ -76,7 +76,12 @@ def observe(context: ReconcileContext) -> Idleness:
 
 
 def _judged(
-    context: ReconcileContext, memory: Memory, container: Container, since: float, timeout: int, noting: float | None
+    context: ReconcileContext,
+    memory: InstanceState,
+    container: Container,
+    since: float,
+    timeout: int,
+    noting: float | None,
 ) -> Idleness:
     mark, newest = _samples(context.activity or _UNSEEN, container, since)
     if mark is None or newest is None:
@@ -87,26 +92,26 @@ def _judged(
     if newest.at < due:
         return Idleness(memory, noting, sample=since)
     if _busy(mark, newest):
-        used = Use(newest.at, False, context.now, context.obj.generation)
+        used = StoredUse(newest.at, False, context.now, context.obj.generation)
         return Idleness(replace(memory, use=used), timer=newest.at + timeout)
     return Idleness(memory, due=True)
 
 
-def _noted(context: ReconcileContext) -> tuple[Use, float | None]:
+def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
     kept, seen, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
     is_open = seen is not None and seen.open > 0
     if kept is None or kept.generation != generation:
-        return Use(now, is_open, now, generation), None
+        return StoredUse(now, is_open, now, generation), None
     if seen is None:
         # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
-        return (Use(now, False, now, generation), None) if kept.open else (kept, None)
+        return (StoredUse(now, False, now, generation), None) if kept.open else (kept, None)
     if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
         return kept, None
     may = kept.noted_at + NOTE_SECONDS
     if kept.noted_at <= now < may:
         return kept, may
-    return Use(now if is_open else max(kept.at, seen.last_at), is_open, now, generation), None
+    return StoredUse(now if is_open else max(kept.at, seen.last_at), is_open, now, generation), None
 
 
 def _samples(seen: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:

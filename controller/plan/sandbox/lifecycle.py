@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, StartContainer, UnpauseContainer
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.capacity import pressure
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
@@ -145,7 +145,7 @@ def stop(
     return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
 
 
-def asked_to_stop(memory: Memory, container: Container, now: float, end: str = "Stopped") -> Memory:
+def asked_to_stop(memory: InstanceState, container: Container, now: float, end: str = "Stopped") -> InstanceState:
     """Return the state in which this container's end is Paddock's own doing, for the reason `end`."""
     run = (container.id, container.started_at)
     return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
@@ -156,7 +156,7 @@ def expired(context: ReconcileContext) -> bool:
     return context.memory.expired_generation == context.obj.generation
 
 
-def _notice_deadline(context: ReconcileContext) -> Memory:
+def _notice_deadline(context: ReconcileContext) -> InstanceState:
     """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
     memory, spec = context.memory, context.spec
     if memory.expired_generation and not expired(context):
@@ -194,7 +194,7 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
     return made if due is None or expired(context) else made.with_timer(due)
 
 
-def _started(context: ReconcileContext, made: Decision) -> Memory:
+def _started(context: ReconcileContext, made: Decision) -> InstanceState:
     """Return the state with its first start: the one decided now, or that of a run that goes on."""
     container = context.container
     if made.memory.first_start:

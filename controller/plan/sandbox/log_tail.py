@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.kinds.common.log_tail import GONE, Tail
 from controller.kinds.planning.action import ReadTail, RemoveContainer
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.snapshot import Result
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
@@ -23,7 +23,7 @@ def read_first(context: ReconcileContext, decision: Decision) -> Decision:
     return replace(decision, actions=(read, *decision.actions))
 
 
-def remember(memory: Memory, result: Result) -> Memory:
+def remember(memory: InstanceState, result: Result) -> InstanceState:
     """Return the state with the tail that was read; of a removed container nothing can be read any more."""
     for action, outcome in result.done:
         end = memory.last_end

@@ -12,7 +12,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import BindMounts, Bound, Mount, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.attest.mounted import missing, resized
@@ -68,7 +68,7 @@ def waiting(context: ReconcileContext, container: Container, rendered: Rendered)
     )
 
 
-def _is_own(spec: SandboxSpec, mount: Mount, bound: Bound) -> bool:
+def _is_own(spec: SandboxSpec, mount: Mount, bound: BoundMount) -> bool:
     """Return True if it is the workspace that the sandbox itself names, or no longer names."""
     if mount.kind == "volume":
         named = spec.workspace.volume if spec.workspace else None

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import SignalContainer
-from controller.kinds.planning.instance_record import Memory
-from controller.kinds.runtime.probe import NO_PROBES, Checked, Probe, ProbeResult, ProbeSet, Run, Tally, Watch
+from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.runtime.probe import NO_PROBES, Probe, ProbeProgress, ProbeResult, ProbeSet, Run, Tally, Watch
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.lifecycle import asked_to_stop, stop
 
 
-def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
+def add_probe_result(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
     """Return the tally with one more result; the same object if nothing changes."""
     known = before or Tally(result)
     if result.outcome == "success":
@@ -33,13 +33,13 @@ def asked(context: ReconcileContext) -> ProbeSet:
     return context.rendered.probes if context.rendered else NO_PROBES
 
 
-def observe(context: ReconcileContext, container: Container, memory: Memory) -> Memory:
+def observe(context: ReconcileContext, container: Container, memory: InstanceState) -> InstanceState:
     """Return the state with this run's probe results; unchanged if there are no probes."""
     wanted = asked(context)
     if not wanted or container.state not in (State.RUNNING, State.PAUSED):
         return memory
     run = (container.id, container.started_at)
-    known = memory.checked if memory.checked is not None and memory.checked.run == run else Checked(run)
+    known = memory.checked if memory.checked is not None and memory.checked.run == run else ProbeProgress(run)
     tallies = _tallies(context, run)
     known = replace(
         known,
@@ -50,7 +50,7 @@ def observe(context: ReconcileContext, container: Container, memory: Memory) -> 
     return replace(memory, checked=replace(known, since=(known.since or context.now) if waiting else 0.0))
 
 
-def watches(context: ReconcileContext, memory: Memory) -> tuple[Watch, ...]:
+def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ...]:
     """Return the probes to run from now on: none of a sandbox that is not to run, or is being removed."""
     container, checked = context.container, memory.checked
     if container is None or checked is None or not _is_up(context, container) or context.deleting or checked.ended:
@@ -61,7 +61,7 @@ def watches(context: ReconcileContext, memory: Memory) -> tuple[Watch, ...]:
     )
 
 
-def unready(context: ReconcileContext, memory: Memory) -> tuple[str, str]:
+def unready(context: ReconcileContext, memory: InstanceState) -> tuple[str, str]:
     """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
     wanted, checked, container = asked(context), memory.checked, context.container
     ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
@@ -76,7 +76,7 @@ def unready(context: ReconcileContext, memory: Memory) -> tuple[str, str]:
     return "StartupProbe" if name == "startup" else "NotReady", _words(name, tally)
 
 
-def passed(wanted: ProbeSet, memory: Memory) -> bool:
+def passed(wanted: ProbeSet, memory: InstanceState) -> bool:
     """Return True if all probes needed for readiness passed in the last observed run."""
     checked = memory.checked
     if not wanted:
@@ -127,21 +127,21 @@ def _failed(tally: Tally | None, probe: Probe | None) -> bool:
     return tally is not None and probe is not None and tally.failures >= probe.failure_threshold
 
 
-def _pending(wanted: ProbeSet, checked: Checked) -> str:
+def _pending(wanted: ProbeSet, checked: ProbeProgress) -> str:
     """Return the probe that has to pass next for readiness, "" if none."""
     if wanted.startup is not None and not checked.started:
         return "startup"
     return "readiness" if wanted.readiness is not None and not checked.ready else ""
 
 
-def _due(wanted: ProbeSet, checked: Checked) -> Iterator[tuple[str, Probe]]:
+def _due(wanted: ProbeSet, checked: ProbeProgress) -> Iterator[tuple[str, Probe]]:
     pending = _pending(wanted, checked)
     for name, probe in wanted.named():
         if name == pending or (name == "liveness" and pending != "startup"):
             yield name, probe
 
 
-def _broken(context: ReconcileContext, checked: Checked, deadline: int | None) -> tuple[str, str]:
+def _broken(context: ReconcileContext, checked: ProbeProgress, deadline: int | None) -> tuple[str, str]:
     """Return the reason and message for which the run has to be stopped; empty ones if it need not."""
     wanted, tallies = asked(context), _tallies(context, checked.run)
     pending = _pending(wanted, checked)

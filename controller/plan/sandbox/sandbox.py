@@ -23,7 +23,7 @@ from controller.kinds.planning.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
@@ -129,7 +129,7 @@ def _all(context: ReconcileContext) -> tuple[Container, ...]:
     return ((context.container,) if context.container else ()) + context.extra
 
 
-def _observed_state(context: ReconcileContext) -> Memory:
+def _observed_state(context: ReconcileContext) -> InstanceState:
     """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
     memory, container = context.memory, context.container
     memory = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, memory, context.now))
@@ -372,7 +372,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     return replace(made, events=(*made.events, *events), drift=tuple(fields))
 
 
-def _ended(memory: Memory) -> str:
+def _ended(memory: InstanceState) -> str:
     end = memory.last_end
     return "" if end is None else f"{end.reason}: exit code {end.exit_code}"
 

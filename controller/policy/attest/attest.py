@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from controller.kinds.common.quantity import format_bytes
-from controller.kinds.observed.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig, Tmpfs
-from controller.kinds.runtime.mount import Bound
+from controller.kinds.runtime.mount import BoundMount
 from controller.policy.attest import mounted
 from controller.policy.attest.facts import Fact as Fact
 from controller.policy.levels.confinement import label_wanted
@@ -31,18 +31,18 @@ _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 # Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
 # Comparisons are cached as long as their observation, because each takes 12 KiB.
-_Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
-_COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
+_Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...]]
+_COMPARED: WeakKeyDictionary[InsideState, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
 _QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
 
-def hides(runtime: str) -> bool:
+def hides_processes(runtime: str) -> bool:
     """Return True if this runtime hides a sandbox's processes from the host's /proc."""
     return any(each in runtime for each in _HIDING)
 
 
 def facts(
-    config: ContainerConfig, inside: Inside, *, networks: bool = True, bound: Iterable[Bound] = ()
+    config: ContainerConfig, inside: InsideState, *, networks: bool = True, bound: Iterable[BoundMount] = ()
 ) -> tuple[Fact, ...]:
     """Return all comparisons. Without `networks` they are left out, for an action is just changing them.
 
@@ -62,7 +62,7 @@ def differing(compared: Iterable[Fact]) -> str:
     return "; ".join(f"{each.name}: found {each.found}, wanted {each.wanted}" for each in compared if not each.holds)
 
 
-def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[Fact]:
+def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iterator[Fact]:
     yield from _user(config, inside)
     wanted, found = mask_of(config.capabilities), inside.bounding
     yield Fact("capabilities that programs can gain", names_of(found), names_of(wanted), not found & ~wanted)
@@ -88,7 +88,7 @@ def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[
         yield Fact("IPv6 addresses", ", ".join(inside.ipv6) or "none", "none", not inside.ipv6)
 
 
-def _user(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
+def _user(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     """Compare the ids, if the config names them. A user's name is known to the image alone."""
     uid, _, gid = config.user.partition(":")
     if not uid.isdigit():
@@ -101,7 +101,7 @@ def _user(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
         yield Fact("groups of the host's users", ", ".join(map(str, low)) or "none", "none", not low)
 
 
-def _mounts(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
+def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     mounts = {each.path: each for each in inside.mounts}
     root = mounts.get("/")
     read_only = root is not None and not root.writable
@@ -120,7 +120,7 @@ def _mounts(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
     yield Fact("other writable mounts", ", ".join(others) or "none", "none", not others)
 
 
-def _tmpfs(wanted: Tmpfs, found: Mounted | None) -> Fact:
+def _tmpfs(wanted: Tmpfs, found: ObservedMount | None) -> Fact:
     asked = f"tmpfs {_size(wanted.size_bytes)} nosuid nodev{' noexec' if wanted.noexec else ''}"
     if found is None:
         return Fact(wanted.path, "no mount", asked, holds=False)
@@ -130,7 +130,7 @@ def _tmpfs(wanted: Tmpfs, found: Mounted | None) -> Fact:
     return Fact(wanted.path, f"{found.kind} {_size(found.size_bytes)}{flags}", asked, holds)
 
 
-def _expected(mount: Mounted, config: ContainerConfig) -> bool:
+def _expected(mount: ObservedMount, config: ContainerConfig) -> bool:
     """Return True if a container of this config has that writable mount."""
     path = mount.path
     if path == "/" or _below(path, _KERNEL_SETTINGS):
@@ -141,7 +141,7 @@ def _expected(mount: Mounted, config: ContainerConfig) -> bool:
     return masked or _below(path, (_DEVICES,)) or (path in _ENGINES_FILES and not config.read_only_root)
 
 
-def _is_kernels(mount: Mounted) -> bool:
+def _is_kernels(mount: ObservedMount) -> bool:
     """Return True if writing there changes the host's kernel. The folder of v1's cgroups is only a folder.
 
     A masked file is a /dev/null, which everybody may write.

@@ -6,20 +6,20 @@ An unused slot is empty and read-only: narrower than any mount for it.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from controller.kinds.observed.inside import Inside, Mounted
+from controller.kinds.observed.inside import InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import EMPTY_BYTES, Bound, Mount
+from controller.kinds.runtime.mount import EMPTY_BYTES, BoundMount, Mount
 from controller.policy.attest.facts import Fact
 
 
-def facts(config: ContainerConfig, inside: Inside, bound: Iterable[Bound]) -> Iterator[Fact]:
+def facts(config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount]) -> Iterator[Fact]:
     """Yield one comparison for each slot."""
     known, found = {each.path: each for each in bound}, {each.path: each for each in inside.mounts}
     for slot in config.slots:
         yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
 
 
-def _fact(path: str, bound: Bound | None, found: Mounted | None) -> Fact:
+def _fact(path: str, bound: BoundMount | None, found: ObservedMount | None) -> Fact:
     asked = bound.mount.removeprefix(f"{path} from ") if bound else "nothing"
     if found is None:
         return Fact(path, "no mount", asked, holds=False)
@@ -35,24 +35,24 @@ def _fact(path: str, bound: Bound | None, found: Mounted | None) -> Fact:
     return Fact(path, asked if holds else _words(found), f"{asked} nosuid nodev", holds=holds)
 
 
-def _words(found: Mounted) -> str:
+def _words(found: ObservedMount) -> str:
     flags = "".join(f" {name}" for name in ("nosuid", "nodev") if getattr(found, name))
     return f"{found.kind} {found.origin} {'read-write' if found.writable else 'read-only'}{flags}"
 
 
-def is_empty(found: Mounted) -> bool:
+def is_empty(found: ObservedMount) -> bool:
     """Return True if nothing is bound at a slot, as in a new container."""
     return found.kind == "tmpfs" and not found.writable and found.size_bytes == EMPTY_BYTES
 
 
-def resized(bound: Bound, mount: Mount) -> bool:
+def resized(bound: BoundMount, mount: Mount) -> bool:
     """Return True if a mount differs only in its volume's size, which is changed in place."""
     if mount.kind != "volume" or not bound.size_bytes or bound.size_bytes == mount.size_bytes:
         return False
     return bound.mount == str(replace(mount, size_bytes=bound.size_bytes))
 
 
-def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Bound]) -> tuple[Mount, ...]:
+def missing(mounts: Iterable[Mount], inside: InsideState | None, bound: Iterable[BoundMount]) -> tuple[Mount, ...]:
     """Return the mounts that are missing: never made, or unmounted inside."""
     known = {each.path: each.mount for each in bound if each.origin}  # else it was only begun
     found = {each.path: each for each in inside.mounts} if inside is not None and not inside.unread else None
@@ -63,11 +63,11 @@ def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Boun
     )
 
 
-def moved(inside: Inside, bound: Iterable[Bound]) -> bool:
+def moved(inside: InsideState, bound: Iterable[BoundMount]) -> bool:
     """Return True if a mount has another source than was noted: a folder may have been renamed."""
     found = {each.path: each.origin for each in inside.mounts if not is_empty(each)}
     return any(each.origin and found.get(each.path, each.origin) != each.origin for each in bound)
 
 
-def _gone(found: Mounted | None) -> bool:
+def _gone(found: ObservedMount | None) -> bool:
     return found is not None and is_empty(found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from controller.kinds.common.quantity import format_bytes
-from controller.kinds.observed.inside import NAMESPACES, SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.observed.inside import NAMESPACES, SECCOMP_FILTER, InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
 from controller.policy.attest.attest import names_of
 from controller.policy.levels.seccomp import name_of
@@ -40,12 +40,12 @@ class Row:
     found: str
 
 
-def report(config: ContainerConfig, inside: Inside, default_runtime: str = "") -> tuple[Row, ...]:
+def report(config: ContainerConfig, inside: InsideState, default_runtime: str = "") -> tuple[Row, ...]:
     """Return the report; empty if the sandbox could not be read. `default_runtime` is the engine's ("": unknown)."""
     return () if inside.unread else tuple(Row(*each) for each in _rows(config, inside, default_runtime))
 
 
-def _rows(config: ContainerConfig, inside: Inside, default_runtime: str) -> Iterator[tuple[str, str]]:
+def _rows(config: ContainerConfig, inside: InsideState, default_runtime: str) -> Iterator[tuple[str, str]]:
     yield "runtime", config.runtime or default_runtime or "the engine's own"
     yield "user", f"{inside.uid}:{inside.gid}" + _of("groups", inside.groups)
     yield "capabilities held", names_of(inside.capabilities)
@@ -60,7 +60,7 @@ def _rows(config: ContainerConfig, inside: Inside, default_runtime: str) -> Iter
         yield f"mount {each.path}", _mount(each)
 
 
-def _seccomp(config: ContainerConfig, inside: Inside) -> Iterator[tuple[str, str]]:
+def _seccomp(config: ContainerConfig, inside: InsideState) -> Iterator[tuple[str, str]]:
     modes = {0: "none", 1: "strict", SECCOMP_FILTER: "filter"}
     mode = modes.get(inside.seccomp, str(inside.seccomp))
     if inside.seccomp != SECCOMP_FILTER:
@@ -74,7 +74,7 @@ def _seccomp(config: ContainerConfig, inside: Inside) -> Iterator[tuple[str, str
         yield "calls limited", ", ".join(LIMITED)
 
 
-def _mount(found: Mounted) -> str:
+def _mount(found: ObservedMount) -> str:
     size = f" {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(found, name))
     return f"{found.kind}{size} {'read-write' if found.writable else 'read-only'}{flags}"

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from controller.kinds.observed.doctor import DoctorFacts, Finding, Grade, SocketFacts
+from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
 from controller.policy.host.doctor_folders import folders
 from controller.policy.host.pressure import BANDS
 from controller.policy.host.runc import LEAK as _LEAK
-from controller.policy.host.runc import is_mended
+from controller.policy.host.runc import is_fixed
 from controller.policy.levels.abilities import has_option
 
 _NEEDED = ("cpu", "memory", "pids")
@@ -43,15 +43,15 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
 
 
 def _ok(check: str, found: str) -> Finding:
-    return Finding(check, Grade.OK, found)
+    return Finding(check, Severity.OK, found)
 
 
 def _warning(check: str, found: str, meaning: str, action: str) -> Finding:
-    return Finding(check, Grade.WARNING, found, meaning, action)
+    return Finding(check, Severity.WARNING, found, meaning, action)
 
 
 def _problem(check: str, found: str, meaning: str, action: str) -> Finding:
-    return Finding(check, Grade.PROBLEM, found, meaning, action)
+    return Finding(check, Severity.PROBLEM, found, meaning, action)
 
 
 def _daemon(facts: DoctorFacts) -> Findings:
@@ -178,7 +178,7 @@ def _runc(facts: DoctorFacts) -> Findings:
     if not reported and not package:
         return
     found = f"runc {reported or 'of unknown version'}" + (f" (package runc {package})" if package else "")
-    safe = is_mended(reported, package)
+    safe = is_fixed(reported, package)
     if safe:
         yield _ok("runc", found)
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from controller.kinds.common.quantity import format_bytes
-from controller.kinds.observed.doctor import DoctorFacts, Finding, FolderFacts, Grade
+from controller.kinds.observed.doctor import DoctorFacts, Finding, FolderFacts, Severity
 
 _OTHERS_WRITE = 0o022
 _STICKY = 0o1000
@@ -14,7 +14,7 @@ def folders(facts: DoctorFacts) -> Iterator[Finding]:
     if not facts.local:
         return
     if not facts.host_roots:
-        yield Finding("host-roots", Grade.OK, "none are set: no folder of this host is bound into a sandbox")
+        yield Finding("host-roots", Severity.OK, "none are set: no folder of this host is bound into a sandbox")
     for each in facts.host_roots:
         yield _root(each, facts)
     if facts.secrets is not None:
@@ -29,58 +29,58 @@ def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
     if root.mode is None:
         found = f"{root.path}: {root.trouble or 'there is no such folder'}"
         action = f"create it, or remove it from host_roots: `install -d -o USER {root.path}`"
-        return Finding(check, Grade.PROBLEM, found, meaning, action)
+        return Finding(check, Severity.PROBLEM, found, meaning, action)
     found = f"{root.path}: {root.owner}:{root.group}, mode {root.mode:04o}, on {root.file_system or 'unknown'}"
     if root.hosts_own:
         words = f"{found}; {root.hosts_own}"
-        return Finding(check, Grade.PROBLEM, words, meaning, "name a folder of the users in host_roots")
+        return Finding(check, Severity.PROBLEM, words, meaning, "name a folder of the users in host_roots")
     if root.mode & 0o002 and not root.mode & _STICKY:
         harm = "any user of this host can replace another user's folder there with one of their own"
-        return Finding(check, Grade.WARNING, f"{found}; everyone may write there", harm, f"`chmod o-w {root.path}`")
+        return Finding(check, Severity.WARNING, f"{found}; everyone may write there", harm, f"`chmod o-w {root.path}`")
     if root.maps_ids is False:
         harm = "a folder there is bound only if its owner has the same ids as the sandbox's user, or read-only"
         action = f"move {root.path} to ext4, xfs, btrfs or tmpfs (Linux 5.19 maps ids on overlayfs, too)"
-        return Finding(check, Grade.WARNING, f"{found}; ids can't be mapped there", harm, action)
+        return Finding(check, Severity.WARNING, f"{found}; ids can't be mapped there", harm, action)
     if root.maps_ids is None:
         if facts.kernel.root:
             harm, action = "it is unknown if sandboxes can write there", "see user.max_user_namespaces, and the log"
         else:
             harm, action = "it is unknown if sandboxes can write there", "run this as root"
-        return Finding(check, Grade.WARNING, f"{found}; it is unknown if ids can be mapped there", harm, action)
-    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
+        return Finding(check, Severity.WARNING, f"{found}; it is unknown if ids can be mapped there", harm, action)
+    return Finding(check, Severity.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
 
 
 def _secrets(folder: FolderFacts) -> Finding:
     check = "secrets"
     if folder.mode is None and not folder.trouble:
-        return Finding(check, Grade.OK, f"{folder.path}: does not exist, so there are none")
+        return Finding(check, Severity.OK, f"{folder.path}: does not exist, so there are none")
     meaning = "a sandbox that names a secret is not started (SecretMissing)"
     if folder.mode is None:
         action = f"`install -d -m 0700 -o root {folder.path}`, or set secrets_dir"
-        return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
+        return Finding(check, Severity.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
     found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}"
     if not folder.roots or folder.mode & _OTHERS_WRITE:
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and check its contents"
-        return Finding(check, Grade.PROBLEM, f"{found}; users other than root may write there", meaning, action)
-    return Finding(check, Grade.OK, found)
+        return Finding(check, Severity.PROBLEM, f"{found}; users other than root may write there", meaning, action)
+    return Finding(check, Severity.OK, found)
 
 
 def _mounts(folder: FolderFacts) -> Finding:
     check = "mounts"
     if folder.mode is None and not folder.trouble:
-        return Finding(check, Grade.OK, f"{folder.path}: created at the first bind mount")
+        return Finding(check, Severity.OK, f"{folder.path}: created at the first bind mount")
     meaning = "nothing can be mounted into sandboxes: those with a workspace, volumes or secrets are not started"
     if folder.mode is None:
         action = "move that away, or set mounts_dir to a folder that only the daemon uses"
-        return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
+        return Finding(check, Severity.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
     found = (
         f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}, on {folder.file_system or 'unknown'}"
     )
     if not folder.roots or folder.mode & _OTHERS_WRITE:
         harm = "other users of this host can change what is mounted into sandboxes"
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`"
-        return Finding(check, Grade.PROBLEM, f"{found}; users other than root may write there", harm, action)
-    return Finding(check, Grade.OK, found)
+        return Finding(check, Severity.PROBLEM, f"{found}; users other than root may write there", harm, action)
+    return Finding(check, Severity.OK, found)
 
 
 def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
@@ -88,13 +88,13 @@ def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
     if volumes is None:
         return
     if not volumes.most_bytes:
-        yield Finding(check, Grade.OK, "none are kept (volumes_per_namespace_bytes is 0)")
+        yield Finding(check, Severity.OK, "none are kept (volumes_per_namespace_bytes is 0)")
         return
     held = f"{volumes.count} in {volumes.path}, of {format_bytes(volumes.held_bytes)}"
     lacking = [what for what, there in (("mkfs.ext4", volumes.makes), ("loop devices", volumes.loops)) if not there]
     if not lacking:
-        yield Finding(check, Grade.OK, f"{held}; at most {format_bytes(volumes.most_bytes)} for each namespace")
+        yield Finding(check, Severity.OK, f"{held}; at most {format_bytes(volumes.most_bytes)} for each namespace")
         return
     meaning = "a sandbox that names a volume is not started (MountRefused)"
     action = "`apt-get install e2fsprogs`, `modprobe loop`; or forbid volumes: volumes_per_namespace_bytes = 0"
-    yield Finding(check, Grade.WARNING, f"{held}; this host lacks {' and '.join(lacking)}", meaning, action)
+    yield Finding(check, Severity.WARNING, f"{held}; this host lacks {' and '.join(lacking)}", meaning, action)

@@ -8,7 +8,7 @@ NEAR, CLEAR = 0.9, 0.8
 # Disk usage is measured seldom, and exceeding the limit stops the sandbox: so it is reported earlier.
 LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
 # Samples in a row above the threshold until a resource is near. Short CPU peaks are normal.
-PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
+SAMPLES_NEEDED: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class ThresholdCrossing:
     """A crossed threshold: `resource` came near its limit, or recovered."""
 
     resource: str
@@ -30,7 +30,7 @@ class Crossing:
 WELL = Health()
 
 
-def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, tuple[Crossing, ...]]:
+def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, tuple[ThresholdCrossing, ...]]:
     """Return the state after a sample, and the crossings. `shares` are use by limit; None: unknown, or no limit.
 
     Unknown values change nothing.
@@ -38,7 +38,9 @@ def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, t
     found = dict(_each(before, shares))
     near = frozenset(name for name, (is_near, _) in found.items() if is_near)
     streaks = {name: streak for name, (_, streak) in found.items() if streak}
-    crossed = tuple(Crossing(name, name in near) for name in PATIENCE if (name in near) != (name in before.near))
+    crossed = tuple(
+        ThresholdCrossing(name, name in near) for name in SAMPLES_NEEDED if (name in near) != (name in before.near)
+    )
     return Health(near, streaks), crossed
 
 
@@ -48,7 +50,7 @@ def thresholds(resource: str) -> tuple[float, float]:
 
 
 def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
-    for name, needed in PATIENCE.items():
+    for name, needed in SAMPLES_NEEDED.items():
         share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
         near, clear = thresholds(name)
         if share is None:

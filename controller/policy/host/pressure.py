@@ -17,7 +17,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class PressureThreshold:
     """Threshold of a resource: low is below this share of the whole, at most `most`; critical is half of that.
 
     It has recovered at one and a half times the threshold. A lower mark would be crossed again at once.
@@ -30,12 +30,12 @@ class Band:
         return min(self.share * supply.total, self.most) * scale
 
 
-BANDS: Mapping[str, Band] = MappingProxyType(
+BANDS: Mapping[str, PressureThreshold] = MappingProxyType(
     {
-        "memory": Band(0.05, 512 * _MIB),
-        "disk": Band(0.10, 5120 * _MIB),
-        "inodes": Band(0.05, 100_000),
-        "pids": Band(0.10, 4096),
+        "memory": PressureThreshold(0.05, 512 * _MIB),
+        "disk": PressureThreshold(0.10, 5120 * _MIB),
+        "inodes": PressureThreshold(0.05, 100_000),
+        "pids": PressureThreshold(0.10, 4096),
     }
 )
 

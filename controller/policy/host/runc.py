@@ -21,7 +21,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _EPOCH = re.compile(r"^\d+:")
 
 
-def is_mended(version: str, package: str = "") -> bool | None:
+def is_fixed(version: str, package: str = "") -> bool | None:
     """Return True if that runc is fixed, by its dpkg version if known; None if it can't be told."""
     judged = _EPOCH.sub("", package) or version
     for begins, first in _PACKAGES:

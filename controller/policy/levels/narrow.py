@@ -21,7 +21,7 @@ def level_of(template: Template, policy: Policy) -> Level | None:
     asked = template.security
     if level is None or asked is None or any(widened(template, level)):
         return level  # widening is refused at admission, and has no effect
-    found = laid_over(level, asked)
+    found = overlaid(level, asked)
     return running_as(found, max(found.lowest_uid, 1)) if asked.run_as_non_root else found
 
 
@@ -55,7 +55,7 @@ def beyond(level: Level, asked: Narrowing) -> Iterator[Refusal]:
         yield Refusal("network.mode", f"`{mode}` reaches more than the network of {level.name}: {level.network}")
 
 
-def laid_over(level: Level, asked: Narrowing) -> Level:
+def overlaid(level: Level, asked: Narrowing) -> Level:
     """Return the level with these fields instead of its own."""
     if asked.capabilities is not None:
         level = _with_capabilities(level, asked.capabilities)

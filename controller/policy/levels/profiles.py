@@ -12,7 +12,7 @@ from controller.policy.admission import Refusal
 from controller.policy.host.host import fitted
 from controller.policy.levels.allowed_hosts import covered
 from controller.policy.levels.levels import BUILT_IN, FULL_ISOLATION, Level, Policy
-from controller.policy.levels.narrow import NETWORKS, SECCOMP, beyond, laid_over, running_as
+from controller.policy.levels.narrow import NETWORKS, SECCOMP, beyond, overlaid, running_as
 from controller.policy.levels.seccomp import WIDTH
 from controller.policy.sandbox import judge
 
@@ -107,7 +107,7 @@ def loosened(base: Level, grants: ProfileGrants) -> Level:
 
 def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Level:
     """Return the level of a profile, accepted or not."""
-    found = laid_over(replace(base, name=name or base.name, base=base.name), spec)
+    found = overlaid(replace(base, name=name or base.name, base=base.name), spec)
     lowest = base.lowest_uid if spec.lowest_user_id is None else spec.lowest_user_id
     found = running_as(found, lowest, spec.default_user)
     hosts = spec.network.allowed_hosts if spec.network else None

@@ -144,7 +144,7 @@ def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
     )
 
 
-def plugged(config: ContainerConfig, subnet: str) -> ContainerConfig:
+def with_proxy_address(config: ContainerConfig, subnet: str) -> ContainerConfig:
     """Return the config with the proxy's address filled in."""
     address = proxy_address(subnet)
     url = _PROXY.replace(PENDING, address)

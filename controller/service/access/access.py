@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from controller.documents.document import Document
-from controller.kinds.access.access import Ask, Caller, Decision, Verb
+from controller.kinds.access.access import AccessRequest, Caller, Decision, Verb
 from controller.kinds.base import Model
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, Registry
@@ -19,7 +19,7 @@ from controller.service import errors
 from controller.service.objects.admission import Admit, Profiles, cached_policy
 
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
-Refused = list[tuple[Ask, str]]
+Refused = list[tuple[AccessRequest, str]]
 _REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)
 _MOST_NOTED = 20
 
@@ -36,7 +36,7 @@ def acting(caller: Caller | None) -> Iterator[Refused]:
         _REFUSED.reset(tokens[1])
 
 
-def note(ask: Ask, why: str) -> None:
+def note(ask: AccessRequest, why: str) -> None:
     """Add a refusal of the caller to the audit log."""
     noted = _REFUSED.get()
     if noted is not None and len(noted) < _MOST_NOTED:
@@ -48,13 +48,13 @@ def caller() -> Caller | None:
     return _CALLER.get()
 
 
-def decision(ask: Ask) -> Decision:
+def decision(ask: AccessRequest) -> Decision:
     """Return the decision on this request of the caller."""
     asking = caller()
     return Decision(True) if asking is None else decide(asking, ask)
 
 
-def may(ask: Ask) -> bool:
+def may(ask: AccessRequest) -> bool:
     """Return True if the caller may do this. A refusal goes to the audit log."""
     found = decision(ask)
     if not found.allowed:
@@ -62,7 +62,7 @@ def may(ask: Ask) -> bool:
     return found.allowed
 
 
-def require(ask: Ask, registry: Registry) -> None:
+def require(ask: AccessRequest, registry: Registry) -> None:
     """Raise Forbidden unless the caller may do this. Objects they may not read are NotFound."""
     found = decision(ask)
     if found.allowed:
@@ -84,7 +84,7 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
     """Raise Forbidden, with every reason, unless the caller may write all of these. Reads nothing stored."""
     refused = []
     for each in documents:
-        ask = Ask(verb, each.kind.name, each.namespace, each.name)
+        ask = AccessRequest(verb, each.kind.name, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
             note(ask, found.reason)
@@ -96,7 +96,7 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
     """Raise Forbidden unless the caller may do this to all of these. Does not reveal unreadable objects."""
     for each in objects:
-        ask = Ask(verb, each.kind, each.namespace, each.name)
+        ask = AccessRequest(verb, each.kind, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
             note(ask, found.reason)
@@ -117,7 +117,7 @@ def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
             beyond = refusals(asking, kind, spec, namespace, policy_with(policy(), profiles))
             if beyond:
                 fields = ", ".join(each.field for each in beyond)
-                note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")
+                note(AccessRequest("update", kind.name, namespace, name), f"more than is granted: {fields}")
             found += [(each.field, each.message) for each in beyond]
         return found
 

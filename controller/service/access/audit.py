@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import structlog
 
-from controller.kinds.access.access import EVERYWHERE, Ask
+from controller.kinds.access.access import EVERYWHERE, AccessRequest
 from controller.kinds.access.audit import AuditEntry, Outcome
 from controller.kinds.meta import StoredObject
 from controller.ports import Audit, Clock, Meter, NullMeter, Store, StoreError, Transaction
@@ -147,12 +147,12 @@ class Recorder:
         self._window, self._unknown = 0.0, 0
         self._refusals: dict[str, int] = {}
 
-    def used(self, ask: Ask, detail: Mapping[str, Any]) -> None:
+    def used(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
         """Record use of a sandbox before it starts. Raises ServiceUnavailable if that fails: it must not start then."""
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             self._append(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
-    def refused(self, ask: Ask, why: str) -> None:
+    def refused(self, ask: AccessRequest, why: str) -> None:
         """Record a refusal, up to a limit a minute. A failing store is only logged."""
         self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_REASON_LETTERS]}))
 
@@ -196,7 +196,7 @@ class Recorder:
         remaining = _MOST_REFUSALS - count
         return min(remaining, _MOST_UNKNOWN - self._unknown) if unknown else remaining
 
-    def _of(self, ask: Ask, verb: str, outcome: Outcome, detail: Mapping[str, Any]) -> AuditEntry:
+    def _of(self, ask: AccessRequest, verb: str, outcome: Outcome, detail: Mapping[str, Any]) -> AuditEntry:
         place = EVERYWHERE if ask.namespace is None else ask.namespace
         named = {"kind": ask.kind, "namespace": place[:_MOST_LETTERS], "name": ask.name[:_MOST_LETTERS]}
         return entry(self._clock, verb, outcome=outcome, detail=detail, **named)

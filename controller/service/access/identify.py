@@ -79,7 +79,7 @@ class Identify:
         found = _TOKEN.match(text) if len(text) <= _LONGEST else None
         if found is None:
             raise errors.Unauthorized(_REFUSED)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             known = self._tokens.by_id(found[1])
         # An unknown id takes as long as a wrong secret.
         right = hmac.compare_digest(digest(found[2]), known.digest if known else digest(""))

@@ -8,7 +8,7 @@ BURST_SECONDS = 5.0  # unused requests accumulate for so long
 _MOST_CALLERS = 10_000
 
 
-class Rates:
+class RateLimiter:
     """Token buckets by the caller's name. Thread-safe. `per_second` 0: no limit.
 
     `now` is a monotonic clock, in seconds.

@@ -11,7 +11,7 @@ from controller.kinds.access.access import Caller
 from controller.ports import Clock
 
 
-class Lifetimes:
+class TokenExpirations:
     """Thread-safe. Tokens are known by their id."""
 
     def __init__(self, clock: Clock) -> None:

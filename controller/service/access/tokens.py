@@ -13,7 +13,7 @@ from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import entry
 from controller.service.access.identify import new_token
-from controller.service.access.token_expiry import Lifetimes
+from controller.service.access.token_expiry import TokenExpirations
 
 LONGEST_SECONDS = 366 * 86400.0
 _log = structlog.get_logger("paddock.tokens")
@@ -30,8 +30,8 @@ class CreatedToken:
 class TokenAdmin:
     """The use-cases."""
 
-    def __init__(self, tokens: Tokens, clock: Clock, lifetimes: Lifetimes) -> None:
-        self._tokens, self._clock, self._lifetimes = tokens, clock, lifetimes
+    def __init__(self, tokens: Tokens, clock: Clock, token_expirations: TokenExpirations) -> None:
+        self._tokens, self._clock, self._lifetimes = tokens, clock, token_expirations
 
     def now(self) -> float:
         """Return the time of token states, in Unix seconds."""
@@ -42,20 +42,20 @@ class TokenAdmin:
         asking, now = access.caller(), self._clock.now()
         by = asking.name if asking else "paddock"
         token, text = new_token(name, grant, now=now, by=by, expires_at=None if seconds is None else now + seconds)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             self._tokens.add(token, self._entry("create", name, role=grant.role, namespaces=list(grant.namespaces)))
         _log.info("token created", token=name, id=token.id, role=grant.role, by=by)
         return CreatedToken(token, text)
 
     def list(self) -> Sequence[Token]:
         """Return all tokens, oldest first."""
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             return self._tokens.all()
 
     def revoke(self, name: str) -> Token:
         """Revoke a token, and end its open streams. Raises NotFound if there is none."""
         asking = access.caller()
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
         if found is None:
             raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` lists them", name=name)

@@ -22,7 +22,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.plan.capacity.quota_status import Movement as Movement  # for controller.api
 from controller.plan.capacity.quota_status import movements
 from controller.plan.explain.preview import Forecast as Forecast  # for controller.api
-from controller.plan.explain.preview import foresee
+from controller.plan.explain.preview import forecast_all
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
@@ -112,7 +112,7 @@ class Diff:
         """Return the results of apply with the objects stored now, of the same revision."""
         for _ in range(_TRIES):
             applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set)
-            with errors.store_in_words():
+            with errors.translate_store_errors():
                 pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
             if all(_is_unchanged(each, now) for each, now in pairs):
                 return [(each, None if each.result == "created" else now) for each, now in pairs]
@@ -140,7 +140,7 @@ class Diff:
         world, claims = claimed(before, [each for uid, each in desired.items() if uid in created], policy)
         desired = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in desired.items())}
         found = [_with_uid(each, _uid_of(each, claims)) for each in found]
-        forecasts, after = foresee(world, desired.keys() | pools.keys(), policy)
+        forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
         moved = tuple(movements(before, after))
         return [_bounded(_with_forecasts(each, forecasts, {**desired, **pools}), moved) for each in found]
 
@@ -148,7 +148,7 @@ class Diff:
         """Return the pools that these documents affect, as they would be."""
 
         def stored(namespace: str, name: str) -> StoredObject | None:
-            with errors.store_in_words():
+            with errors.translate_store_errors():
                 return self._store.get("SandboxTemplate", namespace, name)
 
         return list(pools_after(last, [each.after for each in found if each.after is not None], stored))
@@ -178,7 +178,7 @@ class Diff:
         if spec.template is not None or spec.template_ref is None:
             return Sandbox(obj, spec, spec.template)
         key = (obj.namespace, spec.template_ref.name)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             named = templates.get(key) or self._store.get("SandboxTemplate", *key)
         return Sandbox(obj, spec, template_of(named))
 

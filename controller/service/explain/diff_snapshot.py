@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
-from controller.kinds.sandbox import Template, leveled
+from controller.kinds.sandbox import Template, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
@@ -65,15 +65,15 @@ def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tupl
 
 def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     """Return the row of the member that it would claim, as it would be then."""
-    if box.spec is None or shortages.is_behind(world, box.obj, box.spec):
+    if box.spec is None or shortages.waits_behind_shortage(world, box.obj, box.spec):
         return None
     for pool, member in warm.candidates(world, box.obj, box.spec):
         if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
             continue
-        level = policy.levels[leveled(box.spec, pool.template).security_level]
+        level = policy.levels[at_own_level(box.spec, pool.template).security_level]
         desired = reserved(box.spec, pool.template, level.limits)
         reserves = reservations.larger(member.reserves, desired)
-        if shortages.lets_grow(world, pool, member, reserves):
+        if shortages.admits_growth(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)
     return None
 
@@ -104,4 +104,4 @@ def profile_of(box: Sandbox | Pool) -> str:
     """Return the security level of a sandbox or its template; empty without a template."""
     if box.template is None:
         return ""
-    return leveled(box.spec if isinstance(box, Sandbox) else None, box.template).security_level
+    return at_own_level(box.spec if isinstance(box, Sandbox) else None, box.template).security_level

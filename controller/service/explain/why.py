@@ -44,6 +44,6 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, now, found, [event_object(each) for each in events])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from controller.kinds.base import Model
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import Observation
 from controller.kinds.registry import Kind
 from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
@@ -21,7 +21,7 @@ Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 
 
 def admitting(
-    policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], Guarded] = lambda: UNWATCHED
+    policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], CanaryResult] = lambda: UNWATCHED
 ) -> Admit:
     """Return admission by the operator's policy.
 

@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from controller.documents.document import Document, parse, repeated, without_nulls
-from controller.documents.yaml_tree import REST_UNTOLD, Room
+from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.envelope import too_large
 from controller.kinds.meta import StoredObject
@@ -116,10 +116,10 @@ class Apply:
     def _read(self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet) -> list[Document]:
         documents: list[Document] = []
         problems: list[Problem] = []
-        budget = Room()
+        budget = ValueBudget()
         for each in sources:
             if len(problems) >= MOST_PROBLEMS:
-                problems.append(Problem(each.file, 0, 0, "", REST_UNTOLD))
+                problems.append(Problem(each.file, 0, 0, "", REST_UNREPORTED))
                 break
             found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, room=budget)
             documents += found
@@ -148,7 +148,7 @@ class Apply:
         writing.use_profiles(self._profiles(transaction, documents))
         for each in documents:
             if len(problems) + len(conflicts) >= MOST_PROBLEMS:
-                problems.append(each.problem((), REST_UNTOLD))
+                problems.append(each.problem((), REST_UNREPORTED))
                 break
             current = transaction.get(*each.key)
             document, refused = as_set.membership(each, current)

@@ -16,7 +16,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
-from controller.kinds.sandbox import SandboxSpec, leveled
+from controller.kinds.sandbox import SandboxSpec, at_own_level
 from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool import warm
@@ -86,12 +86,12 @@ class Claims:
         """Return the first free member that fits, and its new reservation."""
         facts = self._facts()
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
-        if shortages.is_behind(last, obj, spec):
+        if shortages.waits_behind_shortage(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):
             if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
                 continue
-            level = policy.levels[leveled(spec, pool.template).security_level]
+            level = policy.levels[at_own_level(spec, pool.template).security_level]
             desired = reserved(spec, pool.template, level.limits)
             reserves = reservations.larger(member.reserves, desired)
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
@@ -137,6 +137,6 @@ def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instan
         parent_name=obj.name,
         role="sandbox",
         reserves=reserves,
-        memory=warm.claimed_memory(member.memory),
+        memory=warm.claimed_state(member.memory),
         member_uid="",
     )

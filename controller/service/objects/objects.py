@@ -53,7 +53,7 @@ class Objects:
 
     def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """Return the object. Raises NotFound."""
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             source = self._sources.get(kind.name)
             found = source.get(namespace, name) if source else None
             if found is None and not kind.read_only:
@@ -70,7 +70,7 @@ class Objects:
         Raises BadRequest for an invalid selector.
         """
         by_labels, asked = selector.parse(labels), field_selector.parse(fields, kind)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             objects, revision = self._all(kind, namespace, asked, 0 if by_labels.requirements else limit)
         if by_labels.requirements or asked.terms:  # else as they are: some sources make each item only when it is read
             objects = [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
@@ -103,7 +103,7 @@ class Objects:
         errors.check_built_in(kind, name)
         if kind.read_only:
             return self._delete_read_only(kind, namespace, name, deleted_by)
-        with errors.store_in_words(), self._store.transaction() as transaction:
+        with errors.translate_store_errors(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
@@ -115,7 +115,7 @@ class Objects:
         """Delete an object that is not stored, by the source of its kind."""
         if not kind.deletable:
             raise errors.MethodNotAllowed(f"{kind.name} is read-only: {kind.read_only}", kind=kind.plural)
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             deleted = cast(DeletingSource, self._sources[kind.name]).delete(namespace, name)
         if deleted is None:
             raise not_found(kind, namespace, name)
@@ -133,7 +133,7 @@ class Objects:
     ) -> Sequence[StoredObject]:
         """Request the deletion of all matching objects of a namespace, in one transaction."""
         matching = selector.parse(labels)
-        with errors.store_in_words(), self._store.transaction() as transaction:
+        with errors.translate_store_errors(), self._store.transaction() as transaction:
             found = [each for each in transaction.list(kind.name, namespace) if matching.matches(each.labels)]
             deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
         self._announce(deleted, deleted_by)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from controller.documents.document import Document
-from controller.kinds.access.access import Ask
+from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.owner_reference import owner_key
 from controller.kinds.common.problem import Path, Problem
 from controller.kinds.meta import StoredObject
@@ -110,7 +110,7 @@ class Owners:
         """Return the reference; it blocks its owner's deletion only if the caller may write the owner, too."""
         kind, namespace, name = owner_key(reference, document.namespace, self._registry) or ("", None, "")
         asked, known = reference.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
-        ask = Ask("update", kind, namespace, name)
+        ask = AccessRequest("update", kind, namespace, name)
         if asked is False or (before and asked == known):
             return reference
         if asked is None:

@@ -56,7 +56,7 @@ class Pipeline:
     @contextmanager
     def transaction(self) -> Iterator["WriteTransaction"]:
         """Open one transaction: all of its writes, or none. Store failures are ServiceErrors."""
-        with errors.store_in_words(), self.store.transaction() as transaction:
+        with errors.translate_store_errors(), self.store.transaction() as transaction:
             yield WriteTransaction(self, transaction)
 
 

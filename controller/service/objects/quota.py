@@ -15,13 +15,13 @@ from controller.kinds.hostquota import NAME, stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, of_pool
+from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, pool_scope
 from controller.kinds.registry import discover
-from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, leveled
+from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
-from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools, outranks
+from controller.policy.quota_ledger import HOST, QuotaBound, above_bounds, bounds, judge, never_fits, pool_quotas
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
@@ -45,7 +45,7 @@ class Fitting:
         self._transaction, self._facts, self._most_objects = transaction, facts, most_objects
         self._places: dict[str, tuple[int, Mapping[str, int]]] = {}
         self._written = {(each.kind, each.namespace, each.name): each for each in written}
-        self._bounds: dict[str, tuple[Bound, ...]] = {}
+        self._bounds: dict[str, tuple[QuotaBound, ...]] = {}
         self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -55,7 +55,7 @@ class Fitting:
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
             pool = _read(SandboxPoolSpec, obj)
-            for path, message in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
+            for path, message in above_bounds(self.of(obj.namespace), 0, pool.priority if pool else 0):
                 yield f"spec.{path}", message
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
@@ -65,11 +65,11 @@ class Fitting:
             return
         if self._profiles is None:
             self._profiles = profiles_in(self._transaction, self._written.values())
-        otherwise = default_limits(leveled(spec, template).security_level, self._profiles) or NO_LIMITS
+        otherwise = default_limits(at_own_level(spec, template).security_level, self._profiles) or NO_LIMITS
         limits = reserved(spec, template, otherwise)
         for message in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, message
-        for path, message in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
+        for path, message in above_bounds(self.of(obj.namespace), limits.cpu_shares, spec.priority):
             yield f"spec.{path}", message
 
     def _too_many(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -128,7 +128,7 @@ class Fitting:
         found = self._written.get(key) or self._transaction.get(*key)
         return None if found is None else _read(SandboxTemplateSpec, found)
 
-    def of(self, namespace: str) -> tuple[Bound, ...]:
+    def of(self, namespace: str) -> tuple[QuotaBound, ...]:
         if namespace not in self._bounds:
             found = bounds(self._quotas(namespace), self._facts)
             self._bounds[namespace] = (*found.get(namespace, ()), *found[HOST])
@@ -159,5 +159,5 @@ def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: 
 
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
     """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
-    found = of_pools([pool]).get(of_pool(pool.obj.uid), ())
+    found = pool_quotas([pool]).get(pool_scope(pool.obj.uid), ())
     return all(judge(each, transaction.held_by_pool(pool.obj.uid), whole, held).admitted for each in found)

@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Engine, ExecStream, InUse, Leavable, StreamError, Wake
+from controller.ports import DetachableExec, Engine, ExecStream, StreamError, UseTracker, Wake
 from controller.service import errors
 
 WAIT_SECONDS = 30.0
@@ -19,21 +19,21 @@ _WAKEABLE = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
 
 
 class NoLoop:
-    """InUse without a loop: nothing is reaped, and nothing is woken."""
+    """UseTracker without a loop: nothing is reaped, and nothing is woken."""
 
-    turns = 0
+    passes = 0
 
     def begin(self, _uid: str, *, asks: bool) -> None: ...
     def end(self, _uid: str, *, asks: bool) -> None: ...
     def held(self, _uid: str) -> Run | None:
         return None
 
-    def wait(self, _turns: int, _seconds: float) -> bool:
+    def wait(self, _passes: int, _seconds: float) -> bool:
         return False
 
 
 class NoAdoptedExecs:
-    """LeftExecs without an engine: the end of every command is unknown."""
+    """AdoptedExecs without an engine: the end of every command is unknown."""
 
     def follow(self, ref: ExecRef, **_: Any) -> Iterator[Chunk]:  # noqa: ARG002 - the port's signature
         """Return an empty stream."""
@@ -67,12 +67,12 @@ class TrackedStream(Iterator[Chunk]):
     @property
     def ref(self) -> ExecRef | None:
         """See ports.Leavable."""
-        return self._chunks.ref if isinstance(self._chunks, Leavable) else None
+        return self._chunks.ref if isinstance(self._chunks, DetachableExec) else None
 
-    def let_go(self) -> None:
+    def detach_stream(self) -> None:
         """See ports.Leavable."""
-        if isinstance(self._chunks, Leavable):
-            self._chunks.let_go()
+        if isinstance(self._chunks, DetachableExec):
+            self._chunks.detach_stream()
 
     def close(self) -> None:
         try:
@@ -90,7 +90,7 @@ class TrackedStream(Iterator[Chunk]):
 class ActivityTracker:
     """Opens streams that count as use. `wake` starts a reconcile pass, since the idle clock changed."""
 
-    def __init__(self, *, in_use: InUse, engine: Engine, wake: Wake) -> None:
+    def __init__(self, *, in_use: UseTracker, engine: Engine, wake: Wake) -> None:
         self._in_use, self._engine, self._wake = in_use, engine, wake
 
     def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> TrackedStream:
@@ -131,7 +131,7 @@ class ActivityTracker:
         """
         deadline = time.monotonic() + seconds
         while True:
-            passes = self._in_use.turns
+            passes = self._in_use.passes
             try:
                 obj, container = observe()
             except errors.ServiceError as error:

@@ -49,7 +49,7 @@ class Attest:
         if last is None or sandbox is None:
             raise errors.ServiceUnavailable("the daemon has not observed it yet; try again in a moment")
         for each in self._engine.observe().containers.get(obj.uid, ()):
-            trouble = self._engine.look_at(each.id)
+            trouble = self._engine.observe_container(each.id)
             if trouble:
                 raise errors.ServiceUnavailable(f"its container can't be observed: {trouble}; try again in a moment")
         now, observed = self._clock.now(), self._engine.observe()

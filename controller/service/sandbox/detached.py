@@ -58,13 +58,13 @@ class Detached:
         self,
         *,
         objects: Objects,
-        into_box: SandboxStreams,
+        sandbox_streams: SandboxStreams,
         clock: Clock,
         records: ExecRecords,
         registry: Registry,
         most: int = MOST,
     ) -> None:
-        self._objects, self._into_box, self._clock = objects, into_box, clock
+        self._objects, self._into_box, self._clock = objects, sandbox_streams, clock
         self._records, self._registry, self._most = records, registry, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their start
@@ -143,7 +143,7 @@ class Detached:
             running = [each for each in self._entries.values() if each.runs]
         for stream in [each.stream for each in running]:
             if stream is not None:
-                stream.let_go()
+                stream.detach_stream()
 
     def list(self, kind: Kind, namespace: str, name: str) -> Sequence[DetachedExec]:
         """Return a sandbox's detached commands, oldest first."""
@@ -227,7 +227,7 @@ class Detached:
         if entry.killed:
             stream.close()
         if self._closing:
-            stream.let_go()
+            stream.detach_stream()
         self._read_all(entry, stream)
 
     def _read_all(self, entry: _Entry, stream: TrackedStream) -> None:

@@ -27,7 +27,7 @@ class ExecDeadlines:
     def _own(self, obj: StoredObject) -> tuple[float | None, tuple[int, int]]:
         template = obj.spec.get("template")
         if template is None and (ref := obj.spec.get("templateRef")):
-            with errors.store_in_words():
+            with errors.translate_store_errors():
                 found = self._store.get("SandboxTemplate", obj.namespace, ref["name"])
             template = found.spec if found else None
         seconds = (template or {}).get("execDeadlineSeconds")
@@ -37,6 +37,6 @@ class ExecDeadlines:
     def _of_level(self, name: str) -> tuple[int, int]:
         if not name or name in BUILT_IN_NAMES:
             return exec_limits(name, ())
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             found = self._store.get(KIND.name, "", name)
         return exec_limits(name, [stored_profile(found)] if found is not None else ())

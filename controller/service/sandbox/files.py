@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.registry import Kind
-from controller.kinds.runtime.files import LOOKS, FileAsk, FileError
+from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
 from controller.ports import Files, FileWork
 from controller.service import errors
 from controller.service.sandbox.slots import Slots
@@ -40,7 +40,7 @@ class TransferLimits:
 class NoFiles:
     """Files of a daemon without an engine."""
 
-    def begin(self, _container: Container, _ask: FileAsk) -> FileWork:
+    def begin(self, _container: Container, _ask: FileRequest) -> FileWork:
         """Raise FileError."""
         raise FileError("Failed", "files are not served here")
 
@@ -81,16 +81,16 @@ class Work:
             raise failed(error, self._subject, self._path) from error
 
 
-class BoxFiles:
+class SandboxFiles:
     """Starts operations on the files of a sandbox."""
 
-    def __init__(self, into_box: SandboxStreams, files: Files, limits: TransferLimits) -> None:
-        self._into_box, self._files = into_box, files
+    def __init__(self, sandbox_streams: SandboxStreams, files: Files, limits: TransferLimits) -> None:
+        self._into_box, self._files = sandbox_streams, files
         self.limits = limits
         names = ("transfers", "transfers_per_sandbox")
         self.slots = Slots("file operations", limits.total, limits.per_sandbox, names)
 
-    def begin(self, kind: Kind, namespace: str, name: str, ask: FileAsk) -> Work:
+    def begin(self, kind: Kind, namespace: str, name: str, ask: FileRequest) -> Work:
         """Start an operation; may block while an idle-suspended sandbox starts. Raises ServiceError."""
         ask = replace(ask, max_bytes=self.limits.max_bytes)
         subject = f"{kind.name.lower()} `{name}`"
@@ -102,7 +102,7 @@ class BoxFiles:
 
         try:
             work, end_use = self._into_box.enter(
-                kind, namespace, name, lambda box: self._files.begin(box, ask), frozen=ask.op in LOOKS
+                kind, namespace, name, lambda box: self._files.begin(box, ask), frozen=ask.op in READ_OPERATIONS
             )
         except FileError as error:
             release()

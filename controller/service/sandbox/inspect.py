@@ -28,10 +28,10 @@ class Inspections:
     """The use-case. It queries the engine each time, and wakes nothing."""
 
     def __init__(
-        self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, into_box: SandboxStreams
+        self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, sandbox_streams: SandboxStreams
     ) -> None:
         self._objects, self._store, self._engine = objects, store, engine
-        self._streams, self._into_box = streams, into_box
+        self._streams, self._into_box = streams, sandbox_streams
 
     def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
         """Return the container and its record. Raises NotFound; ServiceUnavailable if the engine does not answer."""
@@ -41,7 +41,7 @@ class Inspections:
             container = None if seen is None else without_values(self._streams.inspect(seen.id))
         except StreamError as error:
             raise errors.ServiceUnavailable(str(error)) from error
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             record = next((each for each in self._store.instances() if each.uid == obj.uid), None)
         instance = None if record is None else instance_object(record, self._engine.observe())
         return Inspection(obj, container, instance)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.registry import Kind
-from controller.ports import Ports, StreamError
+from controller.ports import PortForwarder, StreamError
 from controller.service import errors
 from controller.service.sandbox.slots import Slots
 from controller.service.sandbox.streams import SandboxStreams
@@ -39,8 +39,8 @@ class Forwarded:
 class PortForward:
     """Opens connections to the ports of a sandbox."""
 
-    def __init__(self, into_box: SandboxStreams, ports: Ports, limits: PortLimits) -> None:
-        self._into_box, self._ports = into_box, ports
+    def __init__(self, sandbox_streams: SandboxStreams, ports: PortForwarder, limits: PortLimits) -> None:
+        self._into_box, self._ports = sandbox_streams, ports
         self.limits = limits
         names = ("port_connections", "port_connections_per_sandbox")
         self.slots = Slots("connections to ports", limits.total, limits.per_sandbox, names)

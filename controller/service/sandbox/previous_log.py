@@ -33,8 +33,8 @@ class PreviousLog:
 class PreviousLogs:
     """The use-case. It neither wakes the sandbox nor counts as use."""
 
-    def __init__(self, *, objects: Objects, store: Store, streams: Streams, into_box: SandboxStreams) -> None:
-        self._objects, self._store, self._streams, self._into_box = objects, store, streams, into_box
+    def __init__(self, *, objects: Objects, store: Store, streams: Streams, sandbox_streams: SandboxStreams) -> None:
+        self._objects, self._store, self._streams, self._into_box = objects, store, streams, sandbox_streams
 
     def log(
         self,
@@ -63,7 +63,7 @@ class PreviousLogs:
         return PreviousLog(read if tail is None else lambda: last_lines(read(), tail))
 
     def _end(self, obj: StoredObject) -> Termination | None:
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             found = (each for each in self._store.instances() if each.uid == obj.uid)
             instance = next(found, None)
         return instance.memory.last_end if instance is not None else None

@@ -4,7 +4,7 @@ from controller.kinds.runtime.secret import NoSecret, SecretRef
 from controller.ports import Secrets
 
 
-def revealed(secrets: Secrets | None, namespace: str, asked: SecretRef) -> str:
+def secret_text(secrets: Secrets | None, namespace: str, asked: SecretRef) -> str:
     """Return a secret's text, without the line break at its end. Raises NoSecret."""
     if secrets is None:
         raise NoSecret("this daemon serves no secrets")

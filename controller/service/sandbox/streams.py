@@ -12,14 +12,14 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
 from controller.policy.exec_paths import folder_refused, program_refused
-from controller.ports import Engine, LeftExecs, Secrets, StreamError, Streams
+from controller.ports import AdoptedExecs, Engine, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.activity import WAIT_SECONDS, ActivityTracker, TrackedStream, state_message, will_start
 from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules, ExecSlots
-from controller.service.sandbox.secrets import revealed
+from controller.service.sandbox.secrets import secret_text
 
 T = TypeVar("T")
 Opener = Callable[[], Iterator[Chunk]]
@@ -40,14 +40,14 @@ class SandboxStreams:
         activity: ActivityTracker,
         rules: ExecRules,
         escapes: EscapedProcesses,
-        adopted: LeftExecs,
+        adopted: AdoptedExecs,
         deadlines: ExecDeadlines,
         secrets: Secrets | None = None,
     ) -> None:
         self._secrets = secrets
         self._objects, self._engine, self._streams, self._activity = objects, engine, streams, activity
         self._adopted, self._deadlines = adopted, deadlines
-        self._places, self._escapes = ExecSlots(rules.per_sandbox), escapes
+        self._exec_slots, self._escapes = ExecSlots(rules.per_sandbox), escapes
         self.rules = rules
 
     def logs(
@@ -98,7 +98,7 @@ class SandboxStreams:
             container = self._container(obj)
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
-        self._places.check(obj.uid, _subject(obj))
+        self._exec_slots.check(obj.uid, _subject(obj))
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
@@ -113,7 +113,7 @@ class SandboxStreams:
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def open_() -> Iterator[Chunk]:
-            release = self._places.take(obj.uid, _subject(obj))
+            release = self._exec_slots.take(obj.uid, _subject(obj))
             try:
                 found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
                 return TrackedStream(start(found.id, escaped=self._escapes.handler(obj, found)), release)
@@ -128,7 +128,9 @@ class SandboxStreams:
         found: dict[str, str] = {}
         for variable, value in env.items():
             try:
-                found[variable] = revealed(self._secrets, namespace, value) if isinstance(value, SecretRef) else value
+                found[variable] = (
+                    secret_text(self._secrets, namespace, value) if isinstance(value, SecretRef) else value
+                )
             except NoSecret as error:
                 raise errors.BadRequest(f"{variable}: {error}") from error
         return found
@@ -140,7 +142,7 @@ class SandboxStreams:
     def follow(
         self, kind: Kind, namespace: str, name: str, ref: ExecRef, timeout_seconds: float | None
     ) -> TrackedStream:
-        """Return the stream of a command that an earlier daemon started (see ports.LeftExecs). Wakes no sandbox."""
+        """Return the stream of a command that an earlier daemon started (see ports.AdoptedExecs). Wakes no sandbox."""
         obj = self._objects.get(kind, namespace, name)
 
         def escaped(processes: str) -> None:
@@ -148,7 +150,7 @@ class SandboxStreams:
 
         def open_() -> Iterator[Chunk]:
             chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
-            return TrackedStream(chunks, self._places.hold(obj.uid))
+            return TrackedStream(chunks, self._exec_slots.hold(obj.uid))
 
         return self._activity.stream(obj.uid, open_, asks=False)
 

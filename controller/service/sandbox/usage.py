@@ -4,21 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.usage import Sampled
+from controller.kinds.observed.usage import UsageSample
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects.objects import Objects
 
 # Latest usage of each running container by its object's uid; at most a second old.
-LastSamples = Callable[[], Mapping[str, Sampled]]
+LastSamples = Callable[[], Mapping[str, UsageSample]]
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class SandboxUsage:
     """A sandbox and its usage."""
 
     obj: StoredObject
-    sample: Sampled
+    sample: UsageSample
 
 
 class Usages:
@@ -27,7 +27,7 @@ class Usages:
     def __init__(self, objects: Objects, samples: LastSamples) -> None:
         self._objects, self._samples = objects, samples
 
-    def one(self, kind: Kind, namespace: str, name: str) -> Used:
+    def one(self, kind: Kind, namespace: str, name: str) -> SandboxUsage:
         """Return one sandbox's usage. Raises NotFound; Conflict while it does not run, or its cgroup is unreadable."""
         obj = self._objects.get(kind, namespace, name)
         sample = self._samples().get(obj.uid)
@@ -36,10 +36,10 @@ class Usages:
                 f"{kind.name.lower()} `{name}` has no figures: it does not run, or its cgroup can't be read;"
                 f" `paddock why {name}` says more"
             )
-        return Used(obj, sample)
+        return SandboxUsage(obj, sample)
 
-    def every(self, kind: Kind, namespace: str | None) -> Sequence[Used]:
+    def every(self, kind: Kind, namespace: str | None) -> Sequence[SandboxUsage]:
         """Return the usage of all running ones, in order of namespace and name. `namespace` None: all namespaces."""
         found = self._objects.list(kind, namespace).objects
         samples = self._samples()
-        return [Used(obj, samples[obj.uid]) for obj in found if obj.uid in samples]
+        return [SandboxUsage(obj, samples[obj.uid]) for obj in found if obj.uid in samples]

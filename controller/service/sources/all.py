@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
@@ -29,7 +29,7 @@ def make_sources(
         last = snapshot()
         return last.pressure if last is not None else NONE
 
-    def guarded() -> Guarded:
+    def guarded() -> CanaryResult:
         last = snapshot()
         return last.guarded if last is not None else UNWATCHED
 

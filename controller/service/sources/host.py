@@ -7,7 +7,7 @@ from typing import Any
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
-from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.observed.pressure import NONE, Pressure
 from controller.ports import Store, StoreError
@@ -26,7 +26,7 @@ class HostSource:
         store: Store,
         observe: Callable[[], Observation],
         pressure: Callable[[], Pressure] = lambda: NONE,
-        guarded: Callable[[], Guarded] = lambda: UNWATCHED,
+        guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
 
@@ -85,7 +85,7 @@ def store_writable(trouble: str) -> Condition:
     return Condition("StoreWritable", "True", "Answered")
 
 
-def network_guard(observed: Observation, guarded: Guarded = UNWATCHED) -> Condition:
+def network_guard(observed: Observation, guarded: CanaryResult = UNWATCHED) -> Condition:
     """Return the condition of the host's firewall rules; without them no sandbox with a network starts."""
     if observed.revision == 0:
         return Condition("NetworkGuard", "Unknown", "NotLookedYet", observed.unguarded)

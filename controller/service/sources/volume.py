@@ -6,8 +6,8 @@ from typing import Any
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import StoredObject
-from controller.kinds.volume import KeptVolume
-from controller.policy.volumes import User, Users, goes_with_its_last
+from controller.kinds.volume import HostVolume
+from controller.policy.volumes import User, Users, deleted_with_last_user
 from controller.ports import Clock, Store, Transaction, VolumeInUse, Volumes, VolumesUnreachable
 from controller.service import errors
 from controller.service.access.audit import entry
@@ -20,7 +20,7 @@ _SHOWN = 5
 class NoVolumes:
     """ports.Volumes of a daemon without volumes."""
 
-    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:  # noqa: ARG002 - there are none anywhere
+    def list(self, namespace: str | None = None) -> Sequence[HostVolume]:  # noqa: ARG002 - there are none anywhere
         return ()
 
     def is_mounted(self, namespace: str, name: str) -> bool:  # noqa: ARG002 - there are none
@@ -74,7 +74,7 @@ class VolumeSource:
                 raise _mounted(found) from error
         return _object(found, ())
 
-    def _found(self, namespace: str, name: str) -> KeptVolume | None:
+    def _found(self, namespace: str, name: str) -> HostVolume | None:
         with _errors_translated():
             return next((each for each in self._volumes.list(namespace) if each.name == name), None)
 
@@ -94,21 +94,21 @@ def _errors_translated() -> Iterator[None]:
         raise errors.ServiceUnavailable(str(error)) from error
 
 
-def _in_use(found: KeptVolume, users: Sequence[User]) -> errors.Conflict:
+def _in_use(found: HostVolume, users: Sequence[User]) -> errors.Conflict:
     shown = ", ".join(map(str, users[:_SHOWN])) + (f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else "")
     message = f"volume `{found.name}` is used by {shown}; delete or change those first"
     return errors.Conflict(message, kind="volumes", name=found.name)
 
 
-def _mounted(found: KeptVolume) -> errors.Conflict:
+def _mounted(found: HostVolume) -> errors.Conflict:
     message = f"volume `{found.name}` is still mounted in a container; try again once that is deleted or recreated"
     return errors.Conflict(message, kind="volumes", name=found.name)
 
 
-def _object(found: KeptVolume, users: Sequence[User]) -> StoredObject:
+def _object(found: HostVolume, users: Sequence[User]) -> StoredObject:
     spec: dict[str, Any] = {
         "size": format_bytes(found.size_bytes),
-        "reclaimPolicy": "Delete" if goes_with_its_last(users) else "Retain",
+        "reclaimPolicy": "Delete" if deleted_with_last_user(users) else "Retain",
     }
     status: dict[str, Any] = {"phase": "Bound" if users or found.mounted else "Released", "mounted": found.mounted}
     if found.used_bytes is not None:

@@ -79,7 +79,7 @@ class Watches:
         """
         matching, scope = selector.parse(labels), Scope(kind.name, namespace, name)
         make = partial(Watch, scope, bookmarks=bookmarks, ahead=self._ahead, wake=wake)
-        with self._opening, errors.store_in_words():
+        with self._opening, errors.translate_store_errors():
             self._check_limit()
             self._follow()
             if not since:

@@ -95,7 +95,7 @@ class Watch:
             return [WatchEvent("BOOKMARK", self._since)]
         if self._read_to >= self.joined:
             return None
-        with errors.store_in_words():
+        with errors.translate_store_errors():
             found = store.changes(self._read_to, limit=_READ_AT_ONCE)
         self._read_to = found[-1].revision if found else self.joined
         return list(self._events((each, SerializedObject(each.obj)) for each in found if each.revision <= self.joined))
