@@ -128,7 +128,11 @@ def test_every_byte_comes_through(
         ({"command": ["a"], "env": {"A=B": ""}}, 400, "env"),
         ({"command": ["a"], "stdin": "?", "encoding": "base64"}, 400, "stdin is not base64"),
         ({"command": ["a"], "nonsense": 1}, 400, "nonsense"),
-        ({"command": ["a" * 4097]}, 400, "command[0]: the program's name has 4097 bytes, more than the maximum of 4096"),
+        (
+            {"command": ["a" * 4097]},
+            400,
+            "command[0]: the program's name has 4097 bytes, more than the maximum of 4096",
+        ),
         ({"command": ["a"], "workingDir": "/" + "a" * 4096}, 400, "workingDir: the path has 4097 bytes"),
         ({"command": ["a"], "workingDir": "/proc/self/fd/8"}, 400, "workingDir: `/proc/self/fd/8` belongs to"),
         ({"command": ["a" * 4097], "workingDir": "//dev/fd/3"}, 400, "; workingDir: `//dev/fd/3` belongs to"),
