@@ -59,8 +59,8 @@ class Rules(NamedTuple):
 def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
     """Unpack the archive below the folder `top`.
 
-    Raises Unsafe at the first entry that no honest packer writes, TarError, LimitExceeded, and OSError with the entry's name
-    as `filename`; earlier entries are kept.
+    Raises Unsafe at the first entry that no honest packer writes, TarError, LimitExceeded, and OSError with the entry's
+    name as `filename`; earlier entries are kept.
     """
     folders, done, later = Folders(top), Unpacked(), list[tuple[Parts, int]]()
     try:

@@ -44,6 +44,7 @@ from controller.ports.streams import (
 )
 
 __all__ = [
+    "AdoptedExecs",
     "Audit",
     "Canary",
     "Change",
@@ -51,6 +52,7 @@ __all__ = [
     "ChunkStream",
     "Clock",
     "Conflict",
+    "DetachableExec",
     "Engine",
     "ExecStream",
     "FileWork",
@@ -58,11 +60,8 @@ __all__ = [
     "Firewall",
     "HostGauge",
     "Images",
-    "UseTracker",
     "Jobs",
     "Lease",
-    "DetachableExec",
-    "AdoptedExecs",
     "Meter",
     "NullMeter",
     "PortForwarder",
@@ -76,6 +75,7 @@ __all__ = [
     "Tokens",
     "Transaction",
     "UsageReader",
+    "UseTracker",
     "VolumeInUse",
     "Volumes",
     "VolumesUnreachable",

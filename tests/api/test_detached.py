@@ -183,7 +183,7 @@ def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
     ann, ben = (Caller(name, "unix", (Grant(role="admin"),)) for name in ("ann", "ben"))
 
     records = ExecRecords(world.folder / "shared", 1000)
-    parts = {"objects": world.services.objects, "into_box": into, "clock": world.clock, "records": records}
+    parts = {"objects": world.services.objects, "sandbox_streams": into, "clock": world.clock, "records": records}
     detached = Detached(**parts, registry=discover(), most=4)
 
     def start(caller: Caller, name: str) -> None:

@@ -41,7 +41,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     """Address of a TLS listener with a short stall time-out."""
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 3.0)  # a handshake has as long, on a loaded machine, too
-    monkeypatch.setattr(connection_limiter, "_LAST_WORD_SECONDS", 0.5)
+    monkeypatch.setattr(connection_limiter, "_TLS_SHUTDOWN_SECONDS", 0.5)
     cert, key = certificate(tmp_path)
     server = TcpServer(app, "127.0.0.1", 0, cert=cert, key=key, grace_seconds=1, stall_seconds=STALL_SECONDS)
     server.start()

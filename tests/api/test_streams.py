@@ -98,7 +98,7 @@ def test_failed_stream_ends_with_its_message(box: World) -> None:
     told = ending(received)
     assert (told["message"], told["code"]) == ("the engine went away; try again", 503)
     box.streams.run = lambda **_: iter(())
-    assert "ended before the command did" in ending(frames(box, "command=a"))["message"]
+    assert "ended before the command" in ending(frames(box, "command=a"))["message"]
 
 
 def test_sandbox_death_is_reported_by_exec_and_websocket(box: World) -> None:

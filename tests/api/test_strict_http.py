@@ -32,8 +32,8 @@ REFUSED = {
     "one bare LF": (REQUEST + b"X-A: b\n" + LENGTH + b"\r\n" + BODY, b"bare LF"),
     "bare LF at the end": (REQUEST + LENGTH + b"\n" + BODY, b"bare LF"),
     "bare CR": (REQUEST + b"X-A: b\rX-B: c\r\n" + LENGTH + b"\r\n" + BODY, b"bare LF or CR"),
-    "folded": (REQUEST + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\n" + BODY, b"goes on in the next line"),
-    "folded by a tab": (REQUEST + b"X-A: b\r\n\tc\r\n" + LENGTH + b"\r\n" + BODY, b"goes on in the next line"),
+    "folded": (REQUEST + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\n" + BODY, b"continues on the next line"),
+    "folded by a tab": (REQUEST + b"X-A: b\r\n\tc\r\n" + LENGTH + b"\r\n" + BODY, b"continues on the next line"),
 }
 
 

@@ -92,7 +92,7 @@ def test_mistakes_are_reported(cp: Cp, root: Path, tmp_path: Path) -> None:
         (("a", "b"), b"NAME:PATH"),
         (("quickstart:/a", "quickstart:/b"), b"NAME:PATH"),
         (("quickstart:", "b"), b"has no path"),
-        (("quickstart:/none", tmp_path), b"there is nothing"),
+        (("quickstart:/none", tmp_path), b"no such file or folder"),
         (("none:/x", tmp_path), b"none"),
     ):
         done = cp(*words)

@@ -58,7 +58,7 @@ def test_what_can_never_fit_is_refused(house: LoopHarness) -> None:
     quota(house, {"gpus": 4, "disk": "10Gi"}, {"gpus": 1})
     with pytest.raises(errors.Invalid, match="gpus: 2 requested, 1 is the maximum for one sandbox"):
         box(house, "a", gpus=2)
-    with pytest.raises(errors.Invalid, match="disk: 11Gi asked"):
+    with pytest.raises(errors.Invalid, match="disk: 11Gi requested"):
         box(house, "a", disk="11Gi")
 
 

@@ -84,7 +84,7 @@ def test_one_sandbox_may_ask_for_the_most_and_no_more(
 ) -> None:
     house.engine.gpu_driver = True
     quota(house, kind, perSandbox={unit: less})
-    with pytest.raises(errors.Invalid, match=f"{unit}: .* asked, .* is the maximum for one sandbox"):
+    with pytest.raises(errors.Invalid, match=f"{unit}: .* requested, .* is the maximum for one sandbox"):
         apply_sandboxes(house, 1)
     quota(house, kind, perSandbox={unit: most})
     assert len(apply_sandboxes(house, 2)) == 2

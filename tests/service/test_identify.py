@@ -80,7 +80,7 @@ def test_a_token_opens_what_it_grants_until_it_expires(world: World, identify: I
 
 def test_a_revoked_token_frees_its_name(world: World, identify: Identify) -> None:
     old = made(world)
-    with pytest.raises(errors.Conflict, match="there is a token `ci` already"):
+    with pytest.raises(errors.Conflict, match="token `ci`: exists already"):
         made(world)
     world.services.tokens.revoke("ci")
     with pytest.raises(errors.Unauthorized):
@@ -156,7 +156,7 @@ def test_a_stored_grant_that_cannot_be_read_opens_nothing(world: World, identify
     token, text = new_token("odd", USER, now=0, by="x", expires_at=None)
     world.store.tokens.add(token, AuditEntry(1.0, "root", "", "create"))
     _spoil(world.store)
-    with pytest.raises(errors.ServiceUnavailable, match="token `odd` can't be read"):
+    with pytest.raises(errors.ServiceUnavailable, match="token `odd`: unreadable"):
         identify.token(text, "")
 
 

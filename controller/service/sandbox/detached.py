@@ -64,7 +64,7 @@ class Detached:
         registry: Registry,
         most: int = MOST,
     ) -> None:
-        self._objects, self._into_box, self._clock = objects, sandbox_streams, clock
+        self._objects, self._sandbox_streams, self._clock = objects, sandbox_streams, clock
         self._records, self._registry, self._most = records, registry, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their start
@@ -86,11 +86,11 @@ class Detached:
         Raises ServiceError; the result may raise StreamError or ServiceError.
         """
         obj = self._objects.get(kind, namespace, name)
-        opener = self._into_box.exec(
+        opener = self._sandbox_streams.exec(
             kind, namespace, name, command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds
         )
         now = self._clock.now()
-        limit = self._into_box.time_limit(obj, timeout_seconds, tty=False)
+        limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)
         shown = DetachedExec(secrets.token_hex(6), tuple(command), now)
         asking = access.caller()
         deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
@@ -124,7 +124,7 @@ class Detached:
             self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it started"))
             return
         remaining = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
-        entry.stream = self._into_box.follow(kind, record.namespace, record.name, record.ref, remaining)
+        entry.stream = self._sandbox_streams.follow(kind, record.namespace, record.name, record.ref, remaining)
         threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
 
     def _kind_of(self, record: Record) -> Kind | None:
@@ -185,7 +185,7 @@ class Detached:
         """Remove an ended command if a limit is reached. Raises TooManyRequests if none has ended."""
         own = [each for each in self._entries.values() if each.record.uid == uid]
         of_caller = [each for each in self._entries.values() if by and each.record.by == by]
-        rules = self._into_box.rules
+        rules = self._sandbox_streams.rules
         if len(of_caller) >= max(1, int(self._most * rules.share)):
             of_caller.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this sandbox comes first
             self._forget_one_of(of_caller, f"{by} (caller_share is {rules.share:g})")

@@ -85,7 +85,7 @@ class SandboxFiles:
     """Starts operations on the files of a sandbox."""
 
     def __init__(self, sandbox_streams: SandboxStreams, files: Files, limits: TransferLimits) -> None:
-        self._into_box, self._files = sandbox_streams, files
+        self._sandbox_streams, self._files = sandbox_streams, files
         self.limits = limits
         names = ("transfers", "transfers_per_sandbox")
         self.slots = Slots("file operations", limits.total, limits.per_sandbox, names)
@@ -101,7 +101,7 @@ class SandboxFiles:
             release()
 
         try:
-            work, end_use = self._into_box.enter(
+            work, end_use = self._sandbox_streams.enter(
                 kind, namespace, name, lambda box: self._files.begin(box, ask), frozen=ask.op in READ_OPERATIONS
             )
         except FileError as error:

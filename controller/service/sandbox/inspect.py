@@ -31,12 +31,12 @@ class Inspections:
         self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, sandbox_streams: SandboxStreams
     ) -> None:
         self._objects, self._store, self._engine = objects, store, engine
-        self._streams, self._into_box = streams, sandbox_streams
+        self._streams, self._sandbox_streams = streams, sandbox_streams
 
     def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
         """Return the container and its record. Raises NotFound; ServiceUnavailable if the engine does not answer."""
         obj = self._objects.get(kind, namespace, name)
-        seen = self._into_box.seen(obj)
+        seen = self._sandbox_streams.seen(obj)
         try:
             container = None if seen is None else without_values(self._streams.inspect(seen.id))
         except StreamError as error:

@@ -40,7 +40,7 @@ class PortForward:
     """Opens connections to the ports of a sandbox."""
 
     def __init__(self, sandbox_streams: SandboxStreams, ports: PortForwarder, limits: PortLimits) -> None:
-        self._into_box, self._ports = sandbox_streams, ports
+        self._sandbox_streams, self._ports = sandbox_streams, ports
         self.limits = limits
         names = ("port_connections", "port_connections_per_sandbox")
         self.slots = Slots("connections to ports", limits.total, limits.per_sandbox, names)
@@ -51,7 +51,9 @@ class PortForward:
             raise errors.BadRequest(f"a port is a number from 1 to 65535, not {port}")
         release = self.slots.take(f"{namespace}/{name}")
         try:
-            sock, end_use = self._into_box.enter(kind, namespace, name, lambda box: self._ports.connect(box, port))
+            sock, end_use = self._sandbox_streams.enter(
+                kind, namespace, name, lambda box: self._ports.connect(box, port)
+            )
         except BaseException:
             release()
             raise

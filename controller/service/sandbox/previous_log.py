@@ -34,7 +34,7 @@ class PreviousLogs:
     """The use-case. It neither wakes the sandbox nor counts as use."""
 
     def __init__(self, *, objects: Objects, store: Store, streams: Streams, sandbox_streams: SandboxStreams) -> None:
-        self._objects, self._store, self._streams, self._into_box = objects, store, streams, sandbox_streams
+        self._objects, self._store, self._streams, self._sandbox_streams = objects, store, streams, sandbox_streams
 
     def log(
         self,
@@ -48,7 +48,7 @@ class PreviousLogs:
     ) -> PreviousLog:
         """Return the log of the last ended run. `since` is Unix seconds. Raises NotFound, Conflict."""
         obj = self._objects.get(kind, namespace, name)
-        end, container = self._end(obj), self._into_box.seen(obj)
+        end, container = self._end(obj), self._sandbox_streams.seen(obj)
         if end is None:
             raise errors.Conflict(
                 f"sandbox `{name}` has no previous run: none has ended so far; leave -p out for the current log"
