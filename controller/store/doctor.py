@@ -9,7 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from controller.kinds.observed.doctor import StoreFacts
 from controller.ports import StoreError
 from controller.store import migrate
-from controller.store.connect import Database, connect
+from controller.store.connect import connect
+from controller.store.database import Database
 from controller.store.errors import explain
 from controller.store.schema import meta
 

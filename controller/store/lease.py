@@ -13,7 +13,6 @@ import os
 import socket
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from sqlalchemy import Connection, Update, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.ports import StoreError
-from controller.store.connect import Database
+from controller.store.database import Database, StoreLease
 from controller.store.errors import explain
 from controller.store.schema import leases, meta
 
@@ -33,26 +32,6 @@ _NAME = "daemon"
 _MINE = (leases.c.name == _NAME,)
 _CURRENT = select(leases).where(*_MINE)
 _NOW = func.extract("epoch", func.clock_timestamp())
-
-
-class StoreLease(ABC):
-    """ports.Lease, and the fencing check before each commit of the store."""
-
-    @abstractmethod
-    def acquire(self) -> str: ...
-
-    @abstractmethod
-    def renew(self) -> bool: ...
-
-    @abstractmethod
-    def held(self) -> bool: ...
-
-    @abstractmethod
-    def release(self) -> None: ...
-
-    @abstractmethod
-    def fence(self, connection: Connection) -> None:
-        """Raise StoreError if another daemon holds the lease. The transaction must hold the counter row."""
 
 
 class FileLease(StoreLease):

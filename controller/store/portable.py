@@ -11,12 +11,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Table, delete, func, insert, make_url, select, text
 
 from controller.store import backup
-from controller.store.connect import Database, connect
+from controller.store.database import Database
 from controller.store.migrate import upgrade
 from controller.store.schema import events, leases, metadata
+from controller.store.sqlite import SqliteDatabase
 
 _ROWS_AT_ONCE = 500
 
@@ -30,7 +31,11 @@ def copy_of(source: Database) -> BinaryIO:
     """Copy all rows of one snapshot into an unlinked backup file, without blocking writers."""
     with tempfile.TemporaryDirectory(prefix="paddock-backup-") as folder:
         path = Path(folder) / "paddock.db"
-        with closing(connect(f"sqlite:///{path}")) as made, source.reading() as rows, made.migrating() as target:
+        with (
+            closing(_sqlite(path)) as made,
+            source.reading() as rows,
+            made.migrating() as target,
+        ):
             upgrade(target, made.name)
             copy_rows(rows, target)
         return backup.copy_of(path)
@@ -43,7 +48,7 @@ def opened(file: Path) -> Iterator[Database]:
     with tempfile.TemporaryDirectory(prefix="paddock-restore-") as folder:
         path = Path(folder) / "paddock.db"
         shutil.copyfile(file, path)
-        with closing(connect(f"sqlite:///{path}")) as found:
+        with closing(_sqlite(path)) as found:
             with found.migrating() as connection:
                 upgrade(connection, found.name)
             yield found
@@ -61,3 +66,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
         # Rows that bring their numbers leave the counter behind.
         newest = select(func.coalesce(func.max(events.c.id), 0) + 1).scalar_subquery()
         target.execute(select(func.setval(text("pg_get_serial_sequence('events', 'id')"), newest, False)))
+
+
+def _sqlite(path: Path) -> SqliteDatabase:
+    return SqliteDatabase(make_url(f"sqlite:///{path}"), wait_seconds=5.0)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from controller.ports import StoreError
 from controller.store import portable
-from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+from controller.store.database import MIGRATION_WAIT_SECONDS, Database
 from controller.store.errors import explain
 from controller.store.lease import RowLease
 from controller.store.migrate import upgrade

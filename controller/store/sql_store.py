@@ -17,10 +17,11 @@ from controller.kinds.planning.plan import Writes
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, packed, rows
 from controller.store.audit import SqlAudit
-from controller.store.connect import Database, connect
+from controller.store.connect import connect
+from controller.store.database import Database, StoreLease
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
-from controller.store.lease import LEASE_SECONDS, StoreLease
+from controller.store.lease import LEASE_SECONDS
 from controller.store.schema import changes, events, meta
 from controller.store.tokens import SqlTokens
 from controller.store.transaction import ALL_INSTANCES, NAMED, SqlTransaction, listed, named, stored_instances

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from controller.ports import StoreError
 from controller.store.backup import copy_of, restore
-from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+from controller.store.database import MIGRATION_WAIT_SECONDS, Database
 from controller.store.lease import FileLease
 
 _BEGIN = "paddock_begin"

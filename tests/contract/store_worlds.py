@@ -16,7 +16,8 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
-from controller.store.connect import Database, connect
+from controller.store.connect import connect
+from controller.store.database import Database
 from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
 from tests.forks import FORKS

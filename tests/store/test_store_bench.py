@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.store import rows
-from controller.store.connect import Database
+from controller.store.database import Database
 from controller.store.schema import changes, meta, objects
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, instance, make_world
