@@ -20,7 +20,7 @@ from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, enum, filled, single
 from controller.metrics.probed import health_of
 from controller.metrics.render import Labels
-from controller.plan.sandbox.disk import limit_of
+from controller.plan.sandbox.disk_limit import limit_of
 from controller.ports import UsageReader
 
 

@@ -31,7 +31,7 @@ from controller.plan.network.networks import reconcile_networks
 from controller.plan.pool import launch
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool.reconcile import reconcile_pools
-from controller.plan.sandbox import disk, gpus, sandbox
+from controller.plan.sandbox import disk_limit, gpus, sandbox
 from controller.plan.sandbox.log_tail import remember
 from controller.plan.securityprofile import reconcile_profiles
 from controller.policy.levels.levels import Policy
@@ -165,7 +165,7 @@ def _unsettled(
         snapshot.guarded.broken,
         observed.networks,
     )
-    moved = snapshot.results.keys() | disk.over_limit(snapshot)
+    moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, each in planned.items():
         if uid in in_flight:

@@ -2,7 +2,7 @@
 
 If the engine can enforce a size (found by trying), the container gets one. A read-only root file system writes to
 memory alone, which is limited. Otherwise the limit is soft: disk usage is measured from time to time, reported at 80 %,
-and at 100 % the sandbox is stopped (plan/sandbox/disk.py).
+and at 100 % the sandbox is stopped (plan/sandbox/disk_limit.py).
 """
 
 from collections.abc import Iterator

@@ -25,8 +25,8 @@ from controller.ports import (
 )
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
+from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
-from controller.service.access.tokens import TokenAdmin
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why

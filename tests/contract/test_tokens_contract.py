@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.access.access import Grant
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import Conflict
-from controller.service.access.identify import new_token
+from controller.service.access.authenticate import new_token
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
 ENTRY = AuditEntry(1.0, "root", "here", "create", "Token")

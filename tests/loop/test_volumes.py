@@ -7,7 +7,7 @@ import pytest
 
 from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
-from controller.plan.sandbox.disk import limit_of
+from controller.plan.sandbox.disk_limit import limit_of
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World

@@ -25,7 +25,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
-from controller.service.access.identify import Identify, Names
+from controller.service.access.authenticate import Identify, Names
 from controller.service.errors import Unauthorized
 from controller.store import migrate
 from controller.store.sql_store import SqlStore

@@ -15,7 +15,7 @@ from controller.api.server.subprotocol_token import PREFIX
 from controller.kinds.access.access import Caller
 from controller.service.access.access import acting
 from controller.service.access.audit import Recorder
-from controller.service.access.identify import Identify, Peer, bearer
+from controller.service.access.authenticate import Identify, Peer, bearer
 from controller.service.errors import BadRequest, ServiceError, Unauthorized
 
 Authenticator = Callable[[Peer | None, str, str], Caller | None]

@@ -16,7 +16,7 @@ from controller.api.server.tcp import TcpServer
 from controller.api.streams.stalled_clients import STALL_SECONDS
 from controller.kinds.access.access import PeerGrant, Role
 from controller.ports import Clock, Tokens
-from controller.service.access.identify import Identify
+from controller.service.access.authenticate import Identify
 
 
 @dataclass(frozen=True, slots=True)

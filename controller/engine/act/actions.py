@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controller.engine.act.resize import differences, in_use, remaining_drift, shrinks, too_small
+from controller.engine.act.resize_checks import differences, in_use, remaining_drift, shrinks, too_small
 from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body

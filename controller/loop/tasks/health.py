@@ -10,7 +10,7 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.usage import LayerUsage, UsageSample
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.sandbox.disk import limit_of
+from controller.plan.sandbox.disk_limit import limit_of
 from controller.policy.host.health import WELL, Health, ThresholdCrossing, judge, thresholds
 from controller.ports import Clock, Store, StoreError
 

@@ -19,7 +19,7 @@ from controller.plan.common.backoff import can_not_start
 from controller.plan.common.backoff import held as held_up
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import NONE, Share, is_held_up, share
-from controller.plan.pool.warm import WITHHELD
+from controller.plan.pool.claim_candidates import WITHHELD
 from controller.plan.sandbox import mounts
 from controller.plan.sandbox.lifecycle import rest
 from controller.policy.quota_ledger import HOST

@@ -14,7 +14,7 @@ from controller.kinds.runtime.container import Limits
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, Timer
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import egress_record
-from controller.plan.pool.warm import CLAIMING, WITHHELD
+from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
 from controller.plan.sandbox import probes
 from controller.plan.sandbox.status import status
 from controller.policy.sandbox import NO_LIMITS

@@ -12,8 +12,8 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.pool import claim_candidates
 from controller.plan.pool import sandboxpool as pools
-from controller.plan.pool import warm
 from controller.plan.pool.sandboxpool import SHARED, WARM, sharing
 
 # Claims come in bursts: for so long after one, those that follow go first.
@@ -59,15 +59,15 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     snapshot, obj, spec, before = builder.snapshot, context.obj, context.spec, context.memory
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
-    if spec is not None and not before.launch and (message := sharing(warm.pools_for(snapshot, obj, spec))):
+    if spec is not None and not before.launch and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec))):
         return Decision(before, SHARED, message)
     sandbox = Sandbox(obj, spec)
     if spec is None or spec.pool_policy != "Require" or before.launch:
-        return warm.launched_cold(snapshot, sandbox, decision, before, builder.policy)
+        return claim_candidates.launched_cold(snapshot, sandbox, decision, before, builder.policy)
     pool, missing = pools.place(snapshot, sandbox, builder.granted)
     if missing:
         builder.queued[pool] += 1
-        return Decision(before, warm.EXHAUSTED, missing)
+        return Decision(before, claim_candidates.EXHAUSTED, missing)
     builder.granted[pool] += 1
     why = "no member of the pool was ready; started as one of the pool's"
     return replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why, pool=pool))

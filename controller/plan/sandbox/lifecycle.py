@@ -10,7 +10,7 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.capacity import pressure
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
-from controller.plan.sandbox import disk, idle
+from controller.plan.sandbox import disk_limit, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
 
 DEADLINE = "DeadlineExceeded"
@@ -43,14 +43,14 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     if expired(context):
         made = _with_deadline(context, decide(context))
         return made if was_expired else made.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
-    was_overfull = disk.exceeded(context)
-    context = replace(context, memory=disk.observe(context))
-    if disk.exceeded(context):
+    was_overfull = disk_limit.exceeded(context)
+    context = replace(context, memory=disk_limit.observe(context))
+    if disk_limit.exceeded(context):
         made = _with_deadline(context, decide(context))
         return (
             made
             if was_overfull
-            else made.with_event(context.event(disk.REASON, disk.limit_message(context), warning=True))
+            else made.with_event(context.event(disk_limit.REASON, disk_limit.limit_message(context), warning=True))
         )
     found = idle.observe(context)
     context = replace_if_changed(context, memory=found.memory)
@@ -102,8 +102,8 @@ def rest(context: ReconcileContext) -> Rest | None:
     if expired(context):
         message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
-    if disk.exceeded(context):
-        return Rest(disk.REASON, disk.limit_message(context), "Stopping", "Evicted", finished=True)
+    if disk_limit.exceeded(context):
+        return Rest(disk_limit.REASON, disk_limit.limit_message(context), "Stopping", "Evicted", finished=True)
     if idle.asleep(context):
         reason, message = idle.stop_reason(context)
         return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)

@@ -21,17 +21,17 @@ from controller.kinds.planning.action import (
     SignalContainer,
     StartContainer,
     UnpauseContainer,
-    UpdateLimits,
 )
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import guard, networks
-from controller.plan.pool import warm
+from controller.plan.pool import claim_candidates
 from controller.plan.sandbox import attest, deaths, drift, lifecycle, mounts, probes
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
+from controller.plan.sandbox.resize import resize as reconcile_limits
 from controller.policy.sandbox import Rendered
 
 _REMOVING_RETRY_SECONDS = 1.0
@@ -106,7 +106,7 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 
 def settle(decision: Decision, event: Event | None) -> Decision:
     """Return the decision with the guard's event. One that needs nothing forgets the failures on the way there."""
-    decision = warm.settle(decision if event is None else decision.with_event(event))
+    decision = claim_candidates.settle(decision if event is None else decision.with_event(event))
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
@@ -268,7 +268,7 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     if binds:
         actions += binds
         fields.append("mounts")
-    resize, until, differing = _resize(context, container, rendered)
+    resize, until, differing = reconcile_limits(context, container, rendered)
     memory = context.memory if differing else replace_if_changed(context.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
@@ -285,29 +285,6 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
     if not set(on).isdisjoint(shared):
         actions += networks.connect_peers(context, rendered, id_, why)
     return actions
-
-
-def _resize(
-    context: ReconcileContext, container: Container, rendered: Rendered
-) -> tuple[tuple[Action, ...], float | None, tuple[str, ...]]:
-    """Return the update that brings the limits into force, or the end of its wait; and the limits that differ."""
-    if container.limits is None:
-        return (), None, ()
-    wanted = rendered.config.limits
-    differences = tuple(drift.differences(wanted, container))
-    fields = tuple(field for field, _, _ in differences)
-    failure = context.memory.resize
-    if failure is not None and held(failure, context.obj.generation, context.deleting):
-        if failure.terminal:
-            return (), None, fields
-        if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
-            return (), failure.retry_at if differences else None, fields
-    if not differences:
-        return (), None, ()
-    why = ", ".join(f"{field} found {found}, desired {want}" for field, found, want in differences)
-    if "cpuShares" in fields and not wanted.cpu_shares:
-        wanted = replace(wanted, cpu_shares=drift.DEFAULT_SHARES)
-    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
 
 
 def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:

@@ -10,8 +10,8 @@ from controller.kinds.planning.instance_record import Termination
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
-from controller.plan.pool.warm import CLAIMING, WITHHELD
-from controller.plan.sandbox import attest, disk, drift, idle, mounts, probes
+from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
+from controller.plan.sandbox import attest, disk_limit, drift, idle, mounts, probes
 
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.
@@ -100,7 +100,7 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield _scheduled(decision)
     yield _provisioned(context, decision)
     yield _resized(context, decision)
-    yield disk.condition(context)
+    yield disk_limit.condition(context)
     yield networks.condition(context)
     yield attest.condition(context)
     yield _outdated(context)

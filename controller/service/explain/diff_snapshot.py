@@ -14,7 +14,7 @@ from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.plan.capacity import reservations, shortages
-from controller.plan.pool import warm
+from controller.plan.pool import claim_candidates
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import reserved
 from controller.service.objects.claims import handed_over
@@ -67,8 +67,8 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     """Return the row of the member that it would claim, as it would be then."""
     if box.spec is None or shortages.waits_behind_shortage(world, box.obj, box.spec):
         return None
-    for pool, member in warm.candidates(world, box.obj, box.spec):
-        if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
+    for pool, member in claim_candidates.candidates(world, box.obj, box.spec):
+        if pool.template is None or not claim_candidates.fits(world, pool, member, box.spec, policy):
             continue
         level = policy.levels[at_own_level(box.spec, pool.template).security_level]
         desired = reserved(box.spec, pool.template, level.limits)

@@ -18,8 +18,8 @@ from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, at_own_level
 from controller.plan.capacity import reservations, shortages
+from controller.plan.pool import claim_candidates
 from controller.plan.pool import sandboxpool as pools
-from controller.plan.pool import warm
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
@@ -77,7 +77,7 @@ class Claims:
         if isinstance(found, tuple):
             self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found[0].parent_name)
             return
-        for pool in warm.pools_for(last, obj, spec):
+        for pool in claim_candidates.pools_for(last, obj, spec):
             self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=pool.obj.name)
 
     def _take(
@@ -88,8 +88,8 @@ class Claims:
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
         if shortages.waits_behind_shortage(last, obj, spec):
             return None
-        for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):
-            if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
+        for pool, member in _still_members(transaction, claim_candidates.candidates(last, obj, spec)):
+            if not claim_candidates.fits(last, pool, member, spec, policy) or pool.template is None:
                 continue
             level = policy.levels[at_own_level(spec, pool.template).security_level]
             desired = reserved(spec, pool.template, level.limits)
@@ -137,6 +137,6 @@ def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instan
         parent_name=obj.name,
         role="sandbox",
         reserves=reserves,
-        memory=warm.claimed_state(member.memory),
+        memory=claim_candidates.claimed_state(member.memory),
         member_uid="",
     )

@@ -1,6 +1,7 @@
 """The logs and commands of a sandbox: find its current container, and open streams to it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -112,16 +113,15 @@ class SandboxStreams:
         )
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
-        def open_() -> Iterator[Chunk]:
-            release = self._exec_slots.take(obj.uid, _subject(obj))
-            try:
+        def open_() -> TrackedStream:
+            with ExitStack() as lease:  # of the sandbox's use, and of a slot; the stream's end gives back both
+                lease.callback(self._activity.begin(obj.uid))
+                lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
                 found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
-                return TrackedStream(start(found.id, escaped=self._escapes.handler(obj, found)), release)
-            except BaseException:
-                release()
-                raise
+                chunks = start(found.id, escaped=self._escapes.handler(obj, found))
+                return TrackedStream(chunks, lease.pop_all().close)
 
-        return partial(self._activity.stream, obj.uid, open_, asks=True)
+        return open_
 
     def _environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
         """Return the variables with the values of their secrets. Raises BadRequest for an unusable secret."""

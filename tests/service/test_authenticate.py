@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.kinds.access.access import Grant, PeerGrant
 from controller.kinds.access.audit import AuditEntry
 from controller.service import errors
-from controller.service.access.identify import Identify, Names, Peer, bearer, new_token
+from controller.service.access.authenticate import Identify, Names, Peer, bearer, new_token
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.helpers_api import World

@@ -12,7 +12,7 @@ from controller.ports import Clock, Tokens
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import entry
-from controller.service.access.identify import new_token
+from controller.service.access.authenticate import new_token
 from controller.service.access.token_expiry import TokenExpirations
 
 LONGEST_SECONDS = 366 * 86400.0

@@ -1,0 +1,33 @@
+"""Resizing a running container: the update of its limits, and the wait after a failed one."""
+
+from dataclasses import replace
+
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import Action, UpdateLimits
+from controller.plan.common.backoff import CALL_LONGEST_SECONDS, held, waits
+from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.sandbox import drift
+from controller.policy.sandbox import Rendered
+
+
+def resize(
+    context: ReconcileContext, container: Container, rendered: Rendered
+) -> tuple[tuple[Action, ...], float | None, tuple[str, ...]]:
+    """Return the update that brings the limits into force, or the end of its wait; and the limits that differ."""
+    if container.limits is None:
+        return (), None, ()
+    wanted = rendered.config.limits
+    differences = tuple(drift.differences(wanted, container))
+    fields = tuple(field for field, _, _ in differences)
+    failure = context.memory.resize
+    if failure is not None and held(failure, context.obj.generation, context.deleting):
+        if failure.terminal:
+            return (), None, fields
+        if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
+            return (), failure.retry_at if differences else None, fields
+    if not differences:
+        return (), None, ()
+    why = ", ".join(f"{field} found {found}, desired {want}" for field, found, want in differences)
+    if "cpuShares" in fields and not wanted.cpu_shares:
+        wanted = replace(wanted, cpu_shares=drift.DEFAULT_SHARES)
+    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
