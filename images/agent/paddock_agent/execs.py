@@ -1,17 +1,25 @@
 """Execs: commands with bounded output, time-outs and a supervisor each."""
 
+from __future__ import annotations
+
+import contextlib
 import errno
+import functools
 import os
 import signal
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
 
 from . import supervisor
 from .loop import Loop, Timer
 from .replies import STREAM_LIMIT, Reply, ToolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+    from typing import Any
+
 
 _PART = STREAM_LIMIT // 2
 _READ = 64 * 1024
@@ -223,13 +231,16 @@ class Execs:
         for fd, output in ((out_read, run.outputs[0]), (err_read, run.outputs[1])):
             os.set_blocking(fd, False)
             run.streams[fd] = output
-            self._loop.watch(fd, lambda fd=fd: self._readable(run, fd))  # type: ignore[misc]
+            self._loop.watch(fd, functools.partial(self._readable, run, fd))
         if in_write >= 0:
             os.set_blocking(in_write, False)
             run.stdin = (in_write, memoryview(stdin))
             self._loop.watch(in_write, None, lambda: self._writable(run))
 
-    def _readable(self, run: Exec, fd: int) -> bool:
+    def _readable(self, run: Exec, fd: int) -> None:
+        self._take(run, fd)
+
+    def _take(self, run: Exec, fd: int) -> bool:
         """Take what is there; return if there may be more."""
         try:
             data = os.read(fd, _READ)
@@ -265,7 +276,7 @@ class Execs:
             run.stdin = None
 
     def _report(self, run: Exec) -> None:
-        assert run.control is not None  # noqa: S101 - narrows the type
+        assert run.control is not None
         try:
             message = run.control.recv(supervisor.MESSAGE_SIZE)
         except BlockingIOError:
@@ -283,7 +294,7 @@ class Execs:
         """Take the output that is in the pipes; whoever still holds them has been left in the background."""
         for fd in list(run.streams):
             rounds = 0
-            while rounds < 64 and self._readable(run, fd):
+            while rounds < 64 and self._take(run, fd):
                 rounds += 1
         for fd in list(run.streams):
             self._loop.forget(fd)
@@ -329,10 +340,8 @@ class Execs:
     @staticmethod
     def _order(run: Exec, order: bytes) -> None:
         if run.control is not None:
-            try:
+            with contextlib.suppress(OSError):  # the supervisor has ended: its report is on the way
                 run.control.send(order)
-            except OSError:
-                pass  # the supervisor has ended: its report is on the way
 
     def kill(self, run: Exec, number: int) -> None:
         """Send a signal to the command's group; SIGKILL goes to every descendant."""

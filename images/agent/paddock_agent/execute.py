@@ -1,12 +1,18 @@
 """`POST /mcp/execute`: tools without JSON-RPC, one by name or several as a tool use."""
 
+from __future__ import annotations
+
 import json
-from typing import Any
 
 from .http import Request
 from .protocol import Exchange, dumps, within
 from .replies import Reply
 from .tools import Call, Tools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from typing import Any
+
 
 _MAX_STEPS = 32
 

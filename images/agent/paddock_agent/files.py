@@ -1,5 +1,7 @@
 """Files of the workspace; each path is resolved by the kernel so that nothing leads out of it."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 import errno
@@ -7,12 +9,16 @@ import itertools
 import os
 import stat
 import time
-from _sha256 import sha256  # hashlib would load OpenSSL: 4 MB
-from collections.abc import Iterator
-from typing import Any
+from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 4 MB
 
 from . import linux
 from .replies import Reply, ToolError, plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Iterator
+    from typing import Any
+
 
 OUTSIDE = "path is outside the workspace"
 MAX_HASHED = 256 * 1024 * 1024
@@ -158,7 +164,7 @@ def _digest(handle: int, path: str) -> str:
     while data := os.pread(handle, 1 << 18, at):
         digest.update(data)
         at += len(data)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def read(workspace: Workspace, arguments: dict[str, Any]) -> Reply:

@@ -1,9 +1,15 @@
 """The git tool: listed operations with listed options, and nothing that makes git run another program."""
 
+from __future__ import annotations
+
 import re
-from typing import Any
 
 from .replies import ToolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from typing import Any
+
 
 _COMMON = {"-q", "--quiet", "-v", "--verbose", "--no-color", "--dry-run"}
 _DIFF = {

@@ -83,7 +83,7 @@ class Parser:
         if self._request is None and not self._head():
             return None
         request = self._request
-        assert request is not None  # noqa: S101 - narrows the type
+        assert request is not None
         body = self._chunked() if self._length < 0 else self._plain()
         if body is None:
             return None

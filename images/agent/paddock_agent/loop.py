@@ -1,16 +1,22 @@
 """Event loop over selectors: descriptors, timers and signals; sleeps until one of them has something."""
 
+from __future__ import annotations
+
+import contextlib
 import heapq
 import itertools
 import os
 import selectors
 import signal
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable
 
-Callback = Callable[[], None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+
+    Callback = Callable[[], None]
+
+
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -110,14 +116,15 @@ def guarded(callback: Callback) -> None:
 
 
 def report(error: BaseException) -> None:
-    frames: Iterable[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{os.path.basename(each.filename)}:{each.lineno}" for each in reversed(list(frames)))
-    log(f"internal error: {type(error).__name__} at {places}")
+    places = []
+    at = error.__traceback__
+    while at is not None:
+        places.append(f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}")
+        at = at.tb_next
+    log(f"internal error: {type(error).__name__} at {' < '.join(places[:-4:-1])}")
 
 
 def log(message: str) -> None:
     """Write a line to standard error, which the user's command shares; never fail because nobody reads it."""
-    try:
+    with contextlib.suppress(OSError):
         os.write(2, f"paddock-agent: {message}\n".encode())
-    except OSError:
-        sys.stderr = None  # type: ignore[assignment]

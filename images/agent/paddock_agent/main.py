@@ -11,9 +11,10 @@ from . import VERSION
 from .execs import Execs
 from .execute import Execute
 from .files import Workspace
+from .http import Request
 from .loop import Loop, log
 from .peers import CallerPolicy
-from .protocol import Protocol, dumps
+from .protocol import Exchange, Protocol, dumps
 from .server import Server, announce
 from .settings import Settings, SettingsError, child_environment, initial_environment, parse
 from .supervisor import reset_signals
@@ -55,7 +56,7 @@ class Agent:
         server.route("GET", "/mcp", self._protocol.get)
         server.route("DELETE", "/mcp", self._protocol.delete)
         server.route("POST", "/mcp/execute", Execute(self._tools).post)
-        server.route("GET", "/healthz", lambda request, exchange: exchange.reply(200, self._health()))
+        server.route("GET", "/healthz", self._health)
         if self._command:
             problem = self._start()
             if problem:
@@ -69,8 +70,9 @@ class Agent:
         server.close()
         return self._exit_code
 
-    def _health(self) -> bytes:
-        return dumps({"status": "ok", "version": VERSION, "callers": self._callers.status, "git": self._settings.git})
+    def _health(self, _request: Request, exchange: Exchange) -> None:
+        health = {"status": "ok", "version": VERSION, "callers": self._callers.status, "git": self._settings.git}
+        exchange.reply(200, dumps(health))
 
     def _start(self) -> str:
         """Start the user's command; return what is wrong if that fails."""
@@ -79,7 +81,7 @@ class Agent:
         if self._child == 0:
             try:
                 reset_signals()
-                os.execvpe(
+                os.execvpe(  # noqa: S606 - that is the task
                     os.fsencode(self._command[0]), [os.fsencode(each) for each in self._command], self._environment
                 )
             except OSError as error:

@@ -1,11 +1,11 @@
 """MCP over `POST /mcp`: the stateless era (2026-07-28) and the handshake era (2025-06-18, 2025-11-25)."""
 
+from __future__ import annotations
+
 import base64
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
 
 from . import NAME, VERSION, files
 from .files import Workspace
@@ -13,6 +13,14 @@ from .http import Request
 from .replies import STREAM_LIMIT, Reply, ToolError
 from .tools import Call, Tools
 from .watch import Subscriptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+    from typing import Any
+
+    Json = dict[str, Any]
+
 
 MODERN = ("2026-07-28",)
 LEGACY = ("2025-11-25", "2025-06-18")
@@ -23,14 +31,12 @@ MAX_MESSAGE = 900 * 1024
 _META = "io.modelcontextprotocol/"
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 HEADER_MISMATCH, UNSUPPORTED_VERSION, LEGACY_NO_RESOURCE = -32020, -32022, -32002
-_STATUS = {code: 400 for code in (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, UNSUPPORTED_VERSION)}
+_STATUS = dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, UNSUPPORTED_VERSION), 400)
 _STATUS[METHOD_NOT_FOUND] = 404
 _NAMED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}
 _TTL_MS = 3_600_000  # lists never change while the agent runs
 _MAX_SESSIONS = 64
 _MAX_SUBSCRIBED = 64
-
-Json = dict[str, Any]
 
 
 def dumps(message: Any) -> bytes:
@@ -89,9 +95,9 @@ class Protocol:
         self._definitions = [tool.definition for tool in tools.by_name.values()]
         self._base = "file://" + workspace.root.rstrip("/") + "/"
         self._methods: dict[str, Callable[[Json, bool], Json]] = {
-            "tools/list": lambda params, modern: {"tools": self._definitions},
-            "resources/list": lambda params, modern: self._resources(),
-            "resources/templates/list": lambda params, modern: self._templates(),
+            "tools/list": lambda _params, _modern: {"tools": self._definitions},
+            "resources/list": lambda _params, _modern: self._resources(),
+            "resources/templates/list": lambda _params, _modern: self._templates(),
             "resources/read": self._read_resource,
         }
 
@@ -143,7 +149,7 @@ class Protocol:
         exchange.reply(204, b"")
 
     def _end(self, session: _Session) -> None:
-        self._subscriptions.set(session, set(), lambda path: None)
+        self._subscriptions.set(session, set(), lambda _: None)
         for call in list(session.calls.values()):
             call.abandon()
 
@@ -303,7 +309,7 @@ class Protocol:
         meta = {_META + "subscriptionId": identity}
         taken = {"resourceSubscriptions": list(paths.values())} if paths else {}
         key = object()
-        exchange.on_gone(lambda: self._subscriptions.set(key, set(), lambda path: None))
+        exchange.on_gone(lambda: self._subscriptions.set(key, set(), lambda _: None))
         exchange.open_stream()
         exchange.event(_notice("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": taken}))
 

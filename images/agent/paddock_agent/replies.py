@@ -1,12 +1,16 @@
 """Answers of tools, in the shape that every protocol renders from."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+    from typing import Any
+
+    Render = Callable[[int], tuple[dict[str, Any], str]]
 
 STREAM_LIMIT = 256 * 1024
 """Bytes of one stream or file in an answer; halved until the whole message is small enough."""
-
-Render = Callable[[int], tuple[dict[str, Any], str]]
 
 
 class ToolError(Exception):

@@ -1,8 +1,13 @@
 """Checks of tool arguments against the small part of JSON Schema that the tools use."""
 
-from typing import Any
+from __future__ import annotations
 
 from .replies import ToolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from typing import Any
+
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),

@@ -1,16 +1,25 @@
 """The HTTP server: kept connections, bounded in number, memory and patience."""
 
+from __future__ import annotations
+
+import contextlib
 import errno
 import json
 import socket
 from collections import OrderedDict
-from collections.abc import Callable
 
 from . import linux
 from .http import HTTPError, Parser, Request, head
 from .loop import Loop, Timer, log, report
 from .peers import CallerPolicy
 from .protocol import Exchange
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+
+    Route = Callable[[Request, Exchange], None]
+
 
 _READ = 64 * 1024
 _REQUEST_SECONDS = 20.0  # for a request to arrive as a whole
@@ -21,13 +30,11 @@ _MAX_EVENTS = 1024 * 1024  # unsent bytes of one event stream
 _LARGE = 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
-Route = Callable[[Request, Exchange], None]
-
 
 class Connection(Exchange):
     """One client; one request at a time, the next waits in the buffer."""
 
-    def __init__(self, server: "Server", client: socket.socket) -> None:
+    def __init__(self, server: Server, client: socket.socket) -> None:
         self._server = server
         self._loop = server.loop
         self._socket = client
@@ -354,15 +361,11 @@ def _is_loopback(value: str) -> bool:
 def _refuse_at_once(client: socket.socket, status: int, message: str) -> None:
     body = json.dumps({"error": message}).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body))}
-    try:
+    with contextlib.suppress(OSError):
         client.recv(_READ)  # unread bytes would turn the answer into a reset
-    except OSError:
-        pass
-    try:
+    with contextlib.suppress(OSError):
         client.send(head(status, headers, keep_alive=False) + body)
         client.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
     client.close()
 
 

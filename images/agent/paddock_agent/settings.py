@@ -1,8 +1,14 @@
 """Settings of the agent: one JSON object from the daemon, checked as a whole."""
 
+from __future__ import annotations
+
 import json
 import os
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from typing import Any
+
 
 ENVIRONMENT = "PADDOCK_AGENT"
 GIT = ("None", "Local", "Remote")

@@ -81,7 +81,7 @@ def _start(command: list[bytes], environment: dict[bytes, bytes]) -> int:
         try:
             os.setsid()
             os.fchdir(_CONTROL + 1)
-            os.execvpe(command[0], command, environment)
+            os.execvpe(command[0], command, environment)  # noqa: S606 - that is the task
         except OSError as error:
             os.write(failed_write, struct.pack("=i", error.errno or 0))
         finally:

@@ -1,8 +1,8 @@
 """The tools by name: their schemas, and what runs them."""
 
+from __future__ import annotations
+
 import signal
-from collections.abc import Callable
-from typing import Any
 
 from . import files, git, schema
 from .execs import Exec, Execs
@@ -12,8 +12,16 @@ from .replies import STREAM_LIMIT, Reply, ToolError, failure, plain
 from .settings import Settings
 from .watch import Changes
 
-Done = Callable[[Reply], None]
-Schema = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+    from typing import Any
+
+    Done = Callable[[Reply], None]
+    Schema = dict[str, Any]
+    Handler = Callable[[dict[str, Any], "Call"], Reply | None]
+
+
 _MAX_SECONDS = 86_400
 
 
@@ -101,9 +109,6 @@ class Call:
         if not self.finished:
             self.finished = True
             self.cancel()
-
-
-Handler = Callable[[dict[str, Any], Call], Reply | None]
 
 
 class Tool:
@@ -208,7 +213,7 @@ class Tools:
                 "List the execs that run, and those in the background that have ended.",
                 _object({}),
                 _output({"execs": listed}),
-                lambda arguments, call: self._exec_list(),
+                lambda _arguments, _call: self._exec_list(),
                 "ri",
             ),
         ]
@@ -228,7 +233,7 @@ class Tools:
 
         def tool(name: str, description: str, arguments: Schema, result: Schema, function: Any, hints: str) -> Tool:
             return Tool(
-                name, description, arguments, result, lambda given, call: function(self._workspace, given), hints
+                name, description, arguments, result, lambda given, _call: function(self._workspace, given), hints
             )
 
         return [
@@ -437,7 +442,8 @@ class Tools:
         run = self._execs.get(arguments["id"])
         if not run.running or not arguments["wait_s"]:
             return run.reply()
-        return self._wait(run, arguments["wait_s"], call)
+        self._wait(run, arguments["wait_s"], call)
+        return None
 
     def _wait(self, run: Exec, seconds: float, call: Call) -> None:
         def end() -> None:

@@ -4,23 +4,29 @@ Nothing is looked at while nobody asks. inotify's limits are per uid across all 
 while somebody subscribes, and where it can't be had the subscribed paths are compared every two seconds.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 from collections import deque
-from collections.abc import Callable
 
 from . import linux
 from .files import Workspace, text_of
 from .loop import Loop, Timer
 from .replies import Reply, ToolError, plain
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
+    from collections.abc import Callable
+
+    Signature = tuple[int, int, int]
+
+
 POLL_SECONDS = 2.0
 _MAX_FILES = 20_000
 _MAX_JOURNAL = 5_000
 _IGNORED = frozenset((".git", "node_modules", "__pycache__", ".venv"))
 _MAX_ANSWER = 1000
-
-Signature = tuple[int, int, int]
 
 
 class Changes:
@@ -175,7 +181,8 @@ class Subscriptions:
             return
         try:
             self._inotify = linux.inotify_open()
-            complete = all([self._watch(path) for path in self._signatures])
+            watched = [self._watch(path) for path in self._signatures]
+            complete = all(watched)
         except OSError:
             complete = False
         if self._inotify >= 0:
