@@ -62,7 +62,7 @@ class Agent:
             if problem:
                 log(problem)
                 return self._exit_code
-        elif self._settings.port == 0:
+        if self._settings.port == 0:
             announce(server)
         gc.collect()
         gc.freeze()  # forked supervisors share these pages as long as nobody writes to them

@@ -311,12 +311,12 @@ class Protocol:
         key = object()
         exchange.on_gone(lambda: self._subscriptions.set(key, set(), lambda _: None))
         exchange.open_stream()
-        exchange.event(_notice("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": taken}))
 
         def changed(path: str) -> None:
             exchange.event(_notice("notifications/resources/updated", {"_meta": meta, "uri": paths[path]}))
 
-        self._subscriptions.set(key, set(paths), changed)
+        self._subscriptions.set(key, set(paths), changed)  # before the acknowledgement: nothing after it is missed
+        exchange.event(_notice("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": taken}))
 
     def _subscribe(self, session: _Session) -> None:
         """Send a legacy session's notices over its stream, once it has one."""
@@ -382,6 +382,8 @@ class Protocol:
             raise RPCError(code, f"uri: must begin with {self._base}", {"uri": uri})
         try:
             path = _unquote(uri[len(self._base) :])
+            if ".." in path.split("/"):
+                raise ToolError(files.OUTSIDE)
             return self._workspace.relative(path.lstrip("/") or ".")
         except (ValueError, ToolError):
             raise RPCError(INVALID_PARAMS, "uri: its path is not valid", {"uri": uri}) from None

@@ -25,6 +25,7 @@ _READ = 64 * 1024
 _REQUEST_SECONDS = 20.0  # for a request to arrive as a whole
 _WRITE_SECONDS = 30.0  # for a client to take some of its answer
 _PING_SECONDS = 15.0
+_LINGER_SECONDS = 5.0  # for a client to hear the last answer and close
 _MAX_BUFFERED = 16 * 1024 * 1024  # bytes of requests and answers of all connections
 _MAX_EVENTS = 1024 * 1024  # unsent bytes of one event stream
 _LARGE = 1024 * 1024
@@ -47,12 +48,13 @@ class Connection(Exchange):
         self._deadline: Timer | None = None
         self._ping: Timer | None = None
         self._closing = False
+        self._lingering = False
         self.closed = False
         self._watch()
 
     @property
     def idle(self) -> bool:
-        return self._request is None and not self._out
+        return self._request is None and (not self._out or self._closing)
 
     @property
     def held(self) -> int:
@@ -60,10 +62,8 @@ class Connection(Exchange):
 
     def _watch(self) -> None:
         # Behind a running request only little is read ahead; the end of the stream must still be seen.
-        full = self._request is not None and self._parser.held >= _READ
-        self._loop.watch(
-            self._fd, None if full or self._closing else self._readable, self._writable if self._out else None
-        )
+        full = (self._request is not None or self._out) and self._parser.held >= _READ
+        self._loop.watch(self._fd, None if full else self._readable, self._writable if self._out else None)
 
     def _readable(self) -> None:
         try:
@@ -75,6 +75,8 @@ class Connection(Exchange):
         if not data:
             self.close()
             return
+        if self._closing:
+            return  # read and thrown away until the client has heard the answer, or its time is over
         self._parser.feed(data)
         if self._server.buffered() > _MAX_BUFFERED:
             self._refuse(HTTPError(503, "the agent has too many unfinished requests; try again"))
@@ -83,7 +85,7 @@ class Connection(Exchange):
 
     def _advance(self) -> None:
         """Begin the next request that is whole."""
-        while self._request is None and not self._closing and not self.closed:
+        while self._request is None and not self._out and not self._closing and not self.closed:
             try:
                 request = self._parser.next()
             except HTTPError as error:
@@ -111,7 +113,7 @@ class Connection(Exchange):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if self._out:
+        if self._out or self._closing:
             self.close()
         else:
             self._refuse(HTTPError(408, "the request did not arrive in time"))
@@ -135,7 +137,7 @@ class Connection(Exchange):
             self._flush()
             return
         self._send(status, body, headers or {}, request.keep_alive)
-        if not self._closing and self._parser.partial:
+        if not self._closing and not self._out and self._parser.partial:
             self._loop.after(0, self._advance)  # not from here: pipelined requests would nest
 
     def _send(self, status: int, body: bytes, headers: dict[str, str], keep_alive: bool) -> None:
@@ -181,6 +183,8 @@ class Connection(Exchange):
 
     def _writable(self) -> None:
         self._flush()
+        if not self._out:
+            self._advance()
 
     def _flush(self) -> None:
         if self.closed:
@@ -200,21 +204,16 @@ class Connection(Exchange):
                 self._set_deadline(_WRITE_SECONDS)
         elif before and not self._parser.partial:
             self._set_deadline(None)
-        if self._closing and not self._out:
+        if self._closing and not self._out and not self._lingering:
             self._linger()
-            return
         self._watch()
 
     def _linger(self) -> None:
-        """Close so that a client which is still sending gets the answer and no reset."""
-        try:
+        """Say that nothing more comes, and wait for the client to close: a reset would cost it the answer."""
+        self._lingering = True
+        self._set_deadline(_LINGER_SECONDS)
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            for _ in range(4):
-                if len(self._socket.recv(_READ)) < _READ:
-                    break
-        except OSError:
-            pass
-        self.close()
 
     def _leave(self) -> None:
         gone, self._gone = self._gone, None
