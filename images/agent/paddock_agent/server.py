@@ -57,6 +57,11 @@ class Connection(Exchange):
         return self._request is None and (not self._out or self._closing)
 
     @property
+    def stuck(self) -> bool:
+        """Tell if an answer waits for the client: another one could not be sent either."""
+        return bool(self._out)
+
+    @property
     def held(self) -> int:
         return self._parser.held + len(self._out)
 
@@ -78,9 +83,7 @@ class Connection(Exchange):
         if self._closing:
             return  # read and thrown away until the client has heard the answer, or its time is over
         self._parser.feed(data)
-        if self._server.buffered() > _MAX_BUFFERED:
-            self._refuse(HTTPError(503, "the agent has too many unfinished requests; try again"))
-            return
+        self._server.bound_memory()
         self._advance()
 
     def _advance(self) -> None:
@@ -89,7 +92,7 @@ class Connection(Exchange):
             try:
                 request = self._parser.next()
             except HTTPError as error:
-                self._refuse(error)
+                self.refuse(error)
                 return
             if request is None:
                 break
@@ -116,10 +119,12 @@ class Connection(Exchange):
         if self._out or self._closing:
             self.close()
         else:
-            self._refuse(HTTPError(408, "the request did not arrive in time"))
+            self.refuse(HTTPError(408, "the request did not arrive in time"))
 
-    def _refuse(self, error: HTTPError) -> None:
+    def refuse(self, error: HTTPError) -> None:
+        """Answer with an error and close; what the client has sent is forgotten."""
         self._leave()
+        self._parser = Parser()
         self._request = None
         self._send(error.status, json.dumps({"error": error.message}).encode(), {}, keep_alive=False)
 
@@ -299,8 +304,14 @@ class Server:
     def gone(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
 
-    def buffered(self) -> int:
-        return sum(each.held for each in self._connections)
+    def bound_memory(self) -> None:
+        """Refuse the largest unfinished requests while all together are too large."""
+        while sum(each.held for each in self._connections) > _MAX_BUFFERED:
+            largest = max(self._connections, key=lambda each: each.held)
+            if largest.stuck:
+                largest.close()
+            else:
+                largest.refuse(HTTPError(503, "the agent has too many unfinished requests; try again"))
 
     def handle(self, request: Request, connection: Connection) -> None:
         self._note_size(len(request.body))
