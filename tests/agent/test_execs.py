@@ -63,7 +63,8 @@ def test_signals_and_descriptors_are_as_new(agent: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "escape", ["sleep 99", "setsid sleep 99", "env -i sleep 99", "(setsid sh -c 'sleep 99 & sleep 99' &) ; sleep 99"]
+    "escape",
+    ["sleep 99", "setsid sleep 99; true", "env -i sleep 99", "(setsid sh -c 'sleep 99 & sleep 99' &) ; sleep 99"],
 )
 def test_a_timeout_ends_every_descendant(agent: Running, escape: str) -> None:
     mark = "99.0" + str(agent.port)
@@ -129,7 +130,7 @@ def test_a_signal_reaches_the_command(agent: Running) -> None:
 def test_a_caller_that_leaves_ends_its_command(agent: Running) -> None:
     mark = "98.0" + str(agent.port)
     other = agent.connect()
-    body = json.dumps({"tool": "exec", "parameters": {"command": f"touch started; setsid sleep {mark}"}})
+    body = json.dumps({"tool": "exec", "parameters": {"command": f"touch started; setsid sleep {mark}; true"}})
     other.request("POST", "/mcp/execute", body, {"content-type": "application/json"})
     finished((agent.root / "started").exists)
     other.close()
