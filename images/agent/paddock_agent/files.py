@@ -9,10 +9,14 @@ import itertools
 import os
 import stat
 import time
-from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 4 MB
 
 from . import linux
 from .replies import Reply, ToolError, plain
+
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 4 MB
+except ImportError:  # only Python 3.11, which the agent's image has, names it so
+    from hashlib import sha256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
