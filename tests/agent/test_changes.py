@@ -1,9 +1,11 @@
 """The file watcher: changes since a cursor, and notices of resources."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from typing import Any
 
 from tests.agent.conftest import MODERN, Running, finished
@@ -95,8 +97,11 @@ def listen(agent: Running, *paths: str) -> tuple[HTTPConnection, Iterator[Any]]:
 
 
 def inotify(agent: Running) -> int:
-    folder = f"/proc/{agent.process.pid}/fd"
-    return sum("inotify" in os.readlink(f"{folder}/{each}") for each in os.listdir(folder))
+    count = 0
+    for each in Path(f"/proc/{agent.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += "inotify" in os.readlink(each)
+    return count
 
 
 def test_a_subscription_hears_of_its_files(agent: Running) -> None:

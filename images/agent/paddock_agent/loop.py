@@ -35,6 +35,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = itertools.count()
+        self._cancelled = 0  # how many of the timers are
         self._running = True
         self._signals: dict[int, Callback] = {}
 
@@ -58,11 +59,17 @@ class Loop:
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
-        if timer is not None:
+        if timer is not None and timer.callback is not None:
             timer.callback = None
+            self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled > len(self._timers) // 2:
+            self._timers = [each for each in self._timers if each[2].callback is not None]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
         # A cancelled timer must not wake a loop that has nothing else to do.
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
+            self._cancelled = max(0, self._cancelled - 1)
 
     def on_signals(self, handlers: dict[int, Callback]) -> None:
         """Run the callbacks inside the loop, never in a signal handler."""
