@@ -13,7 +13,7 @@
 how=(pytest)
 whole=
 if [ $# -eq 0 ]; then whole=yes; fi
-images=(tiny python egress)
+images=(tiny python egress agent)
 pictures=
 v2=
 processors=$(nproc)

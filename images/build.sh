@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | node | toolchain | egress | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | node | toolchain | egress | agent | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -108,6 +108,7 @@ build_python() { build_on_base python "Default image"; }
 build_node() { build_on_base node "Node image"; }
 build_toolchain() { build_on_base toolchain "Toolchain image"; }
 build_egress() { build_on_base egress "Egress image"; }
+build_agent() { build_on_base agent "Agent of the sandboxes"; }
 
 build_tiny() {
     step "Test image $(tag_of tiny)"
@@ -136,9 +137,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python node toolchain egress tiny) ;;
-        base | python | node | toolchain | egress | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | node | toolchain | egress | tiny | daemon | all]..." ;;
+        all) names+=(base python node toolchain egress agent tiny) ;;
+        base | python | node | toolchain | egress | agent | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | node | toolchain | egress | agent | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

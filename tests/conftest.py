@@ -32,6 +32,7 @@ _ONE_BY_ONE = {
     "tests/e2e/test_prometheus.py": "lab",
 }
 _BY_MODULE = (
+    "tests/agent/test_container.py",
     "tests/api/test_fuzz.py",
     "tests/contract/test_files_contract.py",
     "tests/e2e/",

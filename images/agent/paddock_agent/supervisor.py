@@ -1,0 +1,170 @@
+"""Supervisor of one exec: a forked process that adopts all its command's descendants, and so can end every one.
+
+It speaks with the agent over a socket. From the agent: `K` ends everything with SIGKILL; `S` and a byte sends that
+signal to the command; the end of the stream (the agent is gone) is as `K`. To the agent: `E` and an errno: the command
+could not be started; `X` and a wait status: the command has ended.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import struct
+import time
+
+from . import linux
+
+FAILED, EXITED = b"E", b"X"
+_CONTROL = 3
+_MAX_SIGNALS = 65
+_STATUS = struct.Struct("=ci")
+MESSAGE_SIZE = _STATUS.size
+
+
+def unpack(message: bytes) -> tuple[bytes, int]:
+    kind, value = _STATUS.unpack(message)
+    return kind, value
+
+
+def reset_signals() -> None:
+    """Undo what the interpreter and the agent set: what is ignored or blocked is inherited over exec."""
+    signal.set_wakeup_fd(-1)
+    for number in range(1, _MAX_SIGNALS):
+        if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def run(
+    control: int, streams: tuple[int, int, int], command: list[bytes], folder: int, environment: dict[bytes, bytes]
+) -> None:
+    """Be the supervisor; never returns. Called in the forked child."""
+    try:
+        reset_signals()
+        os.setsid()
+        linux.become_subreaper()
+        _place_descriptors(control, streams, folder)
+        woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        child = _start(command, environment)
+        for number in (0, 1, 2, _CONTROL + 1):
+            with contextlib.suppress(OSError):
+                os.close(number)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        _supervise(child, woken)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.write(_CONTROL, _STATUS.pack(FAILED, error.errno or 0))
+    finally:
+        os._exit(0)
+
+
+def _place_descriptors(control: int, streams: tuple[int, int, int], folder: int) -> None:
+    """Put the streams at 0 to 2, the socket at 3 and the working folder at 4; close everything else."""
+    given = (*streams, control, folder)
+    high = [os.dup2(fd, 100 + at, inheritable=False) for at, fd in enumerate(given)]
+    for at, fd in enumerate(high):
+        os.dup2(fd, at, inheritable=at < 3)
+    for name in os.listdir(
+        "/proc/self/fd"
+    ):  # close_range is not in every seccomp profile, and a loop to the limit is slow
+        if int(name) >= len(given):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _start(command: list[bytes], environment: dict[bytes, bytes]) -> int:
+    """Start the command in a session of its own; posix_spawn copies no pages, a second fork would."""
+    os.fchdir(_CONTROL + 1)
+    os.environb[b"PATH"] = environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")  # where posix_spawnp searches
+    return os.posix_spawnp(command[0], command, environment, setsid=True)
+
+
+def _supervise(child: int, woken: int) -> None:
+    poll = select.poll()
+    poll.register(_CONTROL, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    while True:
+        status = _reap(child)
+        if status is not None:
+            # What the command left in the background lives on and falls to the sandbox's first process.
+            os.write(_CONTROL, _STATUS.pack(EXITED, status))
+            return
+        for fd, _ in poll.poll():
+            if fd == woken:
+                os.read(woken, 4096)
+                continue
+            try:
+                order = os.read(_CONTROL, 2)
+            except OSError:
+                order = b""
+            if order[:1] == b"S" and len(order) == 2:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child, order[1])
+            else:
+                status = end_all(child)
+                with contextlib.suppress(OSError):
+                    os.write(_CONTROL, _STATUS.pack(EXITED, status))
+                return
+
+
+def _reap(child: int) -> int | None:
+    """Reap what has ended; return the command's wait status once it is among them."""
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == child:
+                found = status
+                break
+    return found
+
+
+def end_all(child: int) -> int:
+    """Kill every descendant until none is left; return the command's wait status.
+
+    They are stopped first, so that a fork bomb does not outrun the killing; orphans come back to this process.
+    """
+    result = signal.SIGKILL.value
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        found = descendants(os.getpid())
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == child:
+                    result = status
+        except ChildProcessError:
+            return result
+        select.select((), (), (), 0.002)
+    return result
+
+
+def descendants(root: int) -> list[int]:
+    """Return the processes below ROOT, from /proc."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        inner = parents.get(pending.pop(), [])
+        found += inner
+        pending += inner
+    return found

@@ -1,0 +1,148 @@
+"""The file watcher: changes since a cursor, and notices of resources."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from tests.agent.conftest import MODERN, Running, finished
+
+
+def changes(agent: Running, **parameters: Any) -> tuple[dict[str, str], str]:
+    result = agent.tool("file.changes", **parameters)["result"]
+    assert result["reset"] is False
+    return {each["path"]: each["change"] for each in result["changes"]}, result["cursor"]
+
+
+def test_changes_since_a_cursor(agent: Running) -> None:
+    for name in ("kept", "changed", "removed"):
+        (agent.root / name).write_text("1")
+    found, cursor = changes(agent)
+    assert found == {}
+    (agent.root / "changed").write_text("22")
+    (agent.root / "removed").unlink()
+    (agent.root / "src").mkdir()
+    (agent.root / "src" / "new").write_text("1")
+    (agent.root / ".git").mkdir()
+    expected = {"changed": "modified", "removed": "removed", "src": "created", "src/new": "created"}
+    assert changes(agent, since=cursor)[0] == expected
+    found, later = changes(agent, since=cursor, path="src")
+    assert found == {"src": "created", "src/new": "created"}
+    (agent.root / "src" / "new").unlink()
+    assert changes(agent, since=later)[0] == {"src/new": "removed"}
+    assert "src/new" not in changes(agent, since=cursor)[0]
+
+
+def test_an_unknown_cursor_starts_anew(agent: Running) -> None:
+    result = agent.tool("file.changes", since="00000000.5")["result"]
+    assert result["reset"] is True
+    assert changes(agent, since=result["cursor"])[0] == {}
+
+
+def test_a_caller_may_wait(agent: Running) -> None:
+    cursor = changes(agent)[1]
+    other = agent.connect()
+    body = {"tool": "file.changes", "parameters": {"since": cursor, "wait_s": 60}}
+    other.request("POST", "/mcp/execute", json.dumps(body), {"content-type": "application/json"})
+    assert agent.tool("exec", command="touch made")["success"]
+    answer = json.loads(other.getresponse().read())
+    assert answer["result"]["changes"] == [{"path": "made", "change": "created"}]
+    assert agent.tool("file.changes", since=answer["result"]["cursor"], wait_s=0.05)["output"] == "no changes"
+    other.close()
+
+
+def many(agent: Running, count: int) -> None:
+    for at in range(count):
+        (agent.root / f"f{at:05}").write_text("1")
+
+
+def test_many_changes_come_in_parts(agent: Running) -> None:
+    cursor = changes(agent)[1]
+    many(agent, 2500)
+    seen: set[str] = set()
+    while True:
+        found, cursor = changes(agent, since=cursor)
+        if not found:
+            break
+        assert len(found) <= 1000
+        seen |= found.keys()
+    assert len(seen) == 2500
+
+
+def events(answer: HTTPResponse) -> Iterator[Any]:
+    while line := answer.readline():
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
+
+
+def listen(agent: Running, *paths: str) -> tuple[HTTPConnection, Iterator[Any]]:
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+    wanted = {"resourceSubscriptions": [f"file://{agent.root}/{each}" for each in paths], "toolsListChanged": True}
+    params = {"_meta": meta, "notifications": wanted}
+    body = {"jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen", "params": params}
+    connection = agent.connect()
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": MODERN,
+        "mcp-method": "subscriptions/listen",
+    }
+    connection.request("POST", "/mcp", json.dumps(body), headers)
+    answer = connection.getresponse()
+    assert answer.getheader("content-type") == "text/event-stream"
+    return connection, events(answer)
+
+
+def inotify(agent: Running) -> int:
+    count = 0
+    for each in Path(f"/proc/{agent.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += "inotify" in os.readlink(each)
+    return count
+
+
+def test_a_subscription_hears_of_its_files(agent: Running) -> None:
+    (agent.root / "src").mkdir()
+    (agent.root / "src" / "a").write_text("1")
+    assert inotify(agent) == 0
+    connection, stream = listen(agent, "src/a", "later", "../outside")
+    first = next(stream)
+    assert first["method"] == "notifications/subscriptions/acknowledged"
+    assert first["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "sub"}
+    taken = first["params"]["notifications"]
+    assert taken["resourceSubscriptions"] == [f"file://{agent.root}/src/a", f"file://{agent.root}/later"]
+    assert "toolsListChanged" not in taken
+    assert inotify(agent) == 1
+    for name in ("src/a", "later", "src/a"):
+        agent.tool("file.write", path=name, content=name)
+        notice = next(stream)
+        assert notice["method"] == "notifications/resources/updated"
+        assert notice["params"]["uri"] == f"file://{agent.root}/{name}"
+    connection.close()
+
+
+def test_a_subscription_ends_with_its_stream(agent: Running) -> None:
+    connection, stream = listen(agent, "a")
+    next(stream)
+    assert inotify(agent) == 1
+    connection.close()
+    del stream  # the answer holds the socket, too
+    finished(lambda: inotify(agent) == 0)
+
+
+def test_a_legacy_client_subscribes(agent: Running) -> None:
+    agent.legacy("initialize", {"protocolVersion": "2025-11-25"})
+    session = agent.headers["mcp-session-id"]
+    connection = agent.connect()
+    connection.request("GET", "/mcp", headers={"accept": "text/event-stream", "mcp-session-id": session})
+    stream = events(connection.getresponse())
+    uri = f"file://{agent.root}/a"
+    assert agent.legacy("resources/subscribe", {"uri": uri}, mcp_session_id=session)[1]["result"] == {}
+    agent.tool("file.write", path="a", content="x")
+    assert next(stream) == {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+    agent.legacy("resources/unsubscribe", {"uri": uri}, mcp_session_id=session)
+    assert inotify(agent) == 0
+    connection.close()

@@ -1,0 +1,107 @@
+"""The agent with its own runtime in a busybox image: volume at /.paddock read-only, no network, `minimal` seccomp."""
+
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.conftest import finished
+
+pytestmark = pytest.mark.docker
+ROOT = Path(__file__).parents[2]
+START = [
+    *("/.paddock/lib/ld.so", "--library-path", "/.paddock/lib", "/.paddock/bin/python3.11"),
+    *("-I", "-S", "-OO", "-X", "utf8", "/.paddock/agent/agent.py"),
+]
+
+
+def docker(*words: str, stdin: bytes = b"") -> str:
+    done = subprocess.run(["docker", *words], input=stdin, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def volume() -> Iterator[str]:
+    """A volume that the engine fills from the image's folder."""
+    subprocess.run([ROOT / "images" / "build.sh", "agent", "tiny"], check=True, stdout=subprocess.DEVNULL)
+    name = f"paddock-test-agent-{uuid.uuid4().hex[:8]}"
+    docker("volume", "create", name)
+    container = docker("create", "--volume", f"{name}:/.paddock", "paddock/agent:1").strip()
+    docker("rm", container)
+    yield name
+    docker("volume", "rm", name)
+
+
+@pytest.fixture
+def sandbox(volume: str) -> Iterator[str]:
+    confined = ["--network=none", "--read-only", "--cap-drop=ALL", "--pids-limit=64", "--memory=256m", "--init"]
+    confined += [f"--security-opt=seccomp={ROOT}/images/seccomp/minimal.json", "--security-opt=no-new-privileges"]
+    mounts = [f"--volume={volume}:/.paddock:ro", "--tmpfs=/workspace:uid=20000,gid=20000,exec"]
+    settings = json.dumps({"callers": "Paddock", "project": "shop"})
+    main = ["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.1; done"]
+    name = docker(
+        "run", "--detach", *confined, *mounts, "paddock/test-tiny:1", *START, "--settings", settings, "--", *main
+    )
+    yield name.strip()
+    docker("rm", "--force", name.strip())
+
+
+CLIENT = """
+import socket, sys
+s = socket.socket()
+s.connect(("127.0.0.1", 8500))
+s.sendall(sys.stdin.buffer.read())
+while data := s.recv(65536):
+    sys.stdout.buffer.write(data)
+"""
+
+
+def call(sandbox: str, user: str, path: str, body: Any = None) -> str:
+    """Speak HTTP from within the sandbox's network, with the agent's own Python."""
+    data = json.dumps(body).encode() if body is not None else b""
+    head = f"{'POST' if data else 'GET'} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+    python = ["docker", "exec", "--interactive", "--user", user, sandbox, *START[:-1], "-c", CLIENT]
+    done = subprocess.run(python, input=head.encode() + data, capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+def tool(sandbox: str, name: str, **parameters: Any) -> dict[str, Any]:
+    answer = call(sandbox, "0", "/mcp/execute", {"tool": name, "parameters": parameters})
+    assert answer.startswith("HTTP/1.1 200 "), answer
+    return json.loads(answer.partition("\r\n\r\n")[2])
+
+
+def test_it_works_without_libc_network_and_writable_root(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    health = call(sandbox, "0", "/healthz")
+    assert '"callers":"Paddock"' in health
+    done = tool(sandbox, "exec", command="id -u; echo $MCP_PROJECT_ID; touch /.paddock/x")
+    assert done["result"]["stdout"] == "20000\nshop\n"
+    assert "Read-only file system" in done["result"]["stderr"]
+    assert tool(sandbox, "file.write", path="a/b", content="x")["success"]
+    assert "outside the workspace" in tool(sandbox, "file.read", path="/proc/1/environ")["error"]
+    assert tool(sandbox, "exec", command="setsid sleep 99 & sleep 99", timeout_s=0.2)["error"] == "timeout of 0.2 s"
+
+
+def test_the_sandboxs_own_uid_is_refused(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    assert call(sandbox, "20000", "/healthz").startswith("HTTP/1.1 403 ")
+
+
+def test_a_fork_bomb_ends_with_its_exec(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    done = tool(sandbox, "exec", command="f() { f | f & }; f; sleep 99", timeout_s=0.5)
+    assert done["error"] == "timeout of 0.5 s"
+    assert tool(sandbox, "exec", command="echo alive")["output"] == "alive\n"
+
+
+def test_stopping_passes_the_signal_and_the_exit_code(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    docker("stop", sandbox)
+    assert docker("inspect", "--format", "{{.State.ExitCode}}", sandbox) == "9\n"
