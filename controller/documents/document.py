@@ -51,13 +51,13 @@ class Document:
 
 
 def parse(
-    file: str, text: str, registry: Registry, *, namespace: str | None = None, room: ValueBudget | None = None
+    file: str, text: str, registry: Registry, *, namespace: str | None = None, budget: ValueBudget | None = None
 ) -> tuple[list[Document], list[Problem]]:
     """Return the valid documents of a file, and the problems of the others.
 
-    `namespace` is for documents that name none; one that names another is a problem. `room`: see `read`.
+    `namespace` is for documents that name none; one that names another is a problem. `budget`: see `read`.
     """
-    trees, problems = read(file, text, room)
+    trees, problems = read(file, text, budget)
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
         if len(problems) >= MOST_PROBLEMS:

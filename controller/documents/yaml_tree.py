@@ -84,10 +84,10 @@ class ValueBudget:
     left: int = MAX_NODES
 
 
-def read(file: str, text: str, room: ValueBudget | None = None) -> tuple[list[Tree], list[Problem]]:
+def read(file: str, text: str, budget: ValueBudget | None = None) -> tuple[list[Tree], list[Problem]]:
     """Return the documents of a file, and all YAML problems. Empty documents are left out.
 
-    Files that are read together share their `room`.
+    Files that are read together share their `budget`.
     """
     try:
         size = len(text.encode())
@@ -96,7 +96,7 @@ def read(file: str, text: str, room: ValueBudget | None = None) -> tuple[list[Tr
         return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
-    builder = _Builder(file, room or ValueBudget())
+    builder = _Builder(file, budget or ValueBudget())
     try:
         for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
             builder.take(event)
@@ -137,7 +137,7 @@ class _Builder:
     """Builds trees from the parser's events. `stack` holds the open collections."""
 
     file: str
-    room: ValueBudget
+    budget: ValueBudget
     trees: list[Tree] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     stack: list[Node] = field(default_factory=list)
@@ -205,8 +205,8 @@ class _Builder:
         """Put a finished node where it belongs: into the open collection, or as the root of a document."""
         self.nodes += 1
         if not self.stack:
-            self.room.left -= node.size
-            if self.room.left < 0:
+            self.budget.left -= node.size
+            if self.budget.left < 0:
                 raise _TooMuch(event, _TOO_MANY)
             if node.fields is not None or node.items is not None or node.value is not None:
                 self.trees.append(Tree(self.file, node))

@@ -87,7 +87,7 @@ def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
     assert not documents
     assert any(many in each.message for each in problems)
     room = ValueBudget()  # as those of a request have it
-    told = [str(parse(f"{number}.yaml", tree, discover(), room=room)) for number in range(12)]
+    told = [str(parse(f"{number}.yaml", tree, discover(), budget=room)) for number in range(12)]
     assert [many in each for each in told] == [False] * 3 + [True] * 9
 
 

@@ -75,7 +75,7 @@ class AdoptedExec(Iterator[Chunk]):
         self._closed.set()
 
     def detach_stream(self) -> None:
-        """See ports.Leavable."""
+        """See ports.DetachableExec."""
         self._kill = False
         self._closed.set()
 

@@ -168,7 +168,7 @@ class Exec:
             whole = self._kill(leader)
             left = self._killer.possible_escapes(self._target(leader))
             if escaped is not None and (left or not whole):
-                escaped("processes that can't be told from the box's own")
+                escaped("processes that can't be told from the sandbox's own")
         finally:
             self._killed.set()
             # Output written before the kill is still read; a child that left the group may hold the pipe open for ever.

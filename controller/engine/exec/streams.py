@@ -74,11 +74,11 @@ class _ExecStream(_Stream):
 
     @property
     def ref(self) -> ExecRef:
-        """See kinds.Leavable."""
+        """See ports.DetachableExec."""
         return self._running.ref
 
     def detach_stream(self) -> None:
-        """See kinds.Leavable."""
+        """See ports.DetachableExec."""
         self._running.detach_stream()
         self.lose("detached from the command; it runs on")
 

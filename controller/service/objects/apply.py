@@ -121,7 +121,7 @@ class Apply:
             if len(problems) >= MOST_PROBLEMS:
                 problems.append(Problem(each.file, 0, 0, "", REST_UNREPORTED))
                 break
-            found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, room=budget)
+            found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, budget=budget)
             documents += found
             problems += wrong
         problems += repeated(documents)

@@ -66,11 +66,11 @@ class TrackedStream(Iterator[Chunk]):
 
     @property
     def ref(self) -> ExecRef | None:
-        """See ports.Leavable."""
+        """See ports.DetachableExec."""
         return self._chunks.ref if isinstance(self._chunks, DetachableExec) else None
 
     def detach_stream(self) -> None:
-        """See ports.Leavable."""
+        """See ports.DetachableExec."""
         if isinstance(self._chunks, DetachableExec):
             self._chunks.detach_stream()
 
