@@ -284,22 +284,14 @@ def render(
         config = bridge.behind(config, open_)
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
-    # Devices of an existing container can't be changed; the other limits can.
-    devices = {"gpus": limits.gpus} if limits.gpus else {}
-    # A place that the template has none of; and another source in it makes a new container, too.
-    place: dict[str, object] = (
-        {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
-    )
-    place |= {"security_level": template.security_level} if template.security_level != said else {}
-    if disk.required(spec.resources, template) and config.storage_bytes:
-        devices |= {"disk": config.storage_bytes}
+    extra = _beside_the_template(spec, template, said, config)
     # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices, **place}
+    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **extra}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices, **place}.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **extra}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,
@@ -307,6 +299,22 @@ def render(
         open=open_,
         audited=level.audits_starts,
     )
+
+
+def _beside_the_template(
+    spec: SandboxSpec, template: Template, own_level: str, config: ContainerConfig
+) -> dict[str, object]:
+    """Return the fields beside the template whose change needs a new container. `own_level` is the template's."""
+    # Devices of an existing container can't be changed; the other limits can.
+    found: dict[str, object] = {"gpus": config.gpus} if config.gpus else {}
+    if disk.required(spec.resources, template) and config.storage_bytes:
+        found["disk"] = config.storage_bytes
+    # A place that the template has none of; and another source in it makes a new container, too.
+    if spec.workspace and not template.workspace:
+        found["workspace"] = mounts.slots(spec, template)
+    if template.security_level != own_level:
+        found["security_level"] = template.security_level
+    return found
 
 
 def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...]:

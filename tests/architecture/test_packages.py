@@ -24,9 +24,7 @@ def run(*command: str) -> None:
 
 
 # Functions of more lines than the limit: an entry goes when its function is shortened. No new ones.
-LONG_FUNCTIONS = {
-    "controller/policy/sandbox.py: render",
-}
+LONG_FUNCTIONS: set[str] = set()
 # Packages of more modules than the limit: an entry goes when the package is divided. No new ones.
 LARGE_PACKAGES = {
     "controller/cli/commands",  # one module a command
