@@ -31,5 +31,5 @@ def test_no_secret_is_logged(tmp_path: Path) -> None:
         daemon.apply(BOX.replace("-env", "-other"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
         log = "".join(daemon.log)
-    assert '"event": "done"' in log, "it did tell what it did"
+    assert '"event": "action done"' in log, "it did tell what it did"
     assert CANARY not in log

@@ -98,7 +98,7 @@ def test_a_frozen_daemon_exits_when_it_resumes(tmp_path: Path, url: str) -> None
         before = second.get("one")["metadata"]["resourceVersion"]
         first.process.send_signal(signal.SIGCONT)
         assert first.process.wait(60) == 1
-        says(first, "this one ends")
+        says(first, "leader lease lost to another daemon; exiting")
         assert second.get("one")["metadata"]["resourceVersion"] == before
         assert second.stop() == 0
     finally:

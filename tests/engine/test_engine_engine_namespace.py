@@ -56,7 +56,7 @@ def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path)
 
 
 def test_remote_or_missing_engine_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NamespaceUnreachable, match="not on this host"):
+    with pytest.raises(NamespaceUnreachable, match="on another host"):
         EngineNamespace("tcp://engine.example.org:2375").run(here)
     with pytest.raises(NamespaceUnreachable, match="does not answer"):
         EngineNamespace(f"unix://{tmp_path / 'gone.sock'}").run(here)

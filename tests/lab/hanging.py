@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +35,11 @@ def stalled_attach(private: PrivateEngine, container: str) -> Iterator[None]:
 
     The container must write all the time (`yes`).
     """
-    with contextlib.closing(_attach(private, container)), _killed(private, container):
-        yield
+    with contextlib.closing(_attach(private, container)):
+        first = int(private.docker("inspect", "-f", "{{.State.Pid}}", container))
+        wait_for(f"{container[:12]} can write no more", lambda: _is_blocked(first))
+        with _killed(private, container):
+            yield
 
 
 @contextmanager
@@ -65,6 +69,16 @@ def _killed(private: PrivateEngine, *containers: str) -> Iterator[None]:
         for kill in kills:
             kill.kill()
             kill.wait(10)
+
+
+def _is_blocked(first: int) -> bool:
+    """Tell whether a process of the container waits at a full pipe, and goes on waiting."""
+    for _ in range(10):
+        tree = [first, *(int(each) for each in Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+        if not any("pipe" in Path(f"/proc/{each}/wchan").read_text() for each in tree):
+            return False
+        threading.Event().wait(0.02)
+    return True
 
 
 def _parent(pid: int) -> int:

@@ -369,7 +369,7 @@ def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
     place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
 ) -> None:
     """Probe 10: all its rules are there, and one more that lets everything in."""
-    wait_for("the guard was tried", lambda: "tried from inside" in guarded(daemon)[1], 60)
+    wait_for("the guard was tried", lambda: "probed from inside" in guarded(daemon)[1], 60)
     place.host.run("nft", "insert", "rule", "inet", "paddock", "to_host", "accept")
     wait_for("the host says so", lambda: guarded(daemon)[0] == "False", 90)
     assert HOST_SIDE in guarded(daemon)[1]
