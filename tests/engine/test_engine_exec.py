@@ -153,7 +153,7 @@ def test_a_process_without_first_thread_is_killed(world: World) -> None:
 
 def test_possible_escapes_are_counted(world: World, box: Container) -> None:
     _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
-    assert left == ["processes that can't be told from the box's own"]
+    assert left == ["processes that can't be told from the sandbox's own"]
     assert "sleep 4321" in processes(world, box)
 
 

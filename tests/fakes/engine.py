@@ -576,7 +576,7 @@ class FakeEngine:
             yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
             if done.exit_code is None:
                 if escaped is not None and leaves:
-                    escaped("processes that can't be told from the box's own")
+                    escaped("processes that can't be told from the sandbox's own")
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 

@@ -55,7 +55,7 @@ class RPCError(Exception):
 
 
 class Exchange:
-    """What a transport offers to one request; see server.Connection."""
+    """Operations that a transport offers to one request; see server.Connection."""
 
     def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         raise NotImplementedError

@@ -20,7 +20,7 @@ class SettingsError(Exception):
 
 
 class Settings:
-    """What the daemon renders from `template.agent`, and where to listen."""
+    """Settings that the daemon renders from `template.agent`, and where to listen."""
 
     def __init__(self) -> None:
         self.root = "/workspace"
