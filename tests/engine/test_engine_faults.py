@@ -163,7 +163,7 @@ def test_a_newer_engine_gets_the_supported_api_version(world: World, proxy: Prox
 def test_what_answers_but_is_no_engine(world: World, proxy: Proxy) -> None:
     proxy.answer("GET", 200, "<html>hello</html>")
     proxy.up()
-    world.until(lambda: "a Docker Engine (its answer" in world.engine.observe().blind)
+    world.until(lambda: "not a Docker Engine" in world.engine.observe().blind)
 
 
 def test_streams_that_break_say_so(world: World, proxy: Proxy) -> None:

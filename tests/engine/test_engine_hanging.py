@@ -76,7 +76,7 @@ def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEng
         assert not seen.blind
         stalled, stopped = (seen.containers[each.uid][0].state for each in hung)
         assert stopped is State.UNKNOWN
-        assert stalled in (State.UNKNOWN, State.EXITED)  # some engines give the client up after a while
+        assert stalled in (State.UNKNOWN, State.EXITED)  # the stall was not seen to outlast its kill on every run
         assert seen.containers[other.uid][0].state is State.RUNNING
         world.hand.kill(other.name)
         world.until(lambda: world.state(other.uid) == "exited")
