@@ -43,6 +43,19 @@ def test_status_with_foreign_fields_settles() -> None:
     assert decide(replace(found, sandboxes={uid: again})).writes.statuses == ()
 
 
+def test_blind_pass_keeps_what_was_observed_last() -> None:
+    box = sandbox("a", {"template": {"image": "a:1"}})
+    seen = instance(box, memory(box))
+    [before] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
+    assert before.status.keys() >= {"instanceRef", "image"}
+    box = replace(box, obj=replace(box.obj, status=before.status, generation=2))
+    blind = snapshot([box], [], instances={box.obj.uid: seen}, blind="not observed yet")
+    [after] = decide(blind).writes.statuses
+    observed = ("instanceRef", "image", "resources", "startTime")
+    assert [after.status.get(name) for name in observed] == [before.status.get(name) for name in observed]
+    assert after.status["observedGeneration"] == 2
+
+
 @pytest.mark.parametrize(
     ("stored", "shown"),
     [

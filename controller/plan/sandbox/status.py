@@ -29,6 +29,8 @@ FIELDS = frozenset(
         "lastTermination",
     }
 )
+# Those that come from the container. A pass that can't observe it keeps what was reported last.
+_OBSERVED = ("instanceRef", "image", "resources", "startTime")
 CONDITIONS = frozenset(
     {
         "Ready",
@@ -68,6 +70,8 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             made["resources"] = {"limits": limits_to_json(container.limits)}
         if container.started_at:
             made["startTime"] = rfc3339(container.started_at)
+    elif context.blind:  # a daemon that has just started knows no container yet
+        made |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
     if memory.last_end is not None:
         made["lastTermination"] = _termination(memory.last_end)
     return carried(context.obj.status, made)
