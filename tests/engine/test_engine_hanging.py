@@ -74,9 +74,7 @@ def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEng
     with stalled_attach(private, hung[0].id), frozen(private, hung[1].id):
         seen = world.engine.observe_now(full=True)
         assert not seen.blind
-        stalled, stopped = (seen.containers[each.uid][0].state for each in hung)
-        assert stopped is State.UNKNOWN
-        assert stalled in (State.UNKNOWN, State.EXITED)  # the stall was not seen to outlast its kill on every run
+        assert [seen.containers[each.uid][0].state for each in hung] == [State.UNKNOWN] * 2
         assert seen.containers[other.uid][0].state is State.RUNNING
         world.hand.kill(other.name)
         world.until(lambda: world.state(other.uid) == "exited")
