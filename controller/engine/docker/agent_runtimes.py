@@ -89,7 +89,12 @@ class AgentRuntimes:
         self._drop(volume)
         options = {"Labels": {AGENT: image}}
         mount = {"Type": "volume", "Source": volume, "Target": FOLDER, "VolumeOptions": options}
-        body = {"Image": image, "Labels": {AGENT: image}, "HostConfig": {"NetworkMode": "none", "Mounts": [mount]}}
+        body = {
+            "Image": image,
+            "Entrypoint": ["never-started"],
+            "Labels": {AGENT: image},
+            "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
+        }
         try:
             self._client.call("containers.create", lambda api: api.create_container_from_config(body, volume))
         except Fault as fault:
