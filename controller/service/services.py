@@ -33,6 +33,7 @@ from controller.service.explain.why import Why
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
+from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
@@ -109,6 +110,7 @@ class FleetServices:
 
     registry: Registry
     apply: Apply
+    compose: Compose
     objects: Objects
     diff: Diff
     patch: Patch
@@ -190,6 +192,7 @@ def make_fleet(
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
+        compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
         patch=Patch(pipeline),
