@@ -25,17 +25,19 @@ _HEADER_SECONDS = 120.0  # a build's answer begins once its context is unpacked
 _SILENCE_SECONDS = 120.0
 _LINE_BYTES = 1 << 20
 _log = structlog.get_logger("paddock.images")
-_CANCELLED = "cancelled"
 
 
 class DockerImageWork:
     """ports.ImageWork over one answer of the engine.
 
-    `failed` words an error of the engine. The work is ended after `seconds` in all, or after so long a silence.
+    `what` is its name in messages; `failed` words an error of the engine. The work is ended after `seconds` in all, or
+    after so long a silence.
     """
 
-    def __init__(self, stream: HttpStream, seconds: float, silence: float, failed: Callable[[str], ImageError]) -> None:
-        self._stream, self._failed, self._silence = stream, failed, silence
+    def __init__(
+        self, what: str, stream: HttpStream, seconds: float, silence: float, failed: Callable[[str], ImageError]
+    ) -> None:
+        self._what, self._stream, self._failed, self._silence = what, stream, failed, silence
         self._seconds, self._deadline = seconds, time.monotonic() + seconds
         self._rest, self._lines = b"", deque[bytes]()
         self._over = self._closed = False
@@ -87,24 +89,27 @@ class DockerImageWork:
 
     def _receive(self) -> None:
         left = self._deadline - time.monotonic()
+        late = f"{self._what} was not finished within {self._seconds:g} s, and was ended"
         if left <= 0:
-            raise ImageError(f"was not finished within {self._seconds:g} s, and was ended")
+            raise ImageError(late)
         self._stream.wait_at_most(min(left, self._silence))
         try:
             data = self._stream.read()
         except TimeoutError as error:
-            raise ImageError(f"was ended: nothing happened for {min(left, self._silence):.0f} s") from error
+            silent = f"{self._what} was ended: nothing happened for {self._silence:g} s"
+            raise ImageError(late if left < self._silence else silent) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise ImageError(_CANCELLED if self._closed else "the connection to the Docker Engine broke") from error
+            words = "was cancelled" if self._closed else "failed: the connection to the Docker Engine broke; try again"
+            raise ImageError(f"{self._what} {words}") from error
         if not data:
             if self._closed:
-                raise ImageError(_CANCELLED)
+                raise ImageError(f"{self._what} was cancelled")
             self._over = not self._rest
             data = b"\n"
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._lines.extend(lines)
         if len(self._rest) > _LINE_BYTES:
-            raise ImageError("the Docker Engine's answer can't be read")
+            raise ImageError(f"{self._what} failed: the Docker Engine's answer can't be read")
 
 
 def _progress(said: Mapping[str, Any]) -> ImageProgress | None:
@@ -152,13 +157,29 @@ def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
         "cpuperiod": str(period),
         "cpuquota": str(ask.cpu_millicores * period // 1000),
     }
+
+    def failed(said: str, _status: int = 500) -> ImageError:
+        return ImageError(f"the build of {ask.tag} failed: {said.strip()[:2000]}")
+
     # A command may be silent for as long as the whole build may take.
-    return _started(client, "images.build", "/build", params, ask.seconds, ask.seconds, _built, body=ask.context)
+    return _started(
+        client,
+        "images.build",
+        "/build",
+        params,
+        ask.seconds,
+        ask.seconds,
+        failed,
+        what=f"the build of {ask.tag}",
+        body=ask.context,
+    )
 
 
 def _registry_work(
     client: Client, operation: str, path: str, params: Mapping[str, str], name: str, seconds: float
 ) -> DockerImageWork:
+    what = f"{'the pull' if operation == 'images.pull' else 'the push'} of {name}"
+
     def failed(said: str, status: int = 500) -> ImageError:
         # A registry's answer is for the log alone: it may be any server that the host can reach.
         _log.warning("image transfer failed", operation=operation, image=name, answer=said[:1000])
@@ -173,11 +194,7 @@ def _registry_work(
         raise ImageError(fault.message) from fault
     if operation == "images.push":
         headers = headers or {"X-Registry-Auth": "e30="}  # the engine requires the header: {}
-    return _started(client, operation, path, params, seconds, _SILENCE_SECONDS, failed, headers=headers)
-
-
-def _built(said: str, _status: int = 500) -> ImageError:
-    return ImageError(f"the build failed: {said.strip()[:2000]}")
+    return _started(client, operation, path, params, seconds, _SILENCE_SECONDS, failed, what=what, headers=headers)
 
 
 def _started(
@@ -189,6 +206,7 @@ def _started(
     silence: float,
     failed: Callable[..., ImageError],
     *,
+    what: str,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> DockerImageWork:
@@ -200,4 +218,4 @@ def _started(
         if fault.unreachable or fault.kind == "busy":
             raise ImageError(fault.message) from fault
         raise failed(fault.message, fault.status) from fault
-    return DockerImageWork(stream, seconds, silence, failed)
+    return DockerImageWork(what, stream, seconds, silence, failed)

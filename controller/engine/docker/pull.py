@@ -30,6 +30,7 @@ _PULL_TROUBLE = (
     ("network is unreachable", "there is no route to the registry"),
     ("HTTP response to HTTPS client", "the registry does not speak TLS"),
     ("x509:", "the registry's certificate is not trusted"),
+    ("no basic auth credentials", "the registry requires a login"),
     ("unauthorized", "the registry refuses this host's login"),
     ("authentication required", "the registry refuses this host's login"),
     ("denied", "the registry refuses this host's login"),
