@@ -85,7 +85,8 @@ class Part:
         value = self.node.value
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             return self.node.text
-        self.refuse(f'must be text, not {kind_of(self.node.plain())}; put it in quotes: "{self.node.text}"')
+        quoted = f'; put it in quotes: "{self.node.text}"' if self.node.text else ""
+        self.refuse(f"must be text, not {kind_of(self.node.plain())}{quoted}")
         return None
 
     def flag(self) -> bool | None:

@@ -12,7 +12,7 @@ _CPU = "write `cpus` (0.5 is half a core) or `cpu_shares`"
 _RESOLVER = "names are resolved by the sandbox's own proxy; remove it, and list hosts in `x-paddock: {network: ...}`"
 _BUILD = "a Compose file builds nothing here; build it first (`paddock image build -t NAME FOLDER`), and write `image:`"
 _ONE_FILE = "one file is read, and nothing beside it; write the service out"
-_FIXED = "it is the same for every sandbox; remove it"
+_FIXED = "is the same for every sandbox"
 
 Refused = dict[str, tuple[tuple[object, ...], str]]  # key -> harmless values, message
 
@@ -33,9 +33,9 @@ SERVICE: Refused = {
     "credential_spec": ((), "Windows credentials mean nothing on Linux; remove it"),
     "isolation": (("default",), "the isolation technology is the security level's; remove it"),
     "sysctls": (({}, []), _LEVEL),
-    "ulimits": (({},), f"{_FIXED}: write `pids_limit` for processes"),
+    "ulimits": (({},), f"{_FIXED}; remove it, or write `pids_limit` for processes"),
     "oom_kill_disable": ((False,), "a sandbox over its memory limit is always killed; raise `mem_limit`"),
-    "oom_score_adj": ((), f"{_FIXED}; write `x-paddock: {{priority: N}}` for its order in the queue"),
+    "oom_score_adj": ((), f"{_FIXED}; remove it, or write `x-paddock: {{priority: N}}` for its order in the queue"),
     "storage_opt": ((), "write the disk limit in a spec (`resources: {limits: {disk: 1Gi}}`)"),
     "blkio_config": ((), "block I/O has no weights here; remove it"),
     "cpu_count": ((), _CPU),
@@ -47,7 +47,7 @@ SERVICE: Refused = {
     "cpuset": ((), _CPU),
     "mem_reservation": ((), "a sandbox's limit is what is reserved for it; write `mem_limit` alone"),
     "mem_swappiness": ((), "a sandbox has no swap; remove it"),
-    "shm_size": ((), f"{_FIXED}: 16 MiB; put large shared files in a `tmpfs`"),
+    "shm_size": ((), f"{_FIXED} (16 MiB); remove it, and put large shared files in a `tmpfs`"),
     "build": ((), _BUILD),
     "extends": ((), _ONE_FILE),
     "env_file": (([],), "files beside this one are not read; list the variables in `environment:`"),
@@ -76,7 +76,7 @@ SERVICE: Refused = {
         "an image is pulled if it is not here; remove it, or use `paddock image pull`",
     ),
     "scale": ((1,), "a service is one sandbox; write a SandboxPool for more"),
-    "stop_signal": (("SIGTERM", "TERM"), f"{_FIXED}: SIGTERM, and SIGKILL after `stop_grace_period`"),
+    "stop_signal": (("SIGTERM", "TERM"), f"{_FIXED} (SIGTERM, and SIGKILL after `stop_grace_period`); remove it"),
     "post_start": (([],), "put it into the service's own command"),
     "pre_stop": (([],), "handle SIGTERM in the service's own command"),
     "develop": ((), "files are not synchronised; bind the folder (`volumes:`), or copy (`paddock cp`)"),

@@ -12,7 +12,7 @@ from controller.documents.yaml_tree import Node
 
 _KNOWN = (
     *("image", "command", "entrypoint", "environment", "working_dir", "user", "runtime", "secrets", "labels"),
-    *("volumes", "tmpfs", "read_only", "ports", "expose", "networks", "network_mode", "depends_on"),
+    *("volumes", "tmpfs", "read_only", "ports", "expose", "networks", "depends_on"),
     *("mem_limit", "memswap_limit", "cpus", "cpu_shares", "pids_limit", "deploy", "restart", "healthcheck"),
     *("cap_drop", "security_opt", "stop_grace_period", OURS),
 )
