@@ -18,6 +18,7 @@ from controller.service.access.audit import Recorder
 
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
+_IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
@@ -29,7 +30,7 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
 
     def ask(connection: HTTPConnection) -> AccessRequest:
         template, given = str(connection.scope["route"].path), connection.path_params
-        if template in _SELF:
+        if template in (*_SELF, *_IMAGES):
             return AccessRequest("self")
         if template in _APPLY:
             return AccessRequest("apply")
