@@ -1,5 +1,9 @@
-"""The agent in a sandbox: its settings in a template, and the fixed places of its runtime (images/agent/README.md)."""
+"""The agent in a sandbox: its settings in a template, and the places of its runtime (images/agent/README.md).
 
+The runtime is the folder `FOLDER` of the agent's image, in a volume of the engine that is named after the image's id.
+"""
+
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -12,8 +16,10 @@ if TYPE_CHECKING:
 IMAGE = "paddock/agent:1"
 # TCP port on the loopback of the sandbox.
 PORT = 8500
-# Mount point of the runtime, a read-only volume.
+# Mount point of the runtime.
 FOLDER = "/.paddock"
+VOLUME_PREFIX = "paddock-agent-"
+_DIGEST = "sha256:"
 
 Word = Annotated[
     Text, Field(min_length=1, max_length=65536, pattern=r"^[^\x00]+$"), Form("text without a NUL, and not empty")
@@ -45,6 +51,25 @@ class Agent(Model):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class AgentRuntime:
+    """A runtime on a host, kept for sandboxes to come. `used`: a container of any owner mounts it."""
+
+    image: str
+    used: bool = False
+
+
 def agent_port(template: "Template") -> int | None:
     """Return the port of the agent in sandboxes of this template; None: they have no agent."""
     return PORT if template.agent is not None else None
+
+
+def volume_name(image: str) -> str:
+    """Return the name of the runtime's volume for an agent image's id; "" for anything else than an id."""
+    return f"{VOLUME_PREFIX}{image.removeprefix(_DIGEST)[:12]}" if image.startswith(_DIGEST) else ""
+
+
+def is_runtime(origin: str) -> bool:
+    """Return True if this origin of a mount, as the kernel shows it, is a runtime's volume."""
+    volume, _, folder = origin.rpartition("/")
+    return folder == "_data" and volume.rpartition("/")[2].startswith(VOLUME_PREFIX)
