@@ -98,7 +98,7 @@ class DockerEngine:
         self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles(self._cgroups)
         self._ports = DockerPorts()
-        self._agents = AgentConnections(self._ports, Killer(self._cgroups))
+        self._agent_connections = AgentConnections(self._ports, Killer(self._cgroups))
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 
@@ -189,7 +189,7 @@ class DockerEngine:
     @property
     def agents(self) -> Agents:
         """Agents in the sandboxes on this engine; closed with it."""
-        return self._agents
+        return self._agent_connections
 
     @property
     def probes(self) -> Probes:
@@ -214,7 +214,7 @@ class DockerEngine:
             self._streams.close()
             self._observer.close()
             self._files.close()
-            self._agents.close()
+            self._agent_connections.close()
             self._mounts.close()
             self._client.close()
 

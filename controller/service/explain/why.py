@@ -15,6 +15,7 @@ from controller.service.objects.objects import Objects
 from controller.service.sources.event import event_object
 
 _EVENTS = 10
+Facts = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,14 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
-        found = replace(found, seen=(*found.seen, ("agent", self._agent(obj) or "none")))
+        found = replace(found, seen=_with_agent(found.seen, self._agent(obj)))
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, now, found, [event_object(each) for each in events])
+
+
+def _with_agent(seen: Facts, health: str) -> Facts:
+    """Return the facts with the agent's health; "" without an agent."""
+    if not any(name == "agent" for name, _ in seen):
+        return (*seen, ("agent", health or "none"))
+    return tuple((name, f"{value}, {health}" if name == "agent" and health else value) for name, value in seen)

@@ -14,7 +14,7 @@ import structlog
 
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.runtime.agent import FOLDER, PORT
+from controller.kinds.runtime.agent import PORT
 from controller.kinds.runtime.agent_call import AgentRequest, Outcome
 from controller.ports import AgentAnswer, AgentError, Agents, Clock, ExecStream, Meter, NullMeter, Store, StoreError
 from controller.service.sandbox.exec_deadline import template_of
@@ -61,10 +61,9 @@ class AgentCalls:
         self._failures: dict[str, _Failure] = {}
 
     def port(self, obj: StoredObject, container: Container | None) -> int | None:
-        """Return the port of the sandbox's agent; None: it has none. A running container itself tells."""
-        inside = container.inside if container is not None and container.state is State.RUNNING else None
-        if inside is not None and not inside.unread:
-            return PORT if any(each.path == FOLDER for each in inside.mounts) else None
+        """Return the port of the sandbox's agent; None: it has none. Of a running container, the container decides."""
+        if container is not None and container.state is State.RUNNING:
+            return PORT if container.agent else None
         template = template_of(self._store, obj)
         return PORT if template is not None and template.get("agent") is not None else None
 

@@ -100,7 +100,8 @@ class SandboxStreams:
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        options = {"env": self._environment(namespace, env or {}), "working_dir": working_dir, "timeout_seconds": limit}
+        options: dict[str, Any] = {"env": self._environment(namespace, env or {}), "working_dir": working_dir}
+        options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or detachable) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
