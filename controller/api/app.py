@@ -13,6 +13,7 @@ from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.routes import (
+    agent,
     apply,
     attest,
     audit,
@@ -33,12 +34,13 @@ from controller.api.routes import (
     usage,
     why,
 )
+from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest, usage)
+_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -63,6 +65,7 @@ def create_app(
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.file_requests = files.FileRequests(services.files)
+    app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
     for each in (health, auth, audit, backup, apply, diff, images):

@@ -35,6 +35,9 @@ from controller.ports.store import (
 )
 from controller.ports.streams import (
     AdoptedExecs,
+    AgentAnswer,
+    AgentError,
+    Agents,
     ChunkStream,
     DetachableExec,
     ExecStream,
@@ -47,6 +50,9 @@ from controller.ports.streams import (
 
 __all__ = [
     "AdoptedExecs",
+    "AgentAnswer",
+    "AgentError",
+    "Agents",
     "Audit",
     "Canary",
     "Change",

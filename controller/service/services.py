@@ -9,6 +9,7 @@ from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
     AdoptedExecs,
+    Agents,
     Audit,
     Clock,
     Engine,
@@ -41,6 +42,8 @@ from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
+from controller.service.sandbox.agent import SandboxAgent
+from controller.service.sandbox.agent_calls import AgentCalls, NoAgents
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
@@ -75,6 +78,7 @@ class HostPorts:
     ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
     images: Images = field(default_factory=NoImages)
+    agents: Agents = field(default_factory=NoAgents)
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
@@ -85,9 +89,10 @@ class HostPorts:
 class LoopPorts:
     """The connections between the use-cases and the reconcile loop.
 
-    `wake` is called after each write. `snapshot` gives the last one that the loop planned on. `in_use` counts open
-    streams, for the idle clock. `watches` is the hub that hears of the loop's commits too (without one it is made).
-    `traces` keeps which request wrote which generation, for the loop's log lines.
+    `wake` is called after each write; `wake_soon`, if given, after each use of a sandbox. `snapshot` gives the last one
+    that the loop planned on. `in_use` counts open streams, for the idle clock. `watches` is the hub that hears of the
+    loop's commits too (without one it is made). `traces` keeps which request wrote which generation, for the loop's log
+    lines.
     """
 
     wake: Wake
@@ -95,6 +100,7 @@ class LoopPorts:
     in_use: UseTracker = field(default_factory=NoLoop)
     watches: Watches | None = None
     traces: Traces = field(default_factory=Traces)
+    wake_soon: Wake | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class SandboxServices:
     """The use-cases that need the host that runs the sandbox."""
 
     sandbox_streams: SandboxStreams
+    agent: SandboxAgent
     previous: PreviousLogs
     egress_logs: EgressLogs
     detached: Detached
@@ -179,7 +186,8 @@ def make_services(
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, meter)
+    calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet.recorder)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -218,7 +226,8 @@ def make_sandbox(
     loop: LoopPorts,
     limits: ServiceLimits,
     policy: Policy,
-    meter: Meter | None,
+    calls: AgentCalls,
+    recorder: Recorder,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
@@ -226,16 +235,20 @@ def make_sandbox(
         objects=objects,
         engine=engine,
         streams=streams,
-        activity=ActivityTracker(in_use=loop.in_use, engine=engine, wake=loop.wake),
+        activity=ActivityTracker(
+            in_use=loop.in_use, engine=engine, wake=loop.wake_soon or loop.wake, wake_now=loop.wake_soon and loop.wake
+        ),
         rules=limits.exec_rules,
         escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
         adopted=host.adopted_execs,
         deadlines=ExecDeadlines(store, limits.exec_rules),
         secrets=host.secrets,
+        agents=calls,
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
+        agent=SandboxAgent(sandbox_streams, calls, recorder),
         previous=PreviousLogs(objects=objects, store=store, streams=streams, sandbox_streams=sandbox_streams),
         egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         detached=Detached(
@@ -248,8 +261,13 @@ def make_sandbox(
         forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),
-        images=ImageService(
-            host.images, policy.images, limits.images, Recorder(store.audit, clock, meter), pipeline.registry
+        why=Why(
+            objects=objects,
+            store=store,
+            clock=clock,
+            snapshot=loop.snapshot,
+            policy=policy,
+            agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
+        images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )
