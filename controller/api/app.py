@@ -24,6 +24,7 @@ from controller.api.routes import (
     exec,  # noqa: A004 - the module
     files,
     health,
+    images,
     inspect,
     kinds,
     logs,
@@ -67,7 +68,7 @@ def create_app(
     app.state.file_requests = files.FileRequests(services.files)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    for each in (health, auth, audit, backup, apply, diff):
+    for each in (health, auth, audit, backup, apply, diff, images):
         app.include_router(each.routes)
     app.include_router(kinds.discovery)
     for kind in services.registry:

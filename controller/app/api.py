@@ -35,6 +35,7 @@ def services_of(
         files=engine.files,
         ports=engine.ports,
         volumes=engine.kept_volumes,
+        images=engine.image_store,
         adopted_execs=engine.left,
         secrets=secrets,
         samples=loop.samples.now,
@@ -44,6 +45,7 @@ def services_of(
         exec_rules=settings.exec_rules(),
         transfers=settings.transfer_limits(),
         connections=settings.port_limits(),
+        images=settings.image_rules(),
         most_objects=settings.objects_per_namespace,
     )
     return make_services(

@@ -13,6 +13,7 @@ from controller.ports import (
     Clock,
     Engine,
     Files,
+    Images,
     Meter,
     NullMeter,
     PortForwarder,
@@ -30,9 +31,11 @@ from controller.service.access.token_expiry import TokenExpirations
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
+from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
+from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
@@ -71,6 +74,7 @@ class HostPorts:
     files: Files = field(default_factory=NoFiles)
     ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
+    images: Images = field(default_factory=NoImages)
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
@@ -100,6 +104,7 @@ class ServiceLimits:
     exec_rules: ExecRules = field(default_factory=ExecRules)
     transfers: TransferLimits = field(default_factory=TransferLimits)
     connections: PortLimits = field(default_factory=PortLimits)
+    images: ImageWorkRules = field(default_factory=ImageWorkRules)
     most_objects: int = 0
 
 
@@ -109,6 +114,7 @@ class FleetServices:
 
     registry: Registry
     apply: Apply
+    compose: Compose
     objects: Objects
     diff: Diff
     patch: Patch
@@ -135,6 +141,7 @@ class SandboxServices:
     usages: Usages
     attest: Attest
     why: Why
+    images: ImageService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +179,7 @@ def make_services(
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, meter)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -190,6 +197,7 @@ def make_fleet(
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
+        compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
         patch=Patch(pipeline),
@@ -204,7 +212,13 @@ def make_fleet(
 
 
 def make_sandbox(
-    pipeline: Pipeline, objects: Objects, host: HostPorts, loop: LoopPorts, limits: ServiceLimits, policy: Policy
+    pipeline: Pipeline,
+    objects: Objects,
+    host: HostPorts,
+    loop: LoopPorts,
+    limits: ServiceLimits,
+    policy: Policy,
+    meter: Meter | None,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
@@ -235,4 +249,7 @@ def make_sandbox(
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),
+        images=ImageService(
+            host.images, policy.images, limits.images, Recorder(store.audit, clock, meter), pipeline.registry
+        ),
     )
