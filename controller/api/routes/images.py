@@ -14,13 +14,13 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.streams.output import OutputResponse
-from controller.api.streams.relay import Relay
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.images import HostImage, ImageProgress
 from controller.service import errors
 from controller.service.images.context import too_large
 from controller.service.images.images import BuildRequest, ImageTask
 from controller.service.objects import serialize
+from controller.service.sandbox.relay import Relay
 from controller.version import API_VERSION
 
 _STALL_SECONDS = 30.0

@@ -13,10 +13,10 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.streams.output import OutputResponse
-from controller.api.streams.relay import Relay
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
+from controller.service.sandbox.relay import Relay
 from controller.service.sandbox.streams import Opener
 
 # An engine refuses a log at once. A silent sandbox must not delay the response's headers.

@@ -6,8 +6,8 @@ import structlog
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from controller.api.streams.relay import Relay
 from controller.ports import StreamError
+from controller.service.sandbox.relay import Relay
 
 _log = structlog.get_logger("paddock.api")
 _OUTPUT = ("stdout", "stderr")

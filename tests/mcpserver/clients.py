@@ -1,0 +1,93 @@
+"""The official SDK's client on a test world's listener; its methods are called synchronously."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+import httpx2
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from controller.api.app import create_app
+from controller.api.server.listeners import ListenerRules, Listeners
+from controller.mcp.endpoint import McpEndpoint
+from tests.helpers_api import World
+
+ERAS = ("2026-07-28", "legacy")
+
+
+@contextmanager
+def serving(world: World, **rules: Any) -> Iterator[Listeners]:
+    """Start the listeners with MCP."""
+
+    def make(who: Any) -> Any:
+        endpoint = McpEndpoint(world.services, world.meter)
+        return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who, mcp_app=endpoint)
+
+    doors = Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
+    doors.start()
+    try:
+        yield doors
+    finally:
+        doors.stop()
+
+
+@asynccontextmanager
+async def client(
+    world: World, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
+) -> AsyncIterator[Client]:
+    """The SDK's client over the Unix socket."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    transport = httpx2.AsyncHTTPTransport(uds=str(world.socket))
+    async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
+        url = f"http://localhost/mcp{query}"
+        async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:
+            yield made
+
+
+class Mcp:
+    """Clients of a served world, one for each era, token and query."""
+
+    def __init__(self, world: World, portal: BlockingPortal, undo: ExitStack) -> None:
+        self.world, self.portal, self._undo = world, portal, undo
+        self._clients: dict[tuple[str, str, str], Client] = {}
+
+    def client(self, era: str = ERAS[0], token: str = "", query: str = "") -> Client:
+        key = era, token, query
+        if key not in self._clients:
+            opened = self.portal.wrap_async_context_manager(client(self.world, era, token, query))
+            self._clients[key] = self._undo.enter_context(opened)
+        return self._clients[key]
+
+    def do(self, method: str, *given: Any, era: str = ERAS[0], token: str = "", query: str = "", **named: Any) -> Any:
+        """Return the result of one of the client's methods."""
+        return self.portal.call(partial(getattr(self.client(era, token, query), method), *given, **named))
+
+    def call(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> Any:
+        """Return the result of a tool."""
+        return self.do("call_tool", name, given or {}, **more)
+
+    def data(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        """Return the structured result of a call without an error; its text is the same as JSON."""
+        result = self.call(name, given, **more)
+        assert not result.is_error, result.content[0].text
+        assert json.loads(result.content[0].text) == result.structured_content
+        found: dict[str, Any] = result.structured_content
+        return found
+
+    def error(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> str:
+        """Return the message of a call that reports an error."""
+        result = self.call(name, given, **more)
+        assert result.is_error, result
+        assert result.structured_content is None
+        return str(result.content[0].text)
+
+
+@contextmanager
+def talking(world: World, **rules: Any) -> Iterator[Mcp]:
+    """Serve the world, and yield its clients."""
+    with serving(world, **rules), start_blocking_portal() as portal, ExitStack() as undo:
+        yield Mcp(world, portal, undo)
