@@ -67,7 +67,7 @@ _EXEC_RESULT = _output(
     {
         "id": {"type": "string"},
         "running": {"type": "boolean"},
-        "exitCode": {"type": ["integer", "null"]},
+        "exitCode": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "durationMs": {"type": "integer"},
         "stdout": {"type": "string"},
         "stderr": {"type": "string"},
@@ -162,8 +162,7 @@ class Tools:
         name = _text("Id of an exec, as exec-1")
         run = {
             "command": {
-                "type": ["array", "string"],
-                "items": {"type": "string"},
+                "anyOf": [_WORDS, {"type": "string"}],
                 "description": "Program and arguments; or a program with args; or, without args, a line for /bin/sh",
             },
             "args": {**_WORDS, "description": "Arguments, if command is a text"},
