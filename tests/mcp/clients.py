@@ -10,7 +10,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _FETCHED = ROOT / ".cache" / "mcp"
 _PACKAGES = _FETCHED / "node" / "node_modules" / "@modelcontextprotocol"
-_AGENTS = Path(__file__).parent / "agents"
+AGENTS = ("pydantic_ai_agent", "openai_agent", "claude_code")
+"""Programs of agents/, each of which drives one agent of others."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Step:
 
 
 def drive(agent: str, endpoint: Endpoint, steps: list[Step], home: Path) -> list[dict[str, Any]]:
-    """Have one of agents/*.py call the tools in order; return each call's tool, text and error as its model saw them."""
+    """Have one of AGENTS call the tools in order; return each call's tool and text as its model saw them."""
     given = {
         "url": endpoint.url,
         "headers": endpoint.headers,
@@ -74,7 +75,9 @@ def drive(agent: str, endpoint: Endpoint, steps: list[Step], home: Path) -> list
         "env": endpoint.env,
         "steps": [{"tool": step.tool, "arguments": step.arguments} for step in steps],
     }
-    done = run("python", str(_AGENTS / f"{agent}.py"), stdin=json.dumps(given), home=home, seconds=110)
+    done = run(
+        "python", str(Path(__file__).parent / "agents" / f"{agent}.py"), stdin=json.dumps(given), home=home, seconds=110
+    )
     assert done.returncode == 0, f"{agent}: {done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     calls: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     for step, call in zip(steps, calls, strict=True):
