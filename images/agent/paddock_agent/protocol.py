@@ -342,7 +342,7 @@ class Protocol:
         return {"resourceTemplates": [template]}
 
     def _resources(self) -> Json:
-        found = files.walk(self._workspace, ".", 1)
+        found = files.walk(self._workspace, ".")
         named = [each for each in found if each["type"] in ("file", "folder")][:200]
         return {
             "resources": [
@@ -356,7 +356,7 @@ class Protocol:
         try:
             facts = files.facts_of(self._workspace, self._workspace.real(path))
             if facts["type"] == "folder":
-                entries = files.walk(self._workspace, path, 1)
+                entries = files.walk(self._workspace, path)
                 lines = [each["path"] + ("/" if each["type"] == "folder" else "") for each in entries]
                 return {
                     "contents": [{"uri": params["uri"], "mimeType": "inode/directory", "text": "\n".join(lines[:5000])}]
