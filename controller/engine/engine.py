@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.engine.act.actions import Actor
+from controller.engine.docker.agent_runtimes import AgentRuntimes
 from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
@@ -25,7 +26,7 @@ from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspec
 from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserver, Foreign, Observer
 from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.view import View
-from controller.kinds.observed.observed import Container, Observation, State
+from controller.kinds.observed.observed import Container, HostFacts, Observation, State
 from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
@@ -81,6 +82,7 @@ class DockerEngine:
         self._mounts = HostMounts(
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
+        self._agents = AgentRuntimes(self._client, self._view)
         self._guard = GuardWatch(firewall, self._view)
         self._observer = self._make_observer(meter, observe_seconds)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
@@ -114,6 +116,11 @@ class DockerEngine:
     ) -> Sequence[EventStream]:
         """Return one stream for the events of our containers, and one for those of networks."""
         quota_probe = DiskQuotaProbe(self._client)
+
+        def facts() -> HostFacts:
+            known = quota_probe.with_disk(self._client.probe())
+            return replace(known, gpus=gpus, agent=self._agents.image())
+
         return [
             EventStream(
                 filters,
@@ -123,7 +130,8 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
-                facts=lambda: replace(quota_probe.with_disk(self._client.probe()), gpus=gpus),
+                facts=facts,
+                images_changed=self._agents.observe_now,
             )
             for filters in (container_events(self._instance_id), NETWORK_EVENTS)
         ]
@@ -138,6 +146,7 @@ class DockerEngine:
             cgroups=self._cgroups,
             others={EnsureNetwork: self._networks.ensure, RemoveNetwork: self._networks.remove},
             mounts=self._mounts,
+            agents=self._agents,
             before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
@@ -146,7 +155,7 @@ class DockerEngine:
     @property
     def image_store(self) -> DockerImages:
         """Paddock's own images on this engine."""
-        return DockerImages(self._client)
+        return DockerImages(self._client, self._agents)
 
     @property
     def streams(self) -> Streams:

@@ -9,6 +9,7 @@ from controller.kinds.base import LIVE, Flag, Form, Model, Name, Text, Whole
 from controller.kinds.common.quantity import Bytes, BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
+from controller.kinds.runtime.agent import Agent
 from controller.kinds.runtime.confinement import ProfileName, RuntimeName, SELinuxOptions
 from controller.kinds.runtime.disk import DiskRules
 from controller.kinds.runtime.probe import OneSuccessProbe, Probe
@@ -185,7 +186,8 @@ class Template(Model):
     image: ImageName
     """The image. It is pinned to its digest at each change of the spec: a moved tag recreates nothing."""
     command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
-    """The command and its arguments; the image's own if left out."""
+    """The command and its arguments; the image's own if left out. With an agent and no command the agent alone runs."""
+    agent: Agent | None = None
     user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$"), Form("uid or uid:gid")] = None
     """Numeric user; an id that no host user has if left out."""
     working_dir: AbsolutePath | None = None

@@ -8,12 +8,14 @@ from controller.kinds.base import live_fields
 from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.common.labels import container_name
 from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.envelope import DEFAULT_NAMESPACE
+from controller.kinds.runtime.agent import Agent
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, stable_hash
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
-from controller.policy import disk, exec_paths, images, mounts
+from controller.policy import agent, disk, exec_paths, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -37,6 +39,7 @@ _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
     **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
 }
+_LONGEST_NAMESPACE = "n" * 52
 _LEVEL_AT = "spec.template.securityLevel"
 
 
@@ -46,7 +49,7 @@ class Rendered:
 
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
-    ability to limit the writable layer (None: not tried yet).
+    ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
     """
 
     config: ContainerConfig
@@ -59,6 +62,7 @@ class Rendered:
     disk: DiskAbility | None = None
     open: Open | None = None
     audited: bool = False
+    agent: Agent | None = None
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -101,6 +105,7 @@ def judge(
         *_user(template, level),
         *_env(template),
         *_exec(template),
+        *agent.refused(template, effective_limits(resources, template, level.limits), policy),
         *exec_paths.refused(template),
         *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
         *mounts.template_refused(template),
@@ -160,6 +165,8 @@ def _exec(template: Template) -> Iterator[Refusal]:
     """Yield a refusal for arguments with which the kernel would not start a process."""
     strings = {f"env[{index}].value": f"{each.name}={each.value}" for index, each in enumerate(template.env)}
     strings |= {f"command[{index}]": each for index, each in enumerate(template.command or ())}
+    if template.agent is not None:
+        strings["agent"] = agent.settings(template.agent, _LONGEST_NAMESPACE, template.security_level)
     sizes = {field: len(each.encode(errors="surrogatepass")) + 1 for field, each in strings.items()}
     for field, size in sizes.items():
         if size > _ONE_STRING_BYTES:
@@ -243,7 +250,14 @@ def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
 
 
 def render(
-    spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy, hostname: str = ""
+    spec: SandboxSpec,
+    template: Template,
+    *,
+    name: str,
+    uid: str,
+    policy: Policy,
+    hostname: str = "",
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Rendered:
     """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
 
@@ -276,12 +290,7 @@ def render(
         sysctls=level.sysctls,
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
     )
-    way = egress.sealed(uid, reachable(spec.network, level)) if level.network == "sealed" else None
-    open_ = bridge.opened(uid, spec.network) if level.network == "public" else None
-    if way is not None:
-        config = egress.behind(config, way)
-    if open_ is not None:
-        config = bridge.behind(config, open_)
+    config, way, open_ = _networked(agent.with_agent(config, template, namespace, policy), spec, level, uid)
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     extra = _beside_the_template(spec, template, said, config)
@@ -298,7 +307,21 @@ def render(
         disk=disk.ability(policy),
         open=open_,
         audited=level.audits_starts,
+        agent=template.agent,
     )
+
+
+def _networked(
+    config: ContainerConfig, spec: SandboxSpec, level: Level, uid: str
+) -> tuple[ContainerConfig, Sealed | None, Open | None]:
+    """Return the config on its level's network, and that network (both None: it has none)."""
+    if level.network == "sealed":
+        way = egress.sealed(uid, reachable(spec.network, level))
+        return egress.behind(config, way), way, None
+    if level.network == "public":
+        open_ = bridge.opened(uid, spec.network)
+        return bridge.behind(config, open_), None, open_
+    return config, None, None
 
 
 def _beside_the_template(

@@ -9,6 +9,7 @@ from controller.kinds.observed.pressure import HostUse
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
+from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage
 from controller.kinds.runtime.network import FirewallState
@@ -109,6 +110,14 @@ class Images(Protocol):
 
         Empty when it is gone, else why not. Never raises.
         """
+        ...
+
+    def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
+        """Return the runtimes of agents; None if they can't be listed now. Never raises."""
+        ...
+
+    def remove_agent_runtime(self, runtime: AgentRuntime) -> str:
+        """Remove one that no container mounts. Empty when it is gone, else why not. Never raises."""
         ...
 
 

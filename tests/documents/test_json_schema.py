@@ -80,6 +80,7 @@ def spec(**changes: Any) -> SandboxSpec:
 OTHER: dict[str, Any] = {
     "image": "other:1",
     "command": ["true"],
+    "agent": {},
     "user": "30000:30000",
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],

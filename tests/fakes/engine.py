@@ -50,6 +50,7 @@ from controller.kinds.planning.action import (
     UpdateLimits,
 )
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime import agent as agents
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.disk import DiskAbility
@@ -146,6 +147,7 @@ class Box:
             bound=bound_of(self.mounts),
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
+            agent=agents.volume_name(self.config.agent) if self.config else "",
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -208,7 +210,11 @@ class FakeEngine:
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeAdoptedExecs()
-        self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
+        self.image_store = FakeImages(
+            self.images,
+            lambda: {each.image_id for each in self._boxes.values()},
+            lambda: {each.config.agent for each in self._boxes.values() if each.config and each.config.agent},
+        )
         self._clock = clock
         self.facts = facts
         self._lock = threading.RLock()
@@ -426,11 +432,17 @@ class FakeEngine:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
 
-    def build_image(self, name: str, *, ours: bool) -> str:
-        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
-        self.add_image(name)
-        self.image_store.built[self.images[name]] = ours
-        return self.images[name]
+    def build_image(self, name: str, *, ours: bool, path: str = "made") -> str:
+        """The same, of something new (a file at `path`); with `ours` as Paddock's own recipes do it. Its id."""
+        with self._by_hand():
+            self.add_image(name)
+            self.image_store.built[self.images[name]] = ours
+            return self.images[name]
+
+    def remove_image(self, name: str) -> None:
+        """`docker rmi -f`."""
+        with self._by_hand():
+            del self.images[name]
 
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
@@ -618,6 +630,12 @@ class FakeEngine:
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
         if config.slots and action.uid not in self.places:
             return Terminal("InvalidConfig", "the engine refuses this configuration: bind source path does not exist")
+        if config.agent:
+            agent = self._agent(config.agent)
+            if not agent:
+                words = f"the agent's image {agents.IMAGE} is not on this host; run `images/build.sh agent`"
+                return Transient("AgentImageMissing", words)
+            config = replace(config, agent=agent)
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
@@ -630,6 +648,15 @@ class FakeEngine:
             here = action.image_id in (*self.images.values(), *self.image_store.built)
             return action.image_id if here else None
         return self.images.get(action.config.image)
+
+    def _agent(self, reference: str) -> str:
+        """The image of that agent's runtime, which is filled if missing; "" if its image is not here."""
+        filled, here = self.image_store.runtimes, set(self.images.values())
+        image = reference if agents.volume_name(reference) else self.images.get(agents.IMAGE, "")
+        image = image or next(reversed(filled), "")
+        if image in here:
+            filled.setdefault(image)
+        return image if image in filled else ""
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
         found = self.networks.get(action.name)
@@ -844,7 +871,7 @@ class FakeEngine:
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
         limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
         box = self._new_box(config.name, labels, image, image_id, limits)
-        box.command, box.gpus, box.gpu_ids = config.command, config.gpus, config.gpu_ids
+        box.command, box.gpus, box.gpu_ids = _command(config), config.gpus, config.gpu_ids
         box.networks, box.config = (config.network_mode,), config
         box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
         return box
@@ -893,7 +920,7 @@ class FakeEngine:
                 before,
                 containers=self._all(),
                 blind="" if observe_now else before.blind,
-                facts=self.facts,
+                facts=replace(self.facts, agent=self.images.get(agents.IMAGE, "")),
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),
@@ -985,6 +1012,14 @@ def _gone(name: str) -> Outcome:
 
 def _hands_off(box: Box) -> Outcome:
     return Transient("ForeignContainer", f"the container {box.name} belongs to somebody else: Paddock never touches it")
+
+
+def _command(config: ContainerConfig) -> tuple[str, ...] | None:
+    """The command that decides a box's life: an agent's child, where there is one."""
+    if not config.agent or config.command is None:
+        return config.command
+    _, _, child = "\0".join(config.command).partition("\0--\0")
+    return tuple(child.split("\0")) if child else None
 
 
 def _usage(box: Box, now: float) -> Usage:

@@ -2,14 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
+from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import HostImage
 
 
 class FakeImages:
-    """Fake images. `names` maps names to ids, `used` returns ids in use by containers. `away`: the engine is down."""
+    """Fake images. `names` maps names to ids, `used` returns ids in use by containers, `mounted` those of their agents.
 
-    def __init__(self, names: dict[str, str], used: Callable[[], set[str]]) -> None:
-        self._names, self._used = names, used
+    `away`: the engine is down.
+    """
+
+    def __init__(
+        self, names: dict[str, str], used: Callable[[], set[str]], mounted: Callable[[], set[str]] = set
+    ) -> None:
+        self._names, self._used, self._mounted = names, used, mounted
+        self.runtimes: dict[str, None] = {}  # filled from the agent's image, by its id
         self.built: dict[str, bool] = {}  # whether it bears our label, by id
         self.away = False
 
@@ -30,6 +37,17 @@ class FakeImages:
         del self.built[image.id]
         for name in self._image(image.id).names:
             del self._names[name]
+        return ""
+
+    def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
+        return None if self.away else [AgentRuntime(each, used=each in self._mounted()) for each in self.runtimes]
+
+    def remove_agent_runtime(self, runtime: AgentRuntime) -> str:
+        if self.away:
+            return "no Docker Engine answers: connection refused"
+        if runtime.image in self._mounted():
+            return "a container uses it"
+        self.runtimes.pop(runtime.image, None)
         return ""
 
     def _image(self, id_: str) -> HostImage:

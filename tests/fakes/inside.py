@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, ObservedMount
+from controller.kinds.runtime.agent import FOLDER, volume_name
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import EMPTY_BYTES, BoundMount, Mount
 from controller.policy.attest.attest import mask_of
@@ -95,4 +96,6 @@ def _mounts(config: ContainerConfig) -> list[ObservedMount]:
         )
         for each in config.tmpfs
     ]
-    return [root, *_ALWAYS, shm, *folders]
+    volume = f"8:1 /var/lib/docker/volumes/{volume_name(config.agent)}/_data"
+    agent = [ObservedMount(FOLDER, "ext4", writable=False, origin=volume)] if config.agent else []
+    return [root, *_ALWAYS, shm, *folders, *agent]

@@ -15,6 +15,7 @@ import pytest
 
 from controller.client import Paddock, Refused
 from controller.kinds.common.labels import container_name, local_name, public_name
+from controller.kinds.runtime import agent
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.policy.attest.attest import mask_of
 from controller.policy.levels.levels import BUILT_IN
@@ -34,12 +35,13 @@ pytestmark = [
 ]
 
 CLOSED = {"silent", "unreachable", "refused"}
+AGENT = "write /.paddock"
 DENIED = {"EPERM", "EACCES", "ENOSYS", "EROFS", "EAFNOSUPPORT", "EINVAL", "EPROTONOSUPPORT", "ENOENT"}
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", IMAGE) as made:
+    with lab("paddock/egress:1", agent.IMAGE, IMAGE) as made:
         yield made
 
 
@@ -118,11 +120,12 @@ def test_where_it_may_write_and_what_else_its_level_lets_it_do(box: Box) -> None
     """Probes 11 to 13."""
     wanted = "EROFS" if box.level.read_only_root else "ok"
     runs = "EACCES" if any(each.path == "/tmp" and each.noexec for each in box.level.tmpfs) else "ok"
-    found = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace")
+    found = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
     assert found == {
         "write /": wanted,
         "write /etc": wanted,
         "write /usr": wanted,
+        AGENT: "ENOENT" if box.name == "local" else "EROFS",
         "exec /tmp": runs,
         "ld.so /tmp": runs,
         "chroot": "ok" if "SYS_CHROOT" in box.level.capabilities else "EPERM",

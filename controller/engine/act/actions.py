@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.engine.act.resize_checks import differences, in_use, remaining_drift, shrinks, too_small
+from controller.engine.docker.agent_runtimes import AgentRuntimes, mount_of
 from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
@@ -71,7 +72,8 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container.
+    `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container,
+    `agents` the runtime of an agent.
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway.
     """
@@ -87,6 +89,7 @@ class Actor:
         cgroups: Cgroups,
         others: Mapping[type, Callable[[Any], Outcome]],
         mounts: HostMounts,
+        agents: AgentRuntimes,
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -97,7 +100,7 @@ class Actor:
         self._observer = observer
         self._background = background
         self._cgroups = cgroups
-        self._before_kill, self._mounts = before_kill, mounts
+        self._before_kill, self._mounts, self._agents = before_kill, mounts, agents
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -159,8 +162,12 @@ class Actor:
             checked = check_image(self._client, image, action.config)
             if checked.refusal:
                 return (Terminal if checked.terminal else Transient)("ImageRefused", checked.refusal)
+            runtime = self._agents.ensure(action.config.agent) if action.config.agent else ""
+            if not isinstance(runtime, str):
+                return runtime
             body = create_body(action.config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
-            body["HostConfig"]["Mounts"] = self._mounts.sources(action.uid, action.config.slots)
+            places = self._mounts.sources(action.uid, action.config.slots)
+            body["HostConfig"]["Mounts"] = [*places, *([mount_of(runtime)] if runtime else [])]
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from controller.engine.docker.agent_runtimes import AgentRuntimes
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import OURS, HostImage
 
 _NO_NAME = "<none>"
@@ -13,8 +15,8 @@ _NO_NAME = "<none>"
 class DockerImages:
     """kinds.images.Images over one engine."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, agents: AgentRuntimes) -> None:
+        self._client, self._agents = client, agents
 
     def ours(self) -> Sequence[HostImage] | None:
         try:
@@ -36,6 +38,18 @@ class DockerImages:
         except Fault as fault:
             return "" if fault.gone else fault.message
         return ""
+
+    def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
+        try:
+            return self._agents.all()
+        except Fault:
+            return None
+
+    def remove_agent_runtime(self, runtime: AgentRuntime) -> str:
+        try:
+            return self._agents.remove(runtime)
+        except Fault as fault:
+            return fault.message
 
 
 def _removal(name: str) -> Callable[[Any], None]:

@@ -1,13 +1,14 @@
 """Containers parsed from an inspect or a list's row. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from controller.engine.docker.create_config import drift_of_body, limits_of_body, storage_of_body
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.agent import FOLDER
 from controller.kinds.runtime.container import Limits
 
 _FRACTION = re.compile(r"\.(\d+)")
@@ -48,9 +49,16 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         out_of_band=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
+        agent=_agent(data.get("Mounts") or ()),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured
+
+
+def _agent(mounts: Iterable[Mapping[str, Any]]) -> str:
+    """Return the volume of an agent's runtime among an inspect's mounts; "" for none."""
+    found = (each for each in mounts if each.get("Type") == "volume" and each.get("Destination") == FOLDER)
+    return next((str(each.get("Name", "")) for each in found), "")
 
 
 def unreadable_container(row: Mapping[str, Any]) -> Container:

@@ -149,7 +149,7 @@ class EventStream:
     """Thread that reads one stream of the engine's events, and reconnects for ever.
 
     Container events are filtered by our label. Network events have no container labels, so they are a separate stream,
-    filtered by known containers. `facts` returns the engine's facts.
+    filtered by known containers; those of images are in it, too. `facts` returns the engine's facts.
     """
 
     def __init__(
@@ -163,9 +163,14 @@ class EventStream:
         meter: Meter,
         pauses_seconds: tuple[float, float],
         facts: Callable[[], HostFacts] | None = None,
+        images_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._ask = facts or client.probe
         self._filters = filters
+        self._others: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "network": self._take_network,
+            "image": lambda _event: images_changed(),
+        }
         self._client = client
         self._view = view
         self._background = background
@@ -252,8 +257,8 @@ class EventStream:
 
     def _take(self, line: bytes) -> None:
         event: dict[str, Any] = json.loads(line)
-        if event.get("Type") == "network":
-            self._take_network(event)
+        if event.get("Type") in self._others:
+            self._others[event["Type"]](event)
             return
         action = str(event.get("Action", "")).partition(":")[0]
         container_id = str(event.get("Actor", {}).get("ID", ""))
@@ -289,7 +294,12 @@ def container_events(instance_id: str) -> Mapping[str, list[str]]:
     return {"type": ["container"], "label": [f"{own.INSTANCE}={instance_id}"]}
 
 
-NETWORK_EVENTS: Mapping[str, list[str]] = {"type": ["network"], "event": ["connect", "disconnect", "destroy"]}
+# An image's name may stand for another image afterwards.
+_IMAGE_EVENTS = ("delete", "import", "load", "pull", "tag", "untag")
+NETWORK_EVENTS: Mapping[str, list[str]] = {
+    "type": ["network", "image"],
+    "event": ["connect", "disconnect", "destroy", *_IMAGE_EVENTS],
+}
 
 
 def _read_lines(wire: HttpStream, take: Callable[[bytes], None]) -> None:

@@ -157,6 +157,12 @@ class View:
         """Record the engine's facts."""
         self._change(facts=facts)
 
+    def agent(self, image: str) -> None:
+        """Record the id of the agent's image; "" if it is not on this host."""
+        known = self._now.facts
+        if known.engine_version and known.agent != image:
+            self._change(facts=replace(known, agent=image))
+
     def _change(
         self,
         *,

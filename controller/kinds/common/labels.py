@@ -17,6 +17,7 @@ ROLE = PREFIX + "role"  # sandbox, egress, uplink, peers
 GENERATION = PREFIX + "generation"  # of the object, when the container was made
 CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
 REVISION = PREFIX + "revision"  # of the store: the object's when the container was made, so never above the store's own
+AGENT = PREFIX + "agent"  # of an agent's runtime (a volume, and the container that fills it): its image's id
 TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the spec alone
 
 

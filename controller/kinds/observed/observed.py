@@ -47,6 +47,7 @@ class Container:
     neither could be read. `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host,
     0 if it does not run. `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
     layer (with its image, where the engine counts that too); 0: none. `bound` are the bind mounts that this host made.
+    `agent` is the volume of its agent's runtime; "": it has no agent.
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
     """
 
@@ -78,6 +79,7 @@ class Container:
     storage_bytes: int = 0
     log_path: str = ""
     layer_path: str = ""
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class HostFacts:
 
     `live_restore`: containers outlive the engine. `swap_limit`: the kernel can limit swap. `runtimes` are those that
     can start containers. `disk`: it can enforce a size of writable layers (None: not tried). `gpus` are the devices
-    that the operator lists.
+    that the operator lists. `agent` is the id of the agent's image; "": it is not on this host.
     """
 
     engine_version: str = ""
@@ -112,6 +114,7 @@ class HostFacts:
     runtimes: tuple[str, ...] = ()
     disk: DiskAbility | None = None
     gpus: tuple[str, ...] = ()
+    agent: str = ""
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

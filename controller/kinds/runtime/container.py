@@ -76,6 +76,9 @@ class ContainerConfig:
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
     joins_peers: bool = field(default=False, metadata=_MUTABLE)  # on its namespace's shared bridge, too
     storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
+    # The agent's image, whose runtime is mounted: its id, or its name while the id is not known; "": there is no agent.
+    # A newer image recreates nothing. That there is an agent is hashed with the command.
+    agent: str = field(default="", metadata=_MUTABLE)
 
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""

@@ -8,7 +8,7 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.registry import Registry
-from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.agent import volume_name
 from controller.plan.capacity.images import PruneRules, Pruning, prune
 from controller.ports import Clock, Images, Meter, Store, StoreError
 
@@ -39,19 +39,23 @@ class ImageKeeper:
         self._since: Mapping[str, float] = {}
 
     def observe_now(self) -> None:
-        """List the images, and remove those that are due. Failures are retried next time."""
+        """List the images and agents' runtimes, and remove those that are due. Failures are retried next time."""
         if self._rules.what == "none":
             return
         found = self._decide()
         self._since = found.since if found else {}
+        # Runtimes first: each holds its image.
+        for runtime in found.runtimes if found else ():
+            self._report(f"agent runtime {volume_name(runtime.image)}", self._images.remove_agent_runtime(runtime))
         for each in found.due if found else ():
-            self._remove(each)
+            name = ", ".join(each.names) or f"{each.id.removeprefix('sha256:')[:12]} (superseded)"
+            self._report(f"image {name}", self._images.remove(each))
 
     def _decide(self) -> Pruning | None:
         # Images first: a container or spec that comes to need one after this read is in the two reads that follow.
-        images = self._images.ours()
+        images, runtimes = self._images.ours(), self._images.agent_runtimes()
         snapshot = self._snapshot()
-        if images is None or snapshot is None:
+        if images is None or runtimes is None or snapshot is None:
             return None
         try:
             kinds = [each.name for each in self._registry if not each.read_only]
@@ -59,16 +63,14 @@ class ImageKeeper:
         except StoreError as error:
             _log.warning("image pruning postponed", reason=str(error))
             return None
-        return prune(images, snapshot, specs, self._since, self._rules)
+        return prune(images, snapshot, specs, self._since, self._rules, runtimes)
 
-    def _remove(self, image: HostImage) -> None:
-        refused = self._images.remove(image)
-        name = ", ".join(image.names) or f"{image.id.removeprefix('sha256:')[:12]} (superseded)"
+    def _report(self, what: str, refused: str) -> None:
         if refused:
-            _log.info("image not removed", image=name, reason=refused)
+            _log.info("image not removed", image=what, reason=refused)
             return
         self._meter.count("paddock_reaped_total", reason="image")
-        message = f"removed image {name}: unused for {self._rules.grace_seconds:g} s"
+        message = f"removed {what}: unused for {self._rules.grace_seconds:g} s"
         try:
             self._store.record(Writes(events=(Event(self._host, "Normal", "ImagePruned", message, self._clock.now()),)))
         except StoreError as error:

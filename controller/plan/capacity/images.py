@@ -1,8 +1,10 @@
-"""Pruning of unused images. Pure: from what the engine and the store hold to what is to be removed.
+"""Pruning of unused images, and of agents' runtimes. Pure: from what the engine and the store hold to what is removed.
 
 An image is in use while a container, a record (the image pinned for a sandbox, so that it can be created again) or any
 stored spec refers to it: sandboxes, templates, and with them pools. By default only superseded images are removed:
 somebody named the others, and may want them next.
+
+An agent's runtime is superseded once a newer image has the agent's name, and unused once no container mounts it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime import agent
+from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import HostImage
 from controller.policy.network import egress
+
+_RUNTIME = "agent/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,13 @@ class PruneRules:
 class Pruning:
     """Result of a pruning pass.
 
-    `since` is when each image was first seen unused, by id (Unix seconds); `due` are to be removed.
+    `since` is when each image and runtime was first seen unused, by id (Unix seconds); `due` and `runtimes` are to be
+    removed.
     """
 
     since: Mapping[str, float]
     due: tuple[HostImage, ...] = ()
+    runtimes: tuple[AgentRuntime, ...] = ()
 
 
 def prune(
@@ -42,14 +50,17 @@ def prune(
     specs: Iterable[Mapping[str, Any]],
     before: Mapping[str, float],
     rules: PruneRules,
+    runtimes: Iterable[AgentRuntime] = (),
 ) -> Pruning:
-    """Return the unused images, since when, and those that are due.
+    """Return the unused images and runtimes, since when, and those that are due.
 
     A blind pass or a restored store resets every delay.
     """
     if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
         return Pruning({})
-    ids, names = _held(snapshot), {egress.IMAGE, *(name for each in specs for name in images_named(each))}
+    runtimes = tuple(runtimes)
+    ids = _held(snapshot) | {each.image for each in runtimes}
+    names = {egress.IMAGE, agent.IMAGE, *(name for each in specs for name in images_named(each))}
     unused = [
         each
         for each in images
@@ -57,8 +68,16 @@ def prune(
         and each.id not in ids
         and not any(_means(name, each) for name in names)
     ]
-    since = {each.id: min(before.get(each.id, snapshot.now), snapshot.now) for each in unused}
-    return Pruning(since, tuple(each for each in unused if snapshot.now - since[each.id] >= rules.grace_seconds))
+    present = snapshot.observed.facts.agent
+    old = {_RUNTIME + each.image: each for each in runtimes if present and each.image != present and not each.used}
+    seen = (*(each.id for each in unused), *old)
+    since = {each: min(before.get(each, snapshot.now), snapshot.now) for each in seen}
+    due = {each for each, at in since.items() if snapshot.now - at >= rules.grace_seconds}
+    return Pruning(
+        since,
+        tuple(each for each in unused if each.id in due),
+        tuple(each for key, each in old.items() if key in due),
+    )
 
 
 def images_named(spec: Any) -> Iterator[str]:

@@ -95,7 +95,15 @@ def rendered_with(
         clashes = mounts.clashes(sandbox.spec, sandbox.template, obj.name)
         refusals = (*admit_with(sandbox.spec, sandbox.template, policy), *clashes)
         if not refusals:
-            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
+            made = render(
+                sandbox.spec,
+                sandbox.template,
+                name=obj.name,
+                uid=obj.uid,
+                policy=policy,
+                hostname=hostname,
+                namespace=obj.namespace,
+            )
     key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken)
     memo.rendered[obj.uid] = KnownRender(key, made, refusals)
     return made, refusals

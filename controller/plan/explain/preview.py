@@ -30,6 +30,7 @@ from controller.kinds.planning.action import (
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Plan
 from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
+from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
@@ -238,5 +239,6 @@ def _created(action: CreateContainer, id_: str, now: float) -> Container:
         limits=action.config.limits,
         networks=(action.config.network_mode,),
         created_at=now,
+        agent=volume_name(action.config.agent),
         bound=_bound(action.config.mounts),
     )

@@ -17,7 +17,7 @@ from controller.plan.common.contexts import context_of
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.host import decide, plan
 from controller.plan.network import networks
-from controller.plan.sandbox import drift, mounts
+from controller.plan.sandbox import agent, drift, mounts
 from controller.plan.sandbox.deaths import ENDED
 from controller.policy.levels.levels import Policy
 
@@ -119,6 +119,7 @@ def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
         yield "image", config.image
         yield "limits", _limits(config.limits)
         yield "network", ", ".join(networks.names(context, context.rendered))
+        yield from agent.wanted(context)
 
 
 def _seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
@@ -140,6 +141,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
         yield "started", _ago(context.now, container.started_at)
     yield "limits", _limits(container.limits) if container.limits else "not known"
     yield "network", ", ".join(container.networks) or "none at all"
+    yield from agent.seen(context, container)
     if context.rendered is not None:
         for field, found, want in drift.differences(context.rendered.config.limits, container):
             yield "differs", f"{field} found {found}, desired {want}"

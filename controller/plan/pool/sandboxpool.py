@@ -19,7 +19,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.plan.common.backoff import waits
 from controller.plan.common.status_json import dated
-from controller.plan.sandbox import probes
+from controller.plan.sandbox import drift, probes
 from controller.policy.sandbox import Rendered
 from controller.policy.sandboxpool import shares_volumes
 
@@ -113,7 +113,7 @@ def member_of(
 ) -> Member:
     """Return the state of a member. `wanted` is its configuration as the template has it now."""
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
-    other = container is not None and wanted is not None and container.config_hash != wanted.config_hash
+    other = container is not None and wanted is not None and drift.outdated(container, wanted)
     failure, end = instance.memory.failure, instance.memory.last_end
     insecure = instance.memory.insecure[2]
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
+from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.sandbox import Rendered
@@ -67,8 +68,14 @@ def _field(name: str, own: bool) -> str:
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:
-    """Return True if a container still runs as an older Paddock, policy or default rendered it."""
-    return container.config_hash != rendered.config_hash
+    """Return True if a container still runs as an older Paddock, policy or default rendered it, or an older agent."""
+    return container.config_hash != rendered.config_hash or _older_agent(container, rendered)
+
+
+def _older_agent(container: Container, rendered: Rendered) -> bool:
+    """Return True if the agent's image on this host is another one now. One that is gone makes nothing older."""
+    present = volume_name(rendered.config.agent)
+    return bool(present and container.agent) and container.agent != present
 
 
 def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
-from controller.plan.sandbox import attest, disk_limit, drift, idle, mounts, probes
+from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, mounts, probes
 
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.
@@ -45,6 +45,8 @@ CONDITIONS = frozenset(
         "Degraded",
     }
 )
+# Conditions of some sandboxes only.
+OPTIONAL_CONDITIONS = frozenset({agent.TYPE})
 
 
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def _termination(end: Termination) -> dict[str, Any]:
 
 
 def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condition]:
-    """Yield all conditions, in the order of api.md."""
+    """Yield all conditions, in the order of api.md. A sandbox without an agent has none of an agent."""
     yield _ready(context, decision)
     yield _accepted(context)
     yield _scheduled(decision)
@@ -103,6 +105,7 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield disk_limit.condition(context)
     yield networks.condition(context)
     yield attest.condition(context)
+    yield from agent.condition(context)
     yield _outdated(context)
     yield _suspended(context, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
@@ -218,6 +221,6 @@ def carried(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any
     A field of this version that is not computed now is dropped.
     """
     kept = {name: value for name, value in before.items() if name not in FIELDS and name not in made}
-    mine = {each["type"] for each in made["conditions"]} | CONDITIONS
+    mine = {each["type"] for each in made["conditions"]} | CONDITIONS | OPTIONAL_CONDITIONS
     foreign = [each for each in before.get("conditions", ()) if each["type"] not in mine]
     return {**kept, **made, "conditions": [*made["conditions"], *foreign]}

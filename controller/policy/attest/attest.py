@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, ObservedMount
+from controller.kinds.runtime.agent import FOLDER, is_runtime
 from controller.kinds.runtime.container import ContainerConfig, Tmpfs
 from controller.kinds.runtime.mount import BoundMount
 from controller.policy.attest import mounted
@@ -30,6 +31,7 @@ _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 # Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
+_AGENT = "the agent's runtime read-only"
 # Comparisons are cached as long as their observation, because each takes 12 KiB.
 _Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...]]
 _COMPARED: WeakKeyDictionary[InsideState, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
@@ -109,6 +111,8 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     yield Fact("read-only root", _yes(read_only), _yes(asked), read_only or not asked)
     for each in config.tmpfs:
         yield _tmpfs(each, mounts.get(each.path))
+    if config.agent:
+        yield _agent(mounts.get(FOLDER))
     shm = mounts.get(_SHARED_MEMORY)
     if shm is not None:
         holds = 0 < shm.size_bytes <= config.shm_bytes
@@ -118,6 +122,15 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
     others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))
     yield Fact("other writable mounts", ", ".join(others) or "none", "none", not others)
+
+
+def _agent(found: ObservedMount | None) -> Fact:
+    """Compare the agent's runtime. An older one is right, too: a newer image recreates nothing."""
+    if found is None:
+        return Fact(FOLDER, "no mount", _AGENT, holds=False)
+    ours, mode = is_runtime(found.origin), "read-write" if found.writable else "read-only"
+    shown = f"the agent's runtime {mode}" if ours else f"{found.kind} {found.origin} {mode}"
+    return Fact(FOLDER, shown, _AGENT, ours and not found.writable)
 
 
 def _tmpfs(wanted: Tmpfs, found: ObservedMount | None) -> Fact:

@@ -12,7 +12,8 @@ DEFAULT_PROFILE = "docker-default"  # the engine's own, in force for every conta
 class Abilities:
     """Abilities of the engine and its kernel. `runtimes` are those that it can start containers with.
 
-    `disk`: it can enforce a size of writable layers (None: not tried).
+    `disk`: it can enforce a size of writable layers (None: not tried). `agent` is the id of the agent's image; "": it
+    is not on this host.
     """
 
     apparmor: bool = False
@@ -20,6 +21,7 @@ class Abilities:
     runtimes: tuple[str, ...] = ()
     default_runtime: str = ""
     disk: DiskAbility | None = None
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ def abilities(facts: HostFacts) -> Abilities:
         runtimes=facts.runtimes,
         default_runtime=facts.default_runtime,
         disk=facts.disk,
+        agent=facts.agent,
     )
 
 

@@ -1,0 +1,75 @@
+"""The agent in a sandbox: its settings in a template, and the places of its runtime (images/agent/README.md).
+
+The runtime is the folder `FOLDER` of the agent's image, in a volume of the engine that is named after the image's id.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Form, Model, Text
+
+if TYPE_CHECKING:
+    from controller.kinds.sandbox import Template
+
+IMAGE = "paddock/agent:1"
+# TCP port on the loopback of the sandbox.
+PORT = 8500
+# Mount point of the runtime.
+FOLDER = "/.paddock"
+VOLUME_PREFIX = "paddock-agent-"
+_DIGEST = "sha256:"
+
+Word = Annotated[
+    Text, Field(min_length=1, max_length=65536, pattern=r"^[^\x00]+$"), Form("text without a NUL, and not empty")
+]
+
+
+class Agent(Model):
+    """An agent in the sandbox: it starts the command as its child, and answers MCP on port 8500 of the loopback.
+
+    `agent: {}` is enough. A change recreates the container.
+    """
+
+    build: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
+    """The command of its tool `build` and its arguments, such as ["make"]. Left out: there is no build command."""
+    test: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
+    """The command of its tool `test` and its arguments. Left out: there is no test command."""
+    root: Annotated[
+        Text,
+        Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$"),
+        Form("an absolute path without a colon"),
+    ] = "/workspace"
+    """Folder of its file tools, and working directory of its commands."""
+    git: Literal["None", "Local", "Remote"] = "Local"
+    """Operations of its tool `git`. None. Local: on the repository alone. Remote: clone, fetch, pull and push, too."""
+    callers: Literal["Paddock", "Anyone"] = "Paddock"
+    """Callers that it answers. Paddock: the daemon alone. Anyone: programs of the sandbox, too.
+
+    A sandbox whose user is root can't be told from the daemon; its status says so.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRuntime:
+    """A runtime on a host, kept for sandboxes to come. `used`: a container of any owner mounts it."""
+
+    image: str
+    used: bool = False
+
+
+def agent_port(template: "Template") -> int | None:
+    """Return the port of the agent in sandboxes of this template; None: they have no agent."""
+    return PORT if template.agent is not None else None
+
+
+def volume_name(image: str) -> str:
+    """Return the name of the runtime's volume for an agent image's id; "" for anything else than an id."""
+    return f"{VOLUME_PREFIX}{image.removeprefix(_DIGEST)[:12]}" if image.startswith(_DIGEST) else ""
+
+
+def is_runtime(origin: str) -> bool:
+    """Return True if this origin of a mount, as the kernel shows it, is a runtime's volume."""
+    volume, _, folder = origin.rpartition("/")
+    return folder == "_data" and volume.rpartition("/")[2].startswith(VOLUME_PREFIX)

@@ -1,0 +1,89 @@
+"""The agent in a sandbox: admission of its template, and the container config of a sandbox that has one. Pure."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.runtime.agent import FOLDER, IMAGE, Agent
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.sandbox import Template
+from controller.policy.admission import Refusal
+from controller.policy.attest.attest import hides_processes
+from controller.policy.levels.levels import Policy
+
+# The runtime brings its own loader and C library: nothing of the sandbox's image is used.
+_PYTHON = (f"{FOLDER}/lib/ld.so", "--library-path", f"{FOLDER}/lib", f"{FOLDER}/bin/python3.11")
+START = (*_PYTHON, "-I", "-S", "-OO", "-X", "utf8", f"{FOLDER}/agent/agent.py")
+# Variables by which any loader, the agent's too, loads other code, or loads nothing and ends.
+LOADER = ("LD_AUDIT", "LD_PRELOAD", "LD_TRACE_LOADED_OBJECTS")
+# Variables that the agent and its children get from Paddock, and the one that the agent takes settings from.
+OWN = ("MCP_ENABLED", "MCP_MODE", "MCP_PROJECT_ID", "MCP_SECURITY_LEVEL", "PADDOCK_AGENT")
+# The engine's init, the agent, the command, and for each exec a supervisor and its command.
+_FEWEST_PIDS = 5
+# Measured: with 6Mi the kernel kills it at its start.
+_LEAST_MEMORY_BYTES = 16 << 20
+
+
+def settings(agent: Agent, namespace: str, level: str) -> str:
+    """Return the agent's settings as JSON. The namespace is the project."""
+    found = {**agent.model_dump(mode="json"), "project": namespace, "level": level}
+    return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def arguments(template: Template, namespace: str) -> tuple[str, ...] | None:
+    """Return the main process's arguments; None: the image's own. With an agent the command is its child."""
+    if template.agent is None:
+        return template.command
+    own = (*START, "--settings", settings(template.agent, namespace, template.security_level))
+    return (*own, "--", *template.command) if template.command else own
+
+
+def with_agent(config: ContainerConfig, template: Template, namespace: str, policy: Policy) -> ContainerConfig:
+    """Return the config with the agent, if the template has one: its runtime, start line and variables."""
+    if template.agent is None:
+        return config
+    values = ("true", "sandbox", namespace, template.security_level)
+    env = {**dict(config.env), **dict(zip(OWN, values, strict=False))}
+    return replace(
+        config,
+        command=arguments(template, namespace),
+        env=tuple(sorted(env.items())),
+        agent=(policy.host.agent if policy.host else "") or IMAGE,
+    )
+
+
+def refused(template: Template, limits: Limits, policy: Policy) -> Iterator[Refusal]:
+    """Yield every reason why an agent can't work in sandboxes of this template. `limits` are those in force."""
+    if template.agent is None:
+        return
+    runtime = template.runtime or (policy.host.default_runtime if policy.host else "")
+    if hides_processes(runtime):
+        words = f"nobody could reach it: the runtime `{runtime}` keeps the sandbox's network to itself"
+        yield Refusal("agent", f"{words}; remove it, or use another runtime")
+    for index, each in enumerate(template.env):
+        if each.name in LOADER and each.value:
+            words = "it would change the agent's own loading; set it in `command` (env NAME=VALUE PROGRAM)"
+            yield Refusal(f"env[{index}].name", f"`{each.name}` can't be set beside an agent: {words}")
+        elif each.name in OWN:
+            yield Refusal(f"env[{index}].name", f"`{each.name}` is set by Paddock for the agent; remove it")
+    yield from _mounts(template)
+    if limits.pids < _FEWEST_PIDS:
+        yield Refusal("resources.limits.pids", f"an agent and one command need at least {_FEWEST_PIDS}; raise it")
+    if limits.memory_bytes < _LEAST_MEMORY_BYTES:
+        words = f"a sandbox with an agent needs at least {format_bytes(_LEAST_MEMORY_BYTES)}; raise it"
+        yield Refusal("resources.limits.memory", words)
+
+
+def _mounts(template: Template) -> Iterator[Refusal]:
+    workspace = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace else []
+    fields = ("tmpfs", "secrets", "volumes", "volume_claim_templates")
+    names = ("tmpfs", "secrets", "volumes", "volumeClaimTemplates")
+    listed = [
+        (f"{name}[{index}].mountPath", each.mount_path)
+        for field, name in zip(fields, names, strict=True)
+        for index, each in enumerate(getattr(template, field))
+    ]
+    for field, path in (*workspace, *listed):
+        if path == FOLDER or path.startswith(f"{FOLDER}/"):
+            yield Refusal(field, f"`{path}` belongs to the agent; mount somewhere else")
