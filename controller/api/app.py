@@ -13,6 +13,7 @@ from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.routes import (
+    agent,
     apply,
     attest,
     audit,
@@ -37,7 +38,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest, usage)
+_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]

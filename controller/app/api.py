@@ -33,6 +33,7 @@ def services_of(
         streams=engine.streams,
         files=engine.files,
         ports=engine.ports,
+        agents=engine.agents,
         volumes=engine.kept_volumes,
         adopted_execs=engine.left,
         secrets=secrets,

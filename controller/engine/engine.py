@@ -13,6 +13,8 @@ from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
+from controller.engine.exec.agent import AgentConnections
+from controller.engine.exec.kill import Killer
 from controller.engine.exec.port_forward import DockerPorts
 from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
@@ -33,6 +35,7 @@ from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 from controller.ports import (
     AdoptedExecs,
+    Agents,
     Clock,
     Files,
     Firewall,
@@ -95,6 +98,7 @@ class DockerEngine:
         self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles(self._cgroups)
         self._ports = DockerPorts()
+        self._agent_connections = AgentConnections(self._ports, Killer(self._cgroups))
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 
@@ -183,6 +187,11 @@ class DockerEngine:
         return self._ports
 
     @property
+    def agents(self) -> Agents:
+        """Agents in the sandboxes on this engine; closed with it."""
+        return self._agent_connections
+
+    @property
     def probes(self) -> Probes:
         """Probes of the sandboxes on this engine."""
         return self._probes
@@ -205,6 +214,7 @@ class DockerEngine:
             self._streams.close()
             self._observer.close()
             self._files.close()
+            self._agent_connections.close()
             self._mounts.close()
             self._client.close()
 

@@ -33,6 +33,9 @@ from controller.ports.store import (
 )
 from controller.ports.streams import (
     AdoptedExecs,
+    AgentAnswer,
+    AgentError,
+    Agents,
     ChunkStream,
     DetachableExec,
     ExecStream,
@@ -45,6 +48,9 @@ from controller.ports.streams import (
 
 __all__ = [
     "AdoptedExecs",
+    "AgentAnswer",
+    "AgentError",
+    "Agents",
     "Audit",
     "Canary",
     "Change",

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.agent_call import AgentRequest
 from controller.kinds.runtime.files import FileRequest
 
 
@@ -75,6 +76,60 @@ class PortForwarder(Protocol):
 
     def connect(self, container: Container, port: int) -> socket.socket:
         """Connect to that port of the sandbox's 127.0.0.1. May block for some seconds. Raises StreamError."""
+
+
+class AgentError(Exception):
+    """A failed request to an agent; the message is for the user. `kind` is a word for programs.
+
+    NotListening NotTaken Refused: it has not begun. NoAnswer TimedOut BadAnswer: it may have.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    @property
+    def begun(self) -> bool:
+        """True if what was requested may have begun."""
+        return self.kind in ("NoAnswer", "TimedOut", "BadAnswer")
+
+
+class AgentAnswer(Protocol):
+    """An answer of an agent; nothing in it may be trusted. Its methods may block and raise AgentError."""
+
+    def head(self) -> tuple[int, Mapping[str, str]]:
+        """Wait for the status and the headers, by their names in lower case. Call it once, and first."""
+        ...
+
+    def read(self) -> bytes:
+        """Return a piece of the body, b"" at its end."""
+        ...
+
+    def close(self) -> None:
+        """End it, from any thread; what was called is cancelled unless it has ended. Idempotent."""
+
+
+class Agents(Protocol):
+    """The agents in sandboxes. Each call may block. Raises AgentError."""
+
+    def ask(self, container: Container, port: int, request: AgentRequest, *, seconds: float | None) -> AgentAnswer:
+        """Send a request; return its answer to come. `seconds` bounds all of it (None: nothing does)."""
+        ...
+
+    def exec(
+        self,
+        container: Container,
+        port: int,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        working_dir: str = "",
+        stdin: bytes = b"",
+        timeout_seconds: float | None = None,
+        escaped: Callable[[str], None] | None = None,
+    ) -> ExecStream:
+        """Run a command, as `Streams.exec` does; return its stream once it runs."""
+        ...
 
 
 class FileWork(Protocol):

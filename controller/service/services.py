@@ -9,6 +9,7 @@ from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
     AdoptedExecs,
+    Agents,
     Audit,
     Clock,
     Engine,
@@ -38,6 +39,8 @@ from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
+from controller.service.sandbox.agent import SandboxAgent
+from controller.service.sandbox.agent_calls import AgentCalls, NoAgents
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
@@ -71,6 +74,7 @@ class HostPorts:
     files: Files = field(default_factory=NoFiles)
     ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
+    agents: Agents = field(default_factory=NoAgents)
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
@@ -126,6 +130,7 @@ class SandboxServices:
     """The use-cases that need the host that runs the sandbox."""
 
     sandbox_streams: SandboxStreams
+    agent: SandboxAgent
     previous: PreviousLogs
     egress_logs: EgressLogs
     detached: Detached
@@ -172,7 +177,8 @@ def make_services(
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy)
+    calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet.recorder)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -204,7 +210,14 @@ def make_fleet(
 
 
 def make_sandbox(
-    pipeline: Pipeline, objects: Objects, host: HostPorts, loop: LoopPorts, limits: ServiceLimits, policy: Policy
+    pipeline: Pipeline,
+    objects: Objects,
+    host: HostPorts,
+    loop: LoopPorts,
+    limits: ServiceLimits,
+    policy: Policy,
+    calls: AgentCalls,
+    recorder: Recorder,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
@@ -218,10 +231,12 @@ def make_sandbox(
         adopted=host.adopted_execs,
         deadlines=ExecDeadlines(store, limits.exec_rules),
         secrets=host.secrets,
+        agents=calls,
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
+        agent=SandboxAgent(sandbox_streams, calls, recorder),
         previous=PreviousLogs(objects=objects, store=store, streams=streams, sandbox_streams=sandbox_streams),
         egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         detached=Detached(
@@ -234,5 +249,12 @@ def make_sandbox(
         forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),
+        why=Why(
+            objects=objects,
+            store=store,
+            clock=clock,
+            snapshot=loop.snapshot,
+            policy=policy,
+            agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
+        ),
     )

@@ -3,7 +3,7 @@
 Work in sandboxes (exec, files, ports) changes nothing in the store, so it is audited here.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,12 +13,14 @@ from controller.api.common.models import PREFIX
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
+from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
 from controller.service.access import access
 from controller.service.access.audit import Recorder
 
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _COMMANDS = ("exec", "execs")
+_AGENT = ("mcp", "mcp/execute")
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
@@ -48,7 +50,7 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         asked = ask(connection)
         access.require(asked, registry)
         if is_work(asked):
-            await run_in_threadpool(recorder.used, asked, _details(await _command(connection, asked)))
+            await run_in_threadpool(recorder.used, asked, await _details(connection, asked))
 
     return check
 
@@ -65,7 +67,23 @@ async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str
     return [str(each) for each in command] if isinstance(command, list) else []
 
 
-def _details(command: list[str]) -> dict[str, Any]:
+async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[str, Any]:
+    """Return the audit details of a request."""
+    if asked.sub not in _AGENT:
+        return _program(await _command(connection, asked))
+    if asked.verb != "use" or not isinstance(connection, Request):
+        return {}
+    try:
+        body = await connection.json()  # cached from reading it for the route
+    except (ValueError, RecursionError):
+        return {}
+    if asked.sub == "mcp":
+        method = body.get("method", "") if isinstance(body, dict) else ""
+        return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "")
+    return audit_details(tools_of_execute(body))
+
+
+def _program(command: list[str]) -> dict[str, Any]:
     """Return the audit details of a command: the program, without arguments, which may be secret."""
     return {"program": command[0][:_MOST_LETTERS], "arguments": len(command) - 1} if command else {}
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
 from controller.kinds.access.access import AccessRequest
+from controller.kinds.runtime.agent_call import REQUEST_BYTES
 from controller.policy.access import may_write
 from controller.ports import Meter
 from controller.service.access import access
@@ -22,6 +23,11 @@ MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
 STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
+_OF_AGENT = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/mcp(/execute)?")
+_TOO_LARGE_FOR_AGENT = (
+    f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
+    " `paddock cp` or PUT files"
+)
 MAX_READERS_BODY_BYTES = 16 << 10  # of a caller without any write grant: enough for can-i
 _MOST_LETTERS = 256  # of a path, in the audit
 _READER = "may write nowhere: a body of this size is refused; ask an admin for the role user in a namespace"
@@ -65,6 +71,8 @@ class BodyLimit:
             return
         announced = Headers(scope=scope).get("content-length", "0")
         limit_bytes, reason, code, message = self._limit_bytes, "RequestEntityTooLarge", 413, _TOO_LARGE
+        if _OF_AGENT.fullmatch(scope["path"]):
+            limit_bytes, message = REQUEST_BYTES, _TOO_LARGE_FOR_AGENT
         asking = access.caller()
         if asking is not None and not may_write(asking):
             limit_bytes, reason, code, message = MAX_READERS_BODY_BYTES, "Forbidden", 403, f"{asking.name} {_READER}"

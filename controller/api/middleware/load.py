@@ -26,9 +26,10 @@ from controller.service.objects import serialize
 from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"
-_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|logs|files|portforward)(/.*)?")
+_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward)(/.*)?")
 _LASTING_NAMES = {
     "exec": "commands",
+    "mcp": "calls of agents",
     "logs": "logs",
     "files": "file operations",
     "portforward": "connections to ports",

@@ -138,9 +138,7 @@ class Exec:
 
     def signal(self, name: str) -> None:
         """Send a signal (such as INT) to its process group. No-op once it has ended. Raises StreamError."""
-        number = getattr(signal, f"SIG{name}", None)
-        if not isinstance(number, signal.Signals):
-            raise StreamError(f"signal `{name}`: unknown; use INT, TERM, HUP or KILL")
+        number = signal_number(name)
         leader = self._leader()
         if leader:
             signal_group(leader, self._request.container_id, number, self._killer.proc)
@@ -210,6 +208,14 @@ class Exec:
         except Fault as fault:
             raise stream_error(fault) from fault
         return state
+
+
+def signal_number(name: str) -> signal.Signals:
+    """Return the signal of that name, such as INT. Raises StreamError."""
+    number = getattr(signal, f"SIG{name}", None)
+    if not isinstance(number, signal.Signals):
+        raise StreamError(f"signal `{name}`: unknown; use INT, TERM, HUP or KILL")
+    return number
 
 
 def feed(wire: HttpStream, stdin: Iterable[bytes]) -> None:

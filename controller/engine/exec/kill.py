@@ -82,6 +82,14 @@ class Killer:
         except Unreadable:
             return False
 
+    def leader(self, target: Target) -> int:
+        """Return the pid of the first session leader among the command's processes; 0 if there is none."""
+        try:
+            found = sorted(self._processes(target), key=lambda each: each.started)
+        except Unreadable:
+            return 0
+        return next((each.pid for each in found if each.pid == each.session and self._is_its_own(each, target)), 0)
+
     def possible_escapes(self, target: Target) -> int:
         """Count processes that may be the command's: younger orphans.
 

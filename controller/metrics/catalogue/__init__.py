@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, pools, quotas, store
+from controller.metrics.catalogue import agents, api, containers, engine, host, loop, objects, own, pools, quotas, store
 from controller.metrics.catalogue.family import Family
 
 METER: tuple[Family, ...] = (
-    loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES + pools.CLAIMS + quotas.WAITING
+    loop.FAMILIES
+    + engine.FAMILIES
+    + store.FAMILIES
+    + api.FAMILIES
+    + agents.FAMILIES
+    + own.FAMILIES
+    + pools.CLAIMS
+    + quotas.WAITING
 )
 """Families that other packages count, observe and set through the Meter port."""
 

@@ -1,6 +1,6 @@
 """Explanation of an object's state: the planner runs again for one object of the last snapshot. Writes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.kinds.meta import StoredObject
@@ -15,6 +15,7 @@ from controller.service.objects.objects import Objects
 from controller.service.sources.event import event_object
 
 _EVENTS = 10
+Facts = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,17 @@ class Why:
     """The use-case. `snapshot` gives the last one that the loop planned on, None before the first."""
 
     def __init__(
-        self, *, objects: Objects, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+        self,
+        *,
+        objects: Objects,
+        store: Store,
+        clock: Clock,
+        snapshot: LastSnapshot,
+        policy: Policy | None = None,
+        agent: Callable[[StoredObject], str] = lambda _: "",
     ) -> None:
+        """`agent` asks a sandbox's agent for its health; "" without one."""
+        self._agent = agent
         self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
         self._policy = policy or Policy()
 
@@ -44,6 +54,14 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
+        found = replace(found, seen=_with_agent(found.seen, self._agent(obj)))
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, now, found, [event_object(each) for each in events])
+
+
+def _with_agent(seen: Facts, health: str) -> Facts:
+    """Return the facts with the agent's health; "" without an agent."""
+    if not any(name == "agent" for name, _ in seen):
+        return (*seen, ("agent", health or "none"))
+    return tuple((name, f"{value}, {health}" if name == "agent" and health else value) for name, value in seen)

@@ -87,7 +87,14 @@ class Detached:
         """
         obj = self._objects.get(kind, namespace, name)
         opener = self._sandbox_streams.exec(
-            kind, namespace, name, command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds
+            kind,
+            namespace,
+            name,
+            command,
+            env=env,
+            working_dir=working_dir,
+            timeout_seconds=timeout_seconds,
+            detachable=True,
         )
         now = self._clock.now()
         limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)

@@ -1,5 +1,8 @@
 """Time limit of a command, by its sandbox's current template and security profile."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from controller.kinds.meta import StoredObject
 from controller.kinds.securityprofile import BUILT_IN_NAMES, KIND, stored_profile
 from controller.policy.levels.exec_deadline import time_limit
@@ -7,6 +10,16 @@ from controller.policy.levels.profiles import exec_limits
 from controller.ports import Store
 from controller.service import errors
 from controller.service.sandbox.exec_limits import ExecRules
+
+
+def template_of(store: Store, obj: StoredObject) -> Mapping[str, Any] | None:
+    """Return the sandbox's current template: its own, or the stored one that it names; None if there is none."""
+    template: Mapping[str, Any] | None = obj.spec.get("template")
+    if template is None and (ref := obj.spec.get("templateRef")):
+        with errors.translate_store_errors():
+            found = store.get("SandboxTemplate", obj.namespace, ref["name"])
+        template = found.spec if found else None
+    return template
 
 
 class ExecDeadlines:
@@ -25,11 +38,7 @@ class ExecDeadlines:
             raise errors.BadRequest(f"a command in {obj.kind.lower()} `{obj.name}` {error}") from error
 
     def _own(self, obj: StoredObject) -> tuple[float | None, tuple[int, int]]:
-        template = obj.spec.get("template")
-        if template is None and (ref := obj.spec.get("templateRef")):
-            with errors.translate_store_errors():
-                found = self._store.get("SandboxTemplate", obj.namespace, ref["name"])
-            template = found.spec if found else None
+        template = template_of(self._store, obj)
         seconds = (template or {}).get("execDeadlineSeconds")
         level = obj.spec.get("securityLevel") or (template or {}).get("securityLevel", "")
         return None if seconds is None else float(seconds), self._of_level(level)

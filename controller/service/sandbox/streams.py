@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
@@ -13,10 +13,11 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
 from controller.policy.exec_paths import folder_refused, program_refused
-from controller.ports import AdoptedExecs, Engine, Secrets, StreamError, Streams
+from controller.ports import AdoptedExecs, AgentError, Engine, ExecStream, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.activity import WAIT_SECONDS, ActivityTracker, TrackedStream, state_message, will_start
+from controller.service.sandbox.agent_calls import AgentCalls
 from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules, ExecSlots
@@ -44,8 +45,10 @@ class SandboxStreams:
         adopted: AdoptedExecs,
         deadlines: ExecDeadlines,
         secrets: Secrets | None = None,
+        agents: AgentCalls | None = None,
     ) -> None:
-        self._secrets = secrets
+        """`agents` run commands where they can: quicker, and else the same."""
+        self._secrets, self._agents = secrets, agents
         self._objects, self._engine, self._streams, self._activity = objects, engine, streams, activity
         self._adopted, self._deadlines = adopted, deadlines
         self._exec_slots, self._escapes = ExecSlots(rules.per_sandbox), escapes
@@ -83,10 +86,11 @@ class SandboxStreams:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
+        detachable: bool = False,
     ) -> Callable[[], TrackedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
-        `env` may name secrets of the namespace; only the command gets their values.
+        `env` may name secrets of the namespace; only the command gets their values. `detachable`: see DetachableExec.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -94,34 +98,61 @@ class SandboxStreams:
         refused = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
         if any(refused.values()):
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
+        obj = self.usable(kind, namespace, name)
+        limit = self.time_limit(obj, timeout_seconds, tty=tty)
+        options: dict[str, Any] = {"env": self._environment(namespace, env or {}), "working_dir": working_dir}
+        options["timeout_seconds"] = limit
+        whole = _whole(stdin) if not (tty or user or detachable) else None
+        wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
+
+        def start(found: Container) -> ExecStream:
+            escaped = self._escapes.handler(obj, found)
+            if whole is not None and (quick := self._quick(obj, found, command, whole, escaped=escaped, **options)):
+                return quick
+            more: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
+            return self._streams.exec(found.id, command, **options, **more)
+
+        def open_() -> TrackedStream:
+            found, release = self.occupy(kind, obj, wait_seconds)
+            try:
+                return TrackedStream(start(found), release)
+            except BaseException:
+                release()
+                raise
+
+        return open_
+
+    def _quick(
+        self, obj: StoredObject, found: Container, command: Sequence[str], stdin: Sequence[bytes], **options: Any
+    ) -> ExecStream | None:
+        """Run a command by the sandbox's agent; None: by the engine, then. Raises StreamError."""
+        if self._agents is None:
+            return None
+        try:
+            return self._agents.exec(obj, found, command, stdin=stdin, **options)
+        except AgentError as error:
+            raise StreamError(str(error)) from error
+
+    def usable(self, kind: Kind, namespace: str, name: str) -> StoredObject:
+        """Return the sandbox, if a command may be started in it. Raises ServiceError."""
         obj = self._objects.get(kind, namespace, name)
         if not will_start(obj):
             container = self._container(obj)
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         self._exec_slots.check(obj.uid, _subject(obj))
-        limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        start = partial(
-            self._streams.exec,
-            command=command,
-            env=self._environment(namespace, env or {}),
-            working_dir=working_dir,
-            user=user,
-            stdin=stdin,
-            timeout_seconds=limit,
-            tty=tty,
-        )
-        wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
+        return obj
 
-        def open_() -> TrackedStream:
-            with ExitStack() as lease:  # of the sandbox's use, and of a slot; the stream's end gives back both
-                lease.callback(self._activity.begin(obj.uid))
-                lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
-                found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
-                chunks = start(found.id, escaped=self._escapes.handler(obj, found))
-                return TrackedStream(chunks, lease.pop_all().close)
+    def occupy(self, kind: Kind, obj: StoredObject, wait_seconds: float) -> tuple[Container, Callable[[], None]]:
+        """Return its running container, in use and with a slot of its commands until the second result is called.
 
-        return open_
+        Blocks while a sandbox suspended as idle starts. Raises StreamError.
+        """
+        with ExitStack() as lease:
+            lease.callback(self._activity.begin(obj.uid))
+            lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
+            found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
+            return found, lease.pop_all().close
 
     def _environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
         """Return the variables with the values of their secrets. Raises BadRequest for an unusable secret."""
@@ -214,6 +245,13 @@ class SandboxStreams:
         if now.uid != before.uid:
             raise errors.Conflict(f"{_subject(before)} was deleted and recreated meanwhile; try again")
         return now, self._found(now)
+
+
+def _whole(stdin: Iterable[bytes] | None) -> Sequence[bytes] | None:
+    """Return the input if all of it is known already; None: it will stream."""
+    if stdin is None:
+        return ()
+    return stdin if isinstance(stdin, tuple | list) else None
 
 
 def _subject(obj: StoredObject) -> str:

@@ -196,44 +196,12 @@ class Execs:
     def _fork(
         self, run: Exec, command: list[bytes], folder: int, environment: dict[bytes, bytes], stdin: bytes
     ) -> None:
-        ours, theirs = socket.socketpair()
-        opened: list[int] = []
-        try:
-            out_read, out_write = os.pipe2(os.O_CLOEXEC)
-            opened += (out_read, out_write)
-            err_read, err_write = os.pipe2(os.O_CLOEXEC)
-            opened += (err_read, err_write)
-            if stdin:
-                in_read, in_write = os.pipe2(os.O_CLOEXEC)
-                opened += (in_read, in_write)
-            else:
-                in_read, in_write = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
-                opened.append(in_read)
-            if os.fork() == 0:
-                supervisor.run(theirs.fileno(), (in_read, out_write, err_write), command, folder, environment)
-        except OSError as error:
-            for fd in opened:
-                os.close(fd)
-            ours.close()
-            reason = (
-                "the sandbox has no process left (its limit of pids)"
-                if error.errno == errno.EAGAIN
-                else os.strerror(error.errno or 0)
-            )
-            raise ToolError(f"the command can't be started: {reason}; end another exec or raise the limit") from None
-        finally:
-            theirs.close()
-        for fd in (in_read, out_write, err_write):
-            os.close(fd)
-        ours.setblocking(False)
-        run.control = ours
-        self._loop.watch(ours.fileno(), lambda: self._report(run))
+        run.control, out_read, err_read, in_write = launch(command, folder, environment, bool(stdin))
+        self._loop.watch(run.control.fileno(), lambda: self._report(run))
         for fd, output in ((out_read, run.outputs[0]), (err_read, run.outputs[1])):
-            os.set_blocking(fd, False)
             run.streams[fd] = output
             self._loop.watch(fd, functools.partial(self._readable, run, fd))
         if in_write >= 0:
-            os.set_blocking(in_write, False)
             run.stdin = (in_write, memoryview(stdin))
             self._loop.watch(in_write, None, lambda: self._writable(run))
 
@@ -363,6 +331,48 @@ class Execs:
 
     def all(self) -> list[Exec]:
         return list(self._all.values())
+
+
+def launch(
+    command: list[bytes], folder: int, environment: dict[bytes, bytes], stdin: bool, stay: bool = False
+) -> tuple[socket.socket, int, int, int]:
+    """Fork a supervisor for a command; return its socket, and our ends of the command's streams (stdin: or -1).
+
+    None of them blocks. The open FOLDER stays the caller's. Raises ToolError.
+    """
+    ours, theirs = socket.socketpair()
+    opened: list[int] = []
+    try:
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        opened += (out_read, out_write)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        opened += (err_read, err_write)
+        if stdin:
+            in_read, in_write = os.pipe2(os.O_CLOEXEC)
+            opened += (in_read, in_write)
+        else:
+            in_read, in_write = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
+            opened.append(in_read)
+        if os.fork() == 0:
+            supervisor.run(theirs.fileno(), (in_read, out_write, err_write), command, folder, environment, stay)
+    except OSError as error:
+        for fd in opened:
+            os.close(fd)
+        ours.close()
+        reason = (
+            "the sandbox has no process left (its limit of pids)"
+            if error.errno == errno.EAGAIN
+            else os.strerror(error.errno or 0)
+        )
+        raise ToolError(f"the command can't be started: {reason}; end another exec or raise the limit") from None
+    finally:
+        theirs.close()
+    for fd in (in_read, out_write, err_write):
+        os.close(fd)
+    ours.setblocking(False)
+    for fd in (out_read, err_read, *([in_write] if in_write >= 0 else [])):
+        os.set_blocking(fd, False)
+    return ours, out_read, err_read, in_write
 
 
 def _start_error(program: str, number: int) -> str:

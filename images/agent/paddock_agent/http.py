@@ -20,6 +20,7 @@ REASONS = {
     408: "Request Timeout",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    422: "Unprocessable Content",
     431: "Request Header Fields Too Large",
     501: "Not Implemented",
     503: "Service Unavailable",

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from . import VERSION
+from .direct import Direct
 from .execs import Execs
 from .execute import Execute
 from .files import Workspace
@@ -30,7 +31,9 @@ _PASSED_ON = (
 class Agent:
     """One agent: what it serves, and the user's command."""
 
-    def __init__(self, settings: Settings, command: list[str], environment: dict[bytes, bytes]) -> None:
+    def __init__(self, settings: Settings, command: list[str], own: dict[bytes, bytes]) -> None:
+        """`own` is the sandbox's environment."""
+        environment = child_environment(settings, own)
         self._settings = settings
         self._command = command
         self._environment = environment
@@ -42,6 +45,7 @@ class Agent:
         execs = Execs(self.loop, settings.max_execs, environment)
         tools = Tools(settings, self.loop, workspace, execs, Changes(self.loop, workspace))
         self._tools = tools
+        self._direct = Direct(self.loop, settings.max_execs, own)
         self._protocol = Protocol(tools, workspace, Subscriptions(self.loop, workspace))
 
     def run(self) -> int:
@@ -56,6 +60,8 @@ class Agent:
         server.route("GET", "/mcp", self._protocol.get)
         server.route("DELETE", "/mcp", self._protocol.delete)
         server.route("POST", "/mcp/execute", Execute(self._tools).post)
+        server.route("POST", "/exec", self._direct.post)
+        server.route("POST", "/exec/kill", self._direct.kill)
         server.route("GET", "/healthz", self._health)
         if self._command:
             problem = self._start()
@@ -131,7 +137,7 @@ def main(arguments: list[str]) -> int:
             os.environ[name] = os.fsdecode(environment[name.encode()])
     sys.dont_write_bytecode = True
     try:
-        return Agent(settings, command, child_environment(settings, environment)).run()
+        return Agent(settings, command, environment).run()
     except OSError as error:
         place = f"{settings.address}:{settings.port}"
         log(f"{place}: {os.strerror(error.errno or 0).lower()}; free the port, or leave the agent out of the template")

@@ -68,6 +68,25 @@ class Exchange:
     def event(self, message: bytes) -> None:
         raise NotImplementedError
 
+    def open_chunks(self, kind: str) -> None:
+        """Begin an answer of unknown length and of that content type; `end_chunks` ends it."""
+        raise NotImplementedError
+
+    def chunk(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def end_chunks(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the answer that wait for the client."""
+        raise NotImplementedError
+
+    def on_drained(self, callback: Callable[[], None] | None) -> None:
+        """Call once, when nothing of the answer waits for the client any more."""
+        raise NotImplementedError
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call when the caller closes the connection before the answer."""
         raise NotImplementedError

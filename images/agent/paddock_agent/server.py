@@ -44,6 +44,7 @@ class Connection(Exchange):
         self._out = bytearray()
         self._request: Request | None = None
         self._streaming = False
+        self._drained: Callable[[], None] | None = None
         self._gone: Callable[[], None] | None = None
         self._deadline: Timer | None = None
         self._ping: Timer | None = None
@@ -183,12 +184,44 @@ class Connection(Exchange):
         self._ping = self._loop.after(_PING_SECONDS, self._send_ping)
         self._flush()
 
+    def open_chunks(self, kind: str) -> None:
+        assert self._request is not None
+        headers = {"content-type": kind, "transfer-encoding": "chunked"}
+        self._out += head(200, headers, self._request.keep_alive)
+        self._flush()
+
+    def chunk(self, data: bytes) -> None:
+        if not self.closed:
+            self._out += b"%x\r\n" % len(data) + data + b"\r\n"
+            self._flush()
+
+    def end_chunks(self) -> None:
+        request, self._request = self._request, None
+        if request is None or self.closed:
+            return
+        self._gone = self._drained = None
+        self._out += b"0\r\n\r\n"
+        self._closing = not request.keep_alive
+        self._flush()
+        if not self._closing and not self._out and self._parser.partial:
+            self._loop.after(0, self._advance)
+
+    @property
+    def unsent(self) -> int:
+        return len(self._out)
+
+    def on_drained(self, callback: Callable[[], None] | None) -> None:
+        self._drained = callback
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         self._gone = callback
 
     def _writable(self) -> None:
         self._flush()
         if not self._out:
+            drained, self._drained = self._drained, None
+            if drained is not None:
+                drained()
             self._advance()
 
     def _flush(self) -> None:
@@ -222,6 +255,7 @@ class Connection(Exchange):
 
     def _leave(self) -> None:
         gone, self._gone = self._gone, None
+        self._drained = None
         self._loop.cancel(self._ping)
         self._ping = None
         if gone is not None:

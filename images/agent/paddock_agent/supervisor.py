@@ -3,6 +3,9 @@
 It speaks with the agent over a socket. From the agent: `K` ends everything with SIGKILL; `S` and a byte sends that
 signal to the command; the end of the stream (the agent is gone) is as `K`. To the agent: `E` and an errno: the command
 could not be started; `X` and a wait status: the command has ended.
+
+One that is to stay also says `B` once the command runs, and outlives it, since others may hold its output open; `D`
+(from the agent) leaves those alone, and ends it.
 """
 
 import contextlib
@@ -14,7 +17,7 @@ import time
 
 from . import linux
 
-FAILED, EXITED = b"E", b"X"
+FAILED, EXITED, BEGUN = b"E", b"X", b"B"
 _CONTROL = 3
 _MAX_SIGNALS = 65
 _STATUS = struct.Struct("=ci")
@@ -37,7 +40,12 @@ def reset_signals() -> None:
 
 
 def run(
-    control: int, streams: tuple[int, int, int], command: list[bytes], folder: int, environment: dict[bytes, bytes]
+    control: int,
+    streams: tuple[int, int, int],
+    command: list[bytes],
+    folder: int,
+    environment: dict[bytes, bytes],
+    stay: bool = False,
 ) -> None:
     """Be the supervisor; never returns. Called in the forked child."""
     try:
@@ -47,12 +55,14 @@ def run(
         _place_descriptors(control, streams, folder)
         woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         child = _start(command, environment)
+        if stay:
+            os.write(_CONTROL, _STATUS.pack(BEGUN, 0))
         for number in (0, 1, 2, _CONTROL + 1):
             with contextlib.suppress(OSError):
                 os.close(number)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        _supervise(child, woken)
+        _supervise(child, woken, stay)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.write(_CONTROL, _STATUS.pack(FAILED, error.errno or 0))
@@ -81,7 +91,7 @@ def _start(command: list[bytes], environment: dict[bytes, bytes]) -> int:
     return os.posix_spawnp(command[0], command, environment, setsid=True)
 
 
-def _supervise(child: int, woken: int) -> None:
+def _supervise(child: int, woken: int, stay: bool) -> None:
     poll = select.poll()
     poll.register(_CONTROL, select.POLLIN)
     poll.register(woken, select.POLLIN)
@@ -90,7 +100,8 @@ def _supervise(child: int, woken: int) -> None:
         if status is not None:
             # What the command left in the background lives on and falls to the sandbox's first process.
             os.write(_CONTROL, _STATUS.pack(EXITED, status))
-            return
+            if not stay:
+                return
         for fd, _ in poll.poll():
             if fd == woken:
                 os.read(woken, 4096)
@@ -99,6 +110,8 @@ def _supervise(child: int, woken: int) -> None:
                 order = os.read(_CONTROL, 2)
             except OSError:
                 order = b""
+            if order == b"D":
+                return
             if order[:1] == b"S" and len(order) == 2:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child, order[1])

@@ -1,0 +1,214 @@
+"""The agent in a sandbox: MCP as it is, and its tools without JSON-RPC."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
+from controller.api.streams.relay import Relay
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.service import errors
+from controller.service.sandbox.agent import BODY, AgentStream, AgentTimeout
+from controller.service.services import Services
+
+_FAILURES = models.failures(
+    errors.BadRequest,
+    errors.NotFound,
+    errors.Conflict,
+    errors.TooLarge,
+    errors.TooManyRequests,
+    errors.ServiceUnavailable,
+    AgentTimeout,
+)
+_PATH = "/namespaces/{namespace}/sandboxes/{name}/mcp"
+_SENT_DOWN = (
+    *("accept", "content-type", "last-event-id"),
+    *("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"),
+)
+_MESSAGE = {"type": "object", "description": "a JSON-RPC message of MCP"}
+_ANSWER = {
+    "application/json": {"schema": _MESSAGE},
+    "text/event-stream": {"schema": {"type": "string", "description": "events, each with a message"}},
+}
+_Arguments = Annotated[dict[str, Any], Field(description="arguments of the tool, by name")]
+
+
+class ToolStep(BaseModel):
+    """One tool and its parameters. `name` may stand for `tool`; `arguments` or `input` for `parameters`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    tool: str | None = None
+    parameters: _Arguments = {}
+
+
+class ExecuteRequest(ToolStep):
+    """One tool with its parameters; or, with the type `tool_use`, up to 32 tools, run until one fails.
+
+    A tool of the list that is only named takes its parameters from the context, by its name.
+    """
+
+    type: Annotated[str, Field(description="`tool_use` for a list of tools")] = ""
+    tools: Annotated[list[str | ToolStep], Field(max_length=32)] = []
+    context: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+
+
+class ToolAnswer(models.Shape):
+    """Result of the last tool that ran. `result` is the tool's own, or a list of one for each tool.
+
+    It comes from within the sandbox: the daemon has checked its form, and nothing else.
+    """
+
+    success: bool
+    output: str
+    error: str | None
+    exitCode: int | None
+    result: Any
+
+
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+
+
+@routes.post(
+    _PATH + "/execute",
+    operation_id="executeSandboxTool",
+    responses={200: {"model": ToolAnswer}, **_FAILURES},
+)
+async def execute(services: UseCases, request: Request, namespace: str, name: str, body: ExecuteRequest) -> Response:
+    """Call a tool of the sandbox's agent, such as `exec`, `file.read` or `git`. Disconnecting cancels it.
+
+    A sandbox suspended as idle is started for it. Time limits are those of commands.
+    """
+    if body.tool is None and not body.tools and not (body.model_extra or {}).get("name"):
+        raise errors.BadRequest("tool: missing; send {tool, parameters}, or {type: tool_use, tools: [...]}")
+    given = await request.json()
+    stream = await run_in_threadpool(services.agent.execute, SANDBOX, namespace, name, given)
+    relay = Relay(lambda: stream)
+    leave = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
+    pieces: list[bytes] = []
+    try:
+        async for chunk in relay:
+            if chunk.stream == BODY and sum(map(len, pieces)) <= RESULT_BYTES:
+                pieces.append(chunk.data)
+        found = services.agent.result(stream, f"sandbox `{name}`", b"".join(pieces))
+    finally:
+        leave.cancel()
+        relay.stop()
+        _ended(services, stream, namespace, name, "mcp/execute")
+    answer = {"success": found.success, "output": found.output, "error": found.error, "exitCode": found.exit_code}
+    data = json.dumps({**answer, "result": found.result}, ensure_ascii=False, separators=(",", ":"))
+    return Response(data.encode("utf-8", "replace"), media_type="application/json")
+
+
+def _describe(summary: str) -> dict[str, Any]:
+    answers = {200: {"content": _ANSWER, "description": "the agent's answer"}, 202: {"description": "taken"}}
+    return {"responses": {**answers, **_FAILURES}, "response_class": Response, "summary": summary}
+
+
+@routes.post(
+    _PATH,
+    operation_id="callSandboxMcp",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}}},
+    **_describe("Send a message of MCP"),
+)
+async def call(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+    """Send a message of MCP to the sandbox's agent: of 2026-07-28, or of the versions with a handshake.
+
+    The message and the answer pass unchanged, event streams too. Disconnecting cancels what was called.
+    """
+    return await _passed_on(services, request, namespace, name)
+
+
+@routes.get(_PATH, operation_id="listenSandboxMcp", **_describe("Listen to the agent of a sandbox"))
+async def listen(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+    """Open the event stream of an MCP session (versions with a handshake)."""
+    return await _passed_on(services, request, namespace, name)
+
+
+@routes.delete(_PATH, operation_id="endSandboxMcp", **_describe("End a session of MCP"))
+async def end(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+    """End an MCP session (versions with a handshake)."""
+    return await _passed_on(services, request, namespace, name)
+
+
+async def _passed_on(services: Services, request: Request, namespace: str, name: str) -> Response:
+    data, message = await request.body(), None
+    if data:
+        try:
+            message = await request.json()
+        except (ValueError, RecursionError):
+            message = None  # the agent says what is wrong with it
+    headers = {each: value for each in _SENT_DOWN if (value := request.headers.get(each)) is not None}
+    asked = AgentRequest(request.method, "/mcp", headers, data)
+    stream = await run_in_threadpool(services.agent.mcp, SANDBOX, namespace, name, asked, message)
+    relay = Relay(lambda: stream)
+    leave = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
+    over = partial(_ended, services, stream, namespace, name, "mcp")
+    answers = aiter(relay)
+    try:
+        head = json.loads((await anext(answers)).data)
+    except BaseException as error:
+        relay.stop()
+        over()
+        if isinstance(error, StopAsyncIteration):  # the client disconnected
+            return Response(status_code=499)
+        raise
+    finally:
+        leave.cancel()
+    headers = {**_plain(head["headers"]), "x-content-type-options": "nosniff"}
+    return _Passed((chunk.data async for chunk in answers), head["status"], headers, relay.stop, over)
+
+
+class _Passed(StreamingResponse):
+    """An answer that is passed on; however it ends, so does the call."""
+
+    def __init__(
+        self,
+        body: AsyncIterator[bytes],
+        status: int,
+        headers: Mapping[str, str],
+        stop: Callable[[], None],
+        over: Callable[[], None],
+    ) -> None:
+        super().__init__(body, status, headers)
+        self._stop, self._over = stop, over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As the base class."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stop()
+            self._over()
+
+
+def _plain(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers without what could not be sent, or would begin another line."""
+    return {name: value for name, value in headers.items() if value.isprintable() and value.isascii()}
+
+
+def _ended(services: Services, stream: AgentStream, namespace: str, name: str, sub: str) -> None:
+    """Record the end of a call, on a thread: also where this task was cancelled."""
+    asked = AccessRequest("use", SANDBOX.name, namespace, name, sub)
+    asyncio.get_running_loop().run_in_executor(None, copy_context().run, services.agent.ended, asked, stream)
+
+
+async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    stop()

@@ -1,0 +1,532 @@
+"""ports.Agents: HTTP/1.1 with the agents of sandboxes, over kept connections within their network namespaces.
+
+An agent has its sandbox's uid, and anything in the sandbox may listen in its place. So nothing of an answer is trusted:
+its head, framing, size and time are bounded, and what does not fit is an AgentError that names the sandbox.
+"""
+
+import base64
+import contextlib
+import json
+import re
+import secrets
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
+
+from controller.engine.exec.command import TIMED_OUT, Escaped, signal_number
+from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.observed.observed import Container
+from controller.kinds.runtime.agent_call import AgentRequest
+from controller.ports import AgentError, ExecStream, PortForwarder, StreamError
+
+_KEPT = 4  # idle connections of one container
+_IDLE_SECONDS = 30.0
+_SWEEP_SECONDS = 5.0
+_HELLO_SECONDS = 2.0  # for a listener to say that it takes a command
+_START_SECONDS = 30.0  # for a command to start, as the engine's
+_DRAIN_SECONDS = 1.0
+_KILL_SECONDS = 5.0
+_HEAD_BYTES, _HEADERS, _INTERIM = 16 << 10, 64, 4
+_PIECE_BYTES = 64 << 10
+_FRAME = struct.Struct(">BxxxL")
+_FRAME_BYTES = 1 << 20
+_FRAMING = ("content-length", "transfer-encoding")
+_STREAMS = {1: "stdout", 2: "stderr"}
+_EXIT, _EXIT_BYTES = 3, 3
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})( .*)?")
+_Key = tuple[str, int]
+
+
+class _Link:
+    """One connection, read with bounds. One thread uses it; any thread may cut it."""
+
+    def __init__(self, sock: socket.socket, subject: str) -> None:
+        self.sock, self._subject = sock, subject
+        self._held = bytearray()
+        self._deadline: float | None = None
+        self.idle_since = 0.0
+
+    def allow(self, seconds: float | None) -> None:
+        """Set the time for all that follows; None: no limit."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def send(self, data: bytes) -> None:
+        """Send all. Raises AgentError."""
+        with self._translated():
+            self.sock.settimeout(self._remaining())
+            self.sock.sendall(data)
+
+    def receive(self) -> bytes:
+        """Return what is there, at least a byte; b"" at the end. Raises AgentError."""
+        if self._held:
+            found = bytes(self._held)
+            self._held.clear()
+            return found
+        with self._translated():
+            self.sock.settimeout(self._remaining())
+            return self.sock.recv(_PIECE_BYTES)
+
+    def until(self, mark: bytes, most: int) -> bytes:
+        """Return the bytes before `mark`, which is dropped. Raises AgentError if it does not come within `most`."""
+        while (end := self._held.find(mark, 0, most + len(mark))) < 0:
+            if len(self._held) > most:
+                raise self.bad("a line without an end")
+            self._fill()
+        found = bytes(self._held[:end])
+        del self._held[: end + len(mark)]
+        return found
+
+    def upto(self, count: int) -> bytes:
+        """Return 1 to `count` bytes. Raises AgentError at the end."""
+        if not self._held:
+            self._fill()
+        found = bytes(self._held[:count])
+        del self._held[:count]
+        return found
+
+    def _fill(self) -> None:
+        data = self.receive()
+        if not data:
+            raise AgentError("NoAnswer", f"the agent of {self._subject} ended the connection before its answer")
+        self._held += data
+
+    def bad(self, what: str) -> AgentError:
+        """Return the error of an answer that is none."""
+        return AgentError("BadAnswer", f"what listens on the agent's port in {self._subject} answered {what}")
+
+    @property
+    def quiet(self) -> bool:
+        """True if nothing has come, not even its end: then it can be used again."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN | select.POLLRDHUP)
+        return not self._held and not poll.poll(0)
+
+    def cut(self) -> None:
+        """End both directions; a blocked read returns at once."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _remaining(self) -> float | None:
+        if self._deadline is None:
+            return None
+        if (left := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise AgentError("TimedOut", f"the agent of {self._subject} did not answer in time") from error
+        except OSError as error:
+            words = (error.strerror or str(error)).lower()
+            raise AgentError("NoAnswer", f"the connection to the agent of {self._subject} broke: {words}") from error
+
+
+class _Answer:
+    """ports.AgentAnswer: its head is read on demand, then its body piece by piece. One thread reads it."""
+
+    def __init__(self, link: _Link, done: Callable[[_Link, bool], None]) -> None:
+        self._link, self._done = link, done
+        self._status = 0
+        self._headers: Mapping[str, str] = {}
+        self._over = False
+        self._reading = threading.Lock()
+        self._pieces = self._body()
+
+    def head(self) -> tuple[int, Mapping[str, str]]:
+        """Wait for its head; return status and headers. Raises AgentError."""
+        with self._guarded():
+            for _ in range(_INTERIM):
+                self._status, self._headers = _parsed(self._link)
+                if self._status >= 200:
+                    return self._status, self._headers
+            raise self._link.bad("with beginnings alone")
+
+    def read(self) -> bytes:
+        """Return a piece of the body, b"" at its end. Raises AgentError."""
+        with self._guarded():
+            return next(self._pieces, b"")
+
+    def allow(self, seconds: float | None) -> None:
+        """Set the time for the rest of it."""
+        self._link.allow(seconds)
+
+    def close(self) -> None:
+        """End it, from any thread; what was called is cancelled unless it has ended."""
+        if not self._over:
+            self._link.cut()
+        if self._reading.acquire(blocking=False):  # else its reader notices the cut
+            try:
+                self._end(keep=False)
+            finally:
+                self._reading.release()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        with self._reading:
+            try:
+                yield
+            except BaseException:
+                self._end(keep=False)
+                raise
+
+    def _end(self, *, keep: bool) -> None:
+        if not self._over:
+            self._over = True
+            self._done(self._link, keep)
+
+    def _body(self) -> Iterator[bytes]:
+        link, length = self._link, self._headers.get("content-length")
+        keep = "close" not in self._headers.get("connection", "").lower()
+        if self._headers.get("transfer-encoding", "").lower() == "chunked":
+            yield from self._chunks()
+        elif length is not None:
+            if not length.isascii() or not length.isdigit() or len(length) > 18:
+                raise link.bad("with a length that is not a number")
+            left = int(length)
+            while left:
+                data = link.upto(min(left, _PIECE_BYTES))
+                left -= len(data)
+                yield data
+        elif self._status not in (204, 304):
+            keep = False
+            while data := link.receive():
+                yield data
+        self._end(keep=keep)
+
+    def _chunks(self) -> Iterator[bytes]:
+        link = self._link
+        while True:
+            digits = link.until(b"\r\n", 64).partition(b";")[0].strip()
+            if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
+                raise link.bad("with a malformed chunk")
+            left = size = int(digits, 16)
+            while left:
+                data = link.upto(min(left, _PIECE_BYTES))
+                left -= len(data)
+                yield data
+            if link.until(b"\r\n", 64) or size == 0:
+                if size == 0:
+                    return
+                raise link.bad("with a malformed chunk")
+
+
+class AgentConnections:
+    """ports.Agents over the TCP ports of containers. Without a `killer` an exec's end relies on the agent alone."""
+
+    def __init__(self, ports: PortForwarder, killer: Killer | None = None) -> None:
+        self._ports, self._killer = ports, killer
+        self._lock = threading.Lock()
+        self._idle: dict[_Key, deque[_Link]] = {}
+        self._sweeping = False
+
+    def ask(self, container: Container, port: int, request: AgentRequest, *, seconds: float | None) -> _Answer:
+        """See ports.Agents."""
+        link = self._link(container, port)
+        try:
+            link.allow(seconds)
+            link.send(_head(request) + request.body)
+        except BaseException:
+            link.close()
+            raise
+        return self._answer(container, link)
+
+    def exec(
+        self,
+        container: Container,
+        port: int,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        working_dir: str = "",
+        stdin: bytes = b"",
+        timeout_seconds: float | None = None,
+        escaped: Escaped | None = None,
+    ) -> ExecStream:
+        """See ports.Agents."""
+        target = Target(container.id, container.pid, 0, secrets.token_hex(8), ticks_now())
+        body = {"command": list(command), "env": {**env, MARK: target.mark}, "cwd": working_dir, "id": target.mark}
+        if stdin:
+            body["stdin"] = base64.b64encode(stdin).decode()
+        data = json.dumps(body).encode()
+        link = self._link(container, port)
+        try:
+            self._agree(link, data)
+            link.allow(_START_SECONDS)
+            link.send(data)
+        except BaseException:
+            link.close()
+            raise
+        answer = self._answer(container, link)
+        status, _ = answer.head()
+        if status != 200:
+            answer.close()
+            # It has not begun: the engine's own exec says why.
+            raise AgentError("Refused", f"the agent of {_subject(container)} does not start it ({status})")
+        answer.allow(None)
+        kill = partial(self._kill, container, port, target.mark)
+        return _AgentExec(answer, self._killer, kill, target, timeout_seconds, escaped, _subject(container))
+
+    def _kill(self, container: Container, port: int, mark: str) -> None:
+        """Have the agent kill a command with all its descendants. A failure is no matter: the host's kill follows."""
+        body, headers = json.dumps({"id": mark}).encode(), {"content-type": "application/json"}
+        request = AgentRequest("POST", "/exec/kill", headers, body)
+        with (
+            contextlib.suppress(AgentError),
+            contextlib.closing(self.ask(container, port, request, seconds=_KILL_SECONDS)) as answer,
+        ):
+            while answer.read():
+                pass
+
+    def _agree(self, link: _Link, data: bytes) -> None:
+        """Ask if it takes a command: before its yes nothing is sent that could run. Raises AgentError."""
+        link.allow(_HELLO_SECONDS)
+        request = AgentRequest("POST", "/exec", {"content-type": "application/json", "expect": "100-continue"}, data)
+        try:
+            link.send(_head(request))
+            status, _ = _parsed(link)
+        except AgentError as error:
+            raise AgentError("NotTaken", str(error)) from error
+        if status != 100:
+            raise AgentError("NotTaken", "it takes no commands of this form")
+
+    def _link(self, container: Container, port: int) -> _Link:
+        key = container.id, container.pid
+        while True:
+            with self._lock:
+                kept = self._idle.get(key)
+                link = kept.pop() if kept else None
+            if link is None:
+                break
+            if link.quiet:
+                return link
+            link.close()
+        try:
+            sock = self._ports.connect(container, port)
+        except StreamError as error:
+            raise AgentError("NotListening", f"the agent of {_subject(container)} does not answer: {error}") from error
+        return _Link(sock, _subject(container))
+
+    def _answer(self, container: Container, link: _Link) -> _Answer:
+        return _Answer(link, lambda link, keep: self._give(container, link, keep=keep))
+
+    def _give(self, container: Container, link: _Link, *, keep: bool) -> None:
+        if not keep or not link.quiet:
+            link.close()
+            return
+        link.idle_since = time.monotonic()
+        with self._lock:
+            kept = self._idle.setdefault((container.id, container.pid), deque())
+            kept.append(link)
+            surplus = kept.popleft() if len(kept) > _KEPT else None
+            start, self._sweeping = not self._sweeping, True
+        if surplus is not None:
+            surplus.close()
+        if start:
+            threading.Thread(target=self._sweep, name="agent-idle", daemon=True).start()
+
+    def _sweep(self) -> None:
+        """Close connections that have ended (with their container), or were not used for long; end with the last."""
+        pause = threading.Event()
+        while True:
+            pause.wait(_SWEEP_SECONDS)
+            oldest = time.monotonic() - _IDLE_SECONDS
+            with self._lock:
+                for key, kept in list(self._idle.items()):
+                    for link in [each for each in kept if each.idle_since < oldest or not each.quiet]:
+                        kept.remove(link)
+                        link.close()
+                    if not kept:
+                        del self._idle[key]
+                if not self._idle:
+                    self._sweeping = False
+                    return
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        with self._lock:
+            for kept in self._idle.values():
+                for link in kept:
+                    link.close()
+            self._idle.clear()
+
+
+class _AgentExec(Iterator[Chunk]):
+    """ports.ExecStream of a command that an agent started. Its marked processes are killed from the host, too."""
+
+    def __init__(
+        self,
+        answer: _Answer,
+        killer: Killer | None,
+        kill: Callable[[], None],
+        target: Target,
+        timeout_seconds: float | None,
+        escaped: Escaped | None,
+        subject: str,
+    ) -> None:
+        self._answer, self._killer, self._target, self._subject = answer, killer, target, subject
+        self._kill = kill
+        self._ended, self._killed = threading.Event(), threading.Event()
+        self._timed_out = self._left = False
+        self._chunks = self._read()
+        self._timer = (
+            threading.Timer(timeout_seconds, self._expire, (escaped,)) if timeout_seconds is not None else None
+        )
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """No-op: it has no terminal."""
+
+    def signal(self, name: str) -> None:
+        """Send a signal (such as INT) to its process group. No-op once it has ended. Raises StreamError."""
+        number = signal_number(name)
+        if self._killer is not None and (leader := self._killer.leader(self._target)):
+            signal_group(leader, self._target.container_id, number, self._killer.proc)
+
+    def close(self) -> None:
+        """End it, from any thread. A command that still runs is killed."""
+        if not self._ended.is_set():
+            self._left = True
+            self._finish()
+            self._answer.close()
+            if self._killer is not None and not self._timed_out:
+                threading.Thread(target=self._killer.end, args=(self._target,), name="agent-kill", daemon=True).start()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_chunks"):
+            self.close()
+
+    def _read(self) -> Iterator[Chunk]:
+        frames = _Frames(self._answer, self._subject)
+        try:
+            code = yield from frames.output()
+        except AgentError as error:
+            if not self._timed_out:
+                self._abandon()
+                raise StreamError(f"{error}; the command was killed") from error
+        self._finish()
+        if self._timed_out:
+            # Report the end only after all is killed: the next command may need the sandbox.
+            self._killed.wait(_START_SECONDS)
+            self._answer.close()
+            yield Chunk("timeout", b"")
+            code = TIMED_OUT
+        yield Chunk("exit", str(code).encode())
+
+    def _abandon(self) -> None:
+        self._finish()
+        self._answer.close()
+        if self._killer is not None and not self._left:
+            self._killer.end(self._target)
+
+    def _finish(self) -> None:
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self, escaped: Escaped | None) -> None:
+        """Kill it at its time-out; maybe only its children still hold the output open."""
+        if self._ended.is_set():
+            return
+        self._timed_out = True
+        try:
+            self._kill()
+            if self._killer is not None:
+                whole = self._killer.end(self._target)
+                if escaped is not None and (not whole or self._killer.possible_escapes(self._target)):
+                    escaped("processes that can't be told from the sandbox's own")
+        finally:
+            self._killed.set()
+            self._ended.wait(_DRAIN_SECONDS)
+            self._answer.close()
+
+
+class _Frames:
+    """The frames of an exec's answer. What remains after the exit code is the end of the answer."""
+
+    def __init__(self, answer: _Answer, subject: str) -> None:
+        self._answer, self._subject, self._held = answer, subject, b""
+
+    def output(self) -> Generator[Chunk, None, int]:
+        """Yield the output, return the exit code. Raises AgentError."""
+        while True:
+            kind, length = _FRAME.unpack(self._exactly(_FRAME.size))
+            if kind == _EXIT and 0 < length <= _EXIT_BYTES:
+                return self._code(self._exactly(length))
+            if kind not in _STREAMS or not 0 < length <= _FRAME_BYTES:
+                raise self._bad()
+            while length:
+                if not self._held:
+                    self._more()
+                data, self._held = self._held[:length], self._held[length:]
+                length -= len(data)
+                yield Chunk(_STREAMS[kind], data)
+
+    def _code(self, digits: bytes) -> int:
+        if not digits.isdigit() or int(digits) > 255 or self._held or self._answer.read():
+            raise self._bad()
+        return int(digits)
+
+    def _exactly(self, count: int) -> bytes:
+        while len(self._held) < count:
+            self._more()
+        found, self._held = self._held[:count], self._held[count:]
+        return found
+
+    def _more(self) -> None:
+        data = self._answer.read()
+        if not data:
+            raise self._bad()
+        self._held += data
+
+    def _bad(self) -> AgentError:
+        return AgentError(
+            "BadAnswer", f"what listens on the agent's port in {self._subject} sent no output of a command"
+        )
+
+
+def _subject(container: Container) -> str:
+    return f"sandbox `{container.object_name or container.name}`"
+
+
+def _head(request: AgentRequest) -> bytes:
+    lines = [f"{request.method} {request.path} HTTP/1.1", "host: 127.0.0.1"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    lines.append(f"content-length: {len(request.body)}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _parsed(link: _Link) -> tuple[int, Mapping[str, str]]:
+    """Read the head of an answer: its status and headers, by their names in lower case. Raises AgentError."""
+    lines = link.until(b"\r\n\r\n", _HEAD_BYTES).split(b"\r\n")
+    started = _STATUS_LINE.fullmatch(lines[0])
+    if started is None:
+        raise link.bad("something that is not HTTP")
+    if len(lines) > _HEADERS:
+        raise link.bad(f"with over {_HEADERS} headers")
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name.strip() != name:
+            raise link.bad("with a malformed header")
+        key = name.decode("latin-1").lower()
+        if key in headers and key in _FRAMING:
+            raise link.bad(f"with two headers {key}")
+        headers[key] = value.strip().decode("latin-1")
+    return int(started[1]), headers

@@ -1,0 +1,117 @@
+"""Contents of a request to an agent: which tools it calls, with arguments of which shape, and for how long. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.kinds.runtime.agent_call import DEFAULT_SECONDS, MOST_SECONDS, RUNNING, TOOLS
+
+_NAME = re.compile(r"[a-z][a-zA-Z0-9_]{0,31}")
+_MOST_NAMES, _MOST_TOOLS = 16, 32
+_SHAPES = {bool: "boolean", int: "number", float: "number", type(None): "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One call of a tool. `arguments` are the request's own, to be read or replaced."""
+
+    tool: str
+    arguments: Any
+
+
+def tools_of_execute(body: Any) -> tuple[ToolUse, ...]:
+    """Return the tools that a body of `mcp/execute` calls; none of one that is not of its form."""
+    if not isinstance(body, dict):
+        return ()
+    if body.get("type") != "tool_use":
+        return tuple(_step(body, {}))
+    tools, context = body.get("tools"), body.get("context")
+    if not isinstance(tools, list):
+        return ()
+    context = context if isinstance(context, dict) else {}
+    return tuple(found for each in tools[:_MOST_TOOLS] for found in _step(each, context))
+
+
+def tools_of_mcp(body: Any) -> tuple[ToolUse, ...]:
+    """Return the tools that a JSON-RPC message calls; none of any other message."""
+    params = body.get("params") if isinstance(body, dict) and body.get("method") == "tools/call" else None
+    if not isinstance(params, dict) or not isinstance(params.get("name"), str):
+        return ()
+    return (ToolUse(params["name"], params.setdefault("arguments", {})),)
+
+
+def label_of(uses: tuple[ToolUse, ...]) -> str:
+    """Return the metrics' label: the tool, `mcp` without any, `other` for several."""
+    names = {each.tool for each in uses}
+    if not names:
+        return "mcp"
+    name = names.pop()
+    return "other" if names or name not in TOOLS else name
+
+
+def audit_details(uses: tuple[ToolUse, ...], method: str = "") -> Mapping[str, Any]:
+    """Return the audit's detail of a request: names of tools and of arguments, and their shapes, never a value."""
+    tools = [{"tool": _known(each.tool), "arguments": _shape(each.arguments)} for each in uses]
+    if len(tools) == 1:
+        return tools[0]
+    return {"tools": tools} if tools else {"method": method} if _method(method) else {}
+
+
+def asked_seconds(uses: tuple[ToolUse, ...]) -> float | None:
+    """Return the longest time that its commands ask for; None: no command asks for any."""
+    asked = [each.arguments.get("timeout_s") for each in _running(uses)]
+    return max((float(each) for each in asked if _is_number(each)), default=None)
+
+
+def bound_seconds(uses: tuple[ToolUse, ...], limit: float | None) -> bool:
+    """Give a time limit to commands that ask for none; return True if that changed anything."""
+    changed = False
+    for each in _running(uses) if limit and limit != DEFAULT_SECONDS else ():
+        if "timeout_s" not in each.arguments:
+            each.arguments["timeout_s"] = min(limit or MOST_SECONDS, MOST_SECONDS)
+            changed = True
+    return changed
+
+
+def runs_commands(uses: tuple[ToolUse, ...]) -> bool:
+    """Return True if any of the tools runs a command."""
+    return any(each.tool in RUNNING for each in uses)
+
+
+def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
+    return (each for each in uses if each.tool in RUNNING and isinstance(each.arguments, dict))
+
+
+def _step(given: Any, context: Mapping[str, Any]) -> Iterator[ToolUse]:
+    """Yield a step's tool, with the parameters that the agent will take."""
+    if isinstance(given, str):
+        yield ToolUse(given, context.get(given) or {})
+    elif isinstance(given, dict) and isinstance(name := given.get("tool", given.get("name")), str):
+        key = next((key for key in ("parameters", "arguments", "input") if key in given), "parameters")
+        yield ToolUse(name, given.setdefault(key, {}))
+
+
+def _shape(arguments: Any) -> Any:
+    if not isinstance(arguments, dict):
+        return _type(arguments)
+    shown = {name if _NAME.fullmatch(name) else "other": _type(each) for name, each in arguments.items()}
+    return dict(list(shown.items())[:_MOST_NAMES])
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, str | list | dict):
+        return f"{ {str: 'string', list: 'array', dict: 'object'}[type(value)] }({len(value)})"
+    return _SHAPES.get(type(value), "other")
+
+
+def _known(tool: str) -> str:
+    return tool if tool in TOOLS else "other"
+
+
+def _method(method: str) -> bool:
+    return bool(re.fullmatch(r"[a-zA-Z/]{1,64}", method))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e7

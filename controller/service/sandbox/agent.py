@@ -1,0 +1,230 @@
+"""The front of the agents in sandboxes: requests are admitted, bounded and counted as commands are, then passed on."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container
+from controller.kinds.registry import Kind
+from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, Outcome, ToolResult
+from controller.policy import agent_call
+from controller.policy.agent_call import ToolUse
+from controller.ports import AgentAnswer, AgentError, StreamError
+from controller.service import errors
+from controller.service.access.audit import Recorder
+from controller.service.sandbox.activity import WAIT_SECONDS
+from controller.service.sandbox.agent_calls import AgentCalls
+from controller.service.sandbox.streams import SandboxStreams
+
+HEAD, BODY = "head", "body"
+_SPARE_SECONDS = 5.0  # for the agent to end a command at its limit, and to answer
+_CALL_SECONDS = 60.0  # for a call that runs no command
+_PLAIN_BYTES = 4 << 20  # of an answer that is no event stream
+_EVENTS = "text/event-stream"
+_PASSED_UP = ("content-type", "mcp-session-id", "mcp-protocol-version", "cache-control", "allow")
+_TYPES = ("application/json", _EVENTS)
+
+
+class AgentUnavailable(errors.ServiceUnavailable):
+    """The agent in the sandbox does not answer, or answers nonsense."""
+
+
+class AgentTimeout(errors.ServiceError):
+    """The agent in the sandbox did not answer in time."""
+
+    reason, code = "Timeout", 504
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCall:
+    """A request to pass on, and the tools that it calls."""
+
+    request: AgentRequest
+    uses: tuple[ToolUse, ...] = ()
+
+    @property
+    def tool(self) -> str:
+        """The tool's label in metrics and audit."""
+        return agent_call.label_of(self.uses)
+
+
+class SandboxAgent:
+    """Passes requests on. One waits and works on the thread that reads its stream."""
+
+    def __init__(self, sandbox_streams: SandboxStreams, calls: AgentCalls, recorder: Recorder) -> None:
+        self._sandbox_streams, self._calls, self._recorder = sandbox_streams, calls, recorder
+
+    def execute(self, kind: Kind, namespace: str, name: str, body: Any) -> "AgentStream":
+        """Call tools by `mcp/execute`; `result_of` reads the stream's body. Raises ServiceError."""
+        uses = agent_call.tools_of_execute(body)
+        return self._open(kind, namespace, name, AgentCall(_EXECUTE, uses), body)
+
+    def mcp(self, kind: Kind, namespace: str, name: str, request: AgentRequest, message: Any) -> "AgentStream":
+        """Pass a request of MCP on as it is. `message` is its body, parsed; None: it is not JSON. Raises ServiceError.
+
+        Only a command that names no time limit gets one, where its template's is below the agent's own.
+        """
+        return self._open(kind, namespace, name, AgentCall(request, agent_call.tools_of_mcp(message)), message)
+
+    def result(self, stream: "AgentStream", subject: str, data: bytes) -> ToolResult:
+        """Return the checked answer of `execute`. Raises ServiceError."""
+        try:
+            found = result_of(data)
+        except ValueError as error:
+            stream.outcome = "invalid"
+            raise AgentUnavailable(f"the agent of {subject} answered nonsense: {error}; {_ADVICE}") from error
+        stream.outcome = "ok" if found.success else "failed"
+        return found
+
+    def ended(self, ask: AccessRequest, stream: "AgentStream") -> None:
+        """Count a call that has ended, and record its outcome and duration."""
+        seconds = time.monotonic() - stream.began
+        self._calls.counted(stream.call.tool, stream.outcome, seconds)
+        detail = {"tool": stream.call.tool, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
+        self._recorder.used(ask, detail)
+
+    def _open(self, kind: Kind, namespace: str, name: str, call: AgentCall, body: Any) -> "AgentStream":
+        streams = self._sandbox_streams
+        obj = streams.usable(kind, namespace, name)
+        if self._calls.port(obj, streams.seen(obj)) is None:
+            raise errors.Conflict(_no_agent(obj))
+        limit = streams.time_limit(obj, agent_call.asked_seconds(call.uses), tty=False)
+        # What needs no limit of ours is passed on as it came, but for `execute`, which is written here.
+        if agent_call.bound_seconds(call.uses, limit) or call.request is _EXECUTE:
+            call = replace(call, request=replace(call.request, body=json.dumps(body).encode()))
+        seconds = _seconds(call, limit)
+
+        def begin() -> tuple[AgentAnswer, Callable[[], None], StoredObject, Container]:
+            found, release = streams.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS))
+            try:
+                port = self._calls.port(obj, found)
+                if port is None:
+                    raise errors.Conflict(_no_agent(obj))
+                return self._calls.ask(obj, found, port, call.request, seconds=seconds), release, obj, found
+            except BaseException:
+                release()
+                raise
+
+        return AgentStream(call, begin, self._calls)
+
+
+class AgentStream(Iterator[Chunk]):
+    """An answer: a `head` (JSON: status and headers), then its `body`. Raises ServiceError.
+
+    Closing it, from any thread, cancels what was called. `outcome` is that of the call so far.
+    """
+
+    def __init__(
+        self,
+        call: AgentCall,
+        begin: Callable[[], tuple[AgentAnswer, Callable[[], None], StoredObject, Container]],
+        calls: AgentCalls,
+    ) -> None:
+        self.call, self._begin, self._calls = call, begin, calls
+        self.began = time.monotonic()
+        self.outcome: Outcome = "cancelled"
+        self._answer: AgentAnswer | None = None
+        self._release: Callable[[], None] = lambda: None
+        self._closed = False
+        self._chunks = self._read()
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """See the class."""
+        self._closed = True
+        if self._answer is not None:
+            self._answer.close()
+        self._release()
+
+    def _read(self) -> Iterator[Chunk]:
+        try:
+            self._answer, self._release, obj, found = self._begin()
+        except StreamError as error:
+            self.outcome = "refused"
+            raise errors.ServiceUnavailable(str(error)) from error
+        except AgentError as error:
+            raise self._failed(error) from error
+        try:
+            if self._closed:
+                return
+            yield from self._passed(self._answer)
+            self._calls.answered(obj)
+        except AgentError as error:
+            if self._closed:
+                return
+            self._calls.failed(obj, found, error)
+            raise self._failed(error) from error
+        finally:
+            self.close()
+
+    def _passed(self, answer: AgentAnswer) -> Iterator[Chunk]:
+        status, headers = answer.head()
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not (200 <= status < 300 or 400 <= status < 600) or kind not in ("", *_TYPES):
+            raise AgentError("BadAnswer", f"the agent answered with HTTP status {status} and type `{kind[:40]}`")
+        passed = {name: headers[name] for name in _PASSED_UP if name in headers}
+        yield Chunk(HEAD, json.dumps({"status": status, "headers": passed}).encode())
+        size = 0
+        while data := answer.read():
+            size += len(data)
+            if kind != _EVENTS and size > _PLAIN_BYTES:
+                raise AgentError("BadAnswer", f"the agent answered with over {_PLAIN_BYTES >> 20} MiB")
+            yield Chunk(BODY, data)
+        self.outcome = "ok" if status < 400 else "refused"
+
+    def _failed(self, error: AgentError) -> errors.ServiceError:
+        self.outcome = self._calls.outcome_of(error)
+        kind = AgentTimeout if error.kind == "TimedOut" else AgentUnavailable
+        return kind(f"{error}; {_ADVICE}")
+
+
+def result_of(data: bytes) -> ToolResult:
+    """Read an answer of `mcp/execute`. Raises ValueError."""
+    if len(data) > RESULT_BYTES:
+        raise ValueError(f"over {RESULT_BYTES >> 10} KiB")
+    try:
+        found = json.loads(data, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("text that is not UTF-8") from error
+    except ValueError as error:
+        raise ValueError("something that is not JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError("JSON that is no object")
+    success, output, why, code = (found.get(each) for each in ("success", "output", "error", "exitCode"))
+    if not isinstance(success, bool) or not isinstance(output, str) or not isinstance(why, str | None):
+        raise ValueError("no success, output and error")
+    if isinstance(code, bool) or not isinstance(code, int | None) or not -1 < (code or 0) < 1 << 31:
+        raise ValueError("no exit code")
+    return ToolResult(success, output, why, code, found.get("result"))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _seconds(call: AgentCall, limit: float | None) -> float | None:
+    """Return the time for the whole answer; None: a subscription, or a command without a limit."""
+    if agent_call.runs_commands(call.uses):
+        return None if limit is None else limit * max(1, len(call.uses)) + _SPARE_SECONDS
+    waits = [each.arguments.get("wait_s", 0) for each in call.uses if isinstance(each.arguments, dict)]
+    longest = max((each for each in waits if isinstance(each, int | float)), default=0)
+    return None if not call.uses and call.request.path == "/mcp" else _CALL_SECONDS + min(max(longest, 0), 600)
+
+
+def _no_agent(obj: StoredObject) -> str:
+    return (
+        f"{obj.kind.lower()} `{obj.name}` has no agent: add `agent: {{}}` to its template (this makes a new container)"
+    )
+
+
+_EXECUTE = AgentRequest("POST", "/mcp/execute", {"content-type": "application/json", "accept": "application/json"})
+_ADVICE = "see `paddock why` and the sandbox's log; `paddock exec` works without it"
