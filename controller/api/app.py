@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fastapi import Depends, FastAPI
+from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
 from controller.api.common.parsing import Parsing
@@ -27,6 +28,7 @@ from controller.api.routes import (
     inspect,
     kinds,
     logs,
+    mcp,
     patch,
     port_forward,
     read_only,
@@ -52,11 +54,12 @@ def create_app(
     longest_watch_seconds: float = LONGEST_SECONDS,
     who: Authenticator = in_process,
     load: LoadLimits = LoadLimits(),
+    mcp_app: ASGIApp | None = None,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
     `ready` serves /readyz. `who` authenticates each request; every listener sets it. By default every caller is Paddock
-    itself.
+    itself. `mcp_app` answers at /mcp.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
@@ -77,6 +80,9 @@ def create_app(
         if kind.name == "Sandbox":
             for each in _OF_SANDBOXES:
                 app.include_router(each.routes)
+    if mcp_app is not None:
+        app.state.mcp = mcp_app
+        app.include_router(mcp.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

@@ -12,6 +12,7 @@ from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.kinds.registry import discover
+from controller.mcp.endpoint import McpEndpoint
 from controller.metrics.registry import Registry
 from controller.metrics.scrape_access import ScrapeAccessError, load_scrape_access
 from controller.metrics.server import CannotListen, MetricsServer
@@ -73,7 +74,9 @@ def start_listeners(
 
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
-    make = partial(create_app, services, ready=ready, meter=core.meter, load=load)
+    make = partial(
+        create_app, services, ready=ready, meter=core.meter, load=load, mcp_app=McpEndpoint(services, core.meter)
+    )
     listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:

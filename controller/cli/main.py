@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": "Document the fields of a kind.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the completion script for your shell.",
+    "mcp": "Serve Paddock's tools to an MCP client, and configure clients.",
     "auth": "Show your identity and permissions.",
     "audit": "Show the audit log, and verify its hash chain.",
     "backup": "Write a backup of the store to a file, while the daemon runs.",

@@ -5,7 +5,8 @@ user      also writes sandboxes there, and works in them (exec ...)
 operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
 admin     also writes its quotas; with namespace `*` host-scoped kinds, tokens, audit and backups
 
-Anything else requires an admin: a new route is closed until it is named here.
+Anything else requires an admin: a new route is closed until it is named here. A grant with `tools` counts only for
+calls of these MCP tools.
 """
 
 import re
@@ -45,24 +46,40 @@ def decide(caller: Caller, ask: AccessRequest) -> Decision:
         return Decision(True)
     if ask.verb == "apply":  # each document is authorized by itself after parsing
         words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
-        return Decision(True) if may_write(caller) else Decision(False, words)
+        writes = any(_at_least(each, _LEAST_WRITER) for each in _usable(caller))
+        return Decision(True) if writes else Decision(False, words)
     role = _role(ask)
-    if any(_reaches(each, ask) and _at_least(each, role) for each in caller.grants):
+    if any(_reaches(each, ask) and _at_least(each, role) for each in _usable(caller)):
         return Decision(True)
     sees = any(_reaches(each, ask) for each in caller.grants)
     return Decision(False, _words(caller, ask, role), hidden=not sees)
 
 
 def may_write(caller: Caller) -> bool:
-    """Return True if the caller may change anything in any namespace."""
+    """Return True if the caller may change anything in any namespace, by whatever tool."""
     return any(_at_least(each, _LEAST_WRITER) for each in caller.grants)
+
+
+def decide_tool(caller: Caller, tool: str, role: Role) -> Decision:
+    """Decide if the caller may call this MCP tool at all. What the tool then does is decided by `decide`.
+
+    `role` is the least one that any use of the tool needs.
+    """
+    granted = [each for each in caller.grants if _has_tool(each, tool)]
+    if not granted:
+        patterns = sorted({name for each in caller.grants for name in each.tools or ()})
+        words = f"{caller.name} may not call {tool}; its grants are for {_listed(patterns)}: ask an admin"
+        return Decision(False, words, hidden=True)
+    if any(_at_least(each, role) for each in granted):
+        return Decision(True)
+    return Decision(False, f"{caller.name} may not call {tool}; it needs the role {role} in a namespace", hidden=True)
 
 
 def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why none of the caller's grants allows this spec; empty: one does."""
     ask = AccessRequest("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
-    granted = [each for each in caller.grants if _reaches(each, ask) and _at_least(each, role)]
+    granted = [each for each in _usable(caller) if _reaches(each, ask) and _at_least(each, role)]
     found = [tuple(_beyond(each, kind, spec, policy)) for each in granted]
     if not found:
         return (Refusal("metadata.namespace", _words(caller, ask, role)),)
@@ -72,6 +89,21 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
 def is_work(ask: AccessRequest) -> bool:
     """Return True if it acts inside an object (exec, files ...) and changes nothing stored."""
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
+
+
+def _usable(caller: Caller) -> Iterator[Grant]:
+    """Yield the grants that count for the caller's request."""
+    return (each for each in caller.grants if _has_tool(each, caller.tool))
+
+
+def _has_tool(grant: Grant, tool: str) -> bool:
+    if grant.tools is None:
+        return True
+    return bool(tool) and any(_is_glob_of(each, tool) for each in grant.tools)
+
+
+def _is_glob_of(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
 def _role(ask: AccessRequest) -> Role:
@@ -105,6 +137,9 @@ def _matches(pattern: str, namespace: str) -> bool:
 
 
 def _words(caller: Caller, ask: AccessRequest, role: Role) -> str:
+    if not any(_usable(caller)) and caller.grants:
+        patterns = sorted({name for each in caller.grants for name in each.tools or ()})
+        return f"{caller.name} may only call MCP tools ({_listed(patterns)}); use `POST /mcp`, or another token"
     what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
     if ask.verb == "admin" or not ask.kind:
         return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"

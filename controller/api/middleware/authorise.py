@@ -18,6 +18,7 @@ from controller.service.access import access
 from controller.service.access.audit import Recorder
 
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
+_OWN_RULES = ("/mcp",)  # each tool authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
@@ -31,7 +32,7 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
 
     def ask(connection: HTTPConnection) -> AccessRequest:
         template, given = str(connection.scope["route"].path), connection.path_params
-        if template in _SELF:
+        if template in _SELF + _OWN_RULES:
             return AccessRequest("self")
         if template in _APPLY:
             return AccessRequest("apply")

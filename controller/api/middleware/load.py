@@ -34,7 +34,9 @@ _LASTING_NAMES = {
     "files": "file operations",
     "portforward": "connections to ports",
     "watch": "watches",
+    "mcp": "MCP requests",
 }
+_MCP = "/mcp"
 _TRUE = frozenset(("1", "true", "on", "yes", "t", "y"))
 
 
@@ -112,6 +114,8 @@ class LoadLimit:
 
 def _what(scope: Scope) -> str:
     """Return the limited category of a request."""
+    if scope["path"] == _MCP:
+        return _LASTING_NAMES["mcp"]
     if found := _LASTING.fullmatch(scope["path"]):
         return _LASTING_NAMES[found[1]]
     watch = QueryParams(scope.get("query_string", b"")).get("watch", "")

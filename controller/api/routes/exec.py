@@ -19,11 +19,11 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.streams.exec_websocket import ExecQuery, serve
-from controller.api.streams.relay import Relay
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.collected_output import ENDED_EARLY, Collected, Collector
+from controller.service.sandbox.relay import Relay
 from controller.version import API_VERSION
 
 _ANSWERS = models.failures(

@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
-from controller.api.streams.relay import Relay
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
+from controller.service.sandbox.relay import Relay
 from controller.service.sandbox.streams import Opener
 
 # An engine refuses a log at once. A silent sandbox must not delay the response's headers.

@@ -10,8 +10,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
-from controller.service.objects import serialize
-from controller.service.sandbox.usage import SandboxUsage
+from controller.service.sandbox.usage import as_json
 from controller.service.services import Services
 from controller.version import API_VERSION
 
@@ -80,33 +79,9 @@ def everywhere(services: UseCases) -> JSONResponse:
 )
 def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Current CPU, memory, network, disk, processes and uptime."""
-    return JSONResponse(_metrics(services.usages.one(SANDBOX, namespace, name)))
+    return JSONResponse(as_json(services.usages.one(SANDBOX, namespace, name)))
 
 
 def _list(services: Services, namespace: str | None) -> JSONResponse:
-    items = [_metrics(each) for each in services.usages.every(SANDBOX, namespace)]
+    items = [as_json(each) for each in services.usages.every(SANDBOX, namespace)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items})
-
-
-def _metrics(used: SandboxUsage) -> serialize.Json:
-    sample, usage = used.sample, used.sample.usage
-    network = usage.network
-    started = sample.container.started_at
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "SandboxMetrics",
-        "metadata": serialize.metadata(used.obj),
-        "timestamp": serialize.timestamp(sample.at),
-        "windowSeconds": round(sample.window_seconds, 3),
-        "usage": {
-            "cpuPercent": round(sample.cpu_cores * 100, 2),
-            "memoryUsageBytes": usage.memory_working_set_bytes,
-            "memoryLimitBytes": usage.memory_limit_bytes,
-            "networkReceiveBytes": network.receive_bytes if network else None,
-            "networkTransmitBytes": network.transmit_bytes if network else None,
-            "diskReadBytes": usage.fs_read_bytes,
-            "diskWriteBytes": usage.fs_write_bytes,
-            "processes": usage.pids,
-            "uptimeSeconds": round(max(0.0, sample.at - started), 3) if started else 0.0,
-        },
-    }

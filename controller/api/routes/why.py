@@ -10,9 +10,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
-from controller.service.explain.why import Reasons
-from controller.service.objects import serialize
-from controller.version import API_VERSION
+from controller.service.explain.why import as_json
 
 
 class WhyFact(models.Shape):
@@ -71,30 +69,4 @@ _FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 )
 def why(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Desired, observed and recorded state, and the pending action or wait."""
-    return JSONResponse(_answer(services.why.why(SANDBOX, namespace, name)))
-
-
-def _answer(found: Reasons) -> serialize.Json:
-    explanation = found.explanation
-    until = None if explanation.until is None else serialize.timestamp(explanation.until)
-    wait = None if explanation.until is None else round(max(0.0, explanation.until - found.at), 3)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Why",
-        "metadata": serialize.metadata(found.obj),
-        "time": serialize.timestamp(found.at),
-        "verdict": explanation.verdict,
-        "reason": explanation.reason,
-        "message": explanation.message,
-        "underWay": explanation.under_way,
-        **({} if until is None else {"until": until, "waitSeconds": wait}),
-        "wanted": _facts(explanation.wanted),
-        "seen": _facts(explanation.seen),
-        "remembered": _facts(explanation.remembered),
-        "calls": [{"call": str(each), "why": each.why} for each in explanation.actions],
-        "events": [{name: each.spec[name] for name in WhyEvent.model_fields} for each in found.events],
-    }
-
-
-def _facts(facts: tuple[tuple[str, str], ...]) -> list[serialize.Json]:
-    return [{"name": name, "value": value} for name, value in facts]
+    return JSONResponse(as_json(services.why.why(SANDBOX, namespace, name)))

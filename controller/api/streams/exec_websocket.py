@@ -22,12 +22,12 @@ from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.api.common.command import of_query
-from controller.api.streams.relay import Relay
 from controller.kinds.runtime.secret import Environment
 from controller.ports import ExecStream, StreamError
 from controller.service.errors import BadRequest, ServiceUnavailable
 from controller.service.objects import serialize
 from controller.service.sandbox.collected_output import ENDED_EARLY
+from controller.service.sandbox.relay import Relay
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, CLOSE = 0, 1, 2, 3, 4, 5, 255

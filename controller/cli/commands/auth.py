@@ -58,7 +58,7 @@ def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, every
 
 def bounds(grant: dict[str, Any]) -> str:
     """Format the bounds of a grant in one line."""
-    said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images") if name in grant]
+    said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images", "tools") if name in grant]
     said += ["digests only"] if grant.get("requireDigest") else []
     said += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]
     said += [f"{name}<={grant[name]}" for name in ("cpuShares", "priority") if grant.get(name) is not None]

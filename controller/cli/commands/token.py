@@ -40,6 +40,13 @@ def token_() -> None:
     metavar="IMAGE",
     help="Allowed images; a pattern such as registry.example.org/team/* covers all below. Repeatable.",
 )
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="NAME",
+    help="Only calls of this MCP tool, or of a pattern such as docker.file.*, and no other request. Repeatable.",
+)
 @click.option("--require-digest", is_flag=True, help="Only images pinned by digest.")
 @click.option("--max-cpu", metavar="CPU", help="Maximum CPU limit of one sandbox.")
 @click.option("--max-memory", metavar="BYTES", help="Maximum memory limit of one sandbox.")
@@ -61,7 +68,7 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
     expires, out = options["expires"], options["out"]
     seconds = None if expires == "never" else int(DURATION.convert(expires, None, ctx))
     grant: dict[str, Any] = {"role": role, "namespaces": list(namespaces), "requireDigest": options["require_digest"]}
-    grant |= {key: list(options[key]) for key in ("levels", "images") if options[key]}
+    grant |= {key: list(options[key]) for key in ("levels", "images", "tools") if options[key]}
     limits = {each: options[f"max_{each}"] for each in ("cpu", "memory", "pids")}
     grant["limits"] = {key: value for key, value in limits.items() if value is not None}
     weights = {"cpuShares": options["max_cpu_shares"], "priority": options["max_priority"]}

@@ -31,12 +31,21 @@ Subject = Annotated[
 ]
 
 
+ToolPattern = Annotated[
+    Text,
+    Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.*-]+$"),
+    Form("the name of an MCP tool, such as docker.container.exec; `*` stands for any part of a name"),
+]
+
+
 class Grant(Model):
     """A role in some namespaces, and bounds on what its holder may ask for there. None: no bound.
 
     `limits`, `cpuShares` and `priority` are maxima for one sandbox. A grant with any bound that leaves out `cpuShares`
     or `priority` allows at most 1024 (the default weight) and 0. Templates stored in the namespace are open to everyone
     who may use them, whatever the bounds on images and levels say.
+
+    A grant with `tools` holds for calls of these MCP tools only, and for no other request.
     """
 
     role: Role
@@ -47,6 +56,7 @@ class Grant(Model):
     limits: ResourceLimits = ResourceLimits()
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
     priority: Annotated[Whole | None, Field(ge=-1_000_000, le=1_000_000)] = None
+    tools: Annotated[tuple[ToolPattern, ...] | None, Field(max_length=100)] = None
 
     @property
     def bounded(self) -> bool:
@@ -71,7 +81,7 @@ class PeerGrant(Grant):
 class Caller:
     """The authenticated caller: name (`root (uid 0)`, `token ci`), source address, and grants.
 
-    For a token: its id, and when it expires (Unix seconds; None: never).
+    For a token: its id, and when it expires (Unix seconds; None: never). `tool`: the MCP tool that acts for the caller.
     """
 
     name: str
@@ -79,6 +89,7 @@ class Caller:
     grants: tuple[Grant, ...] = ()
     token_id: str = ""
     expires_at: float | None = None
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

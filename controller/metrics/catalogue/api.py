@@ -29,6 +29,12 @@ FAMILIES: tuple[Family, ...] = (
         values={"reason": ("unauthenticated", "forbidden")},
     ),
     counter(
+        "paddock_mcp_tool_calls_total",
+        "Calls of MCP tools; a refusal is a missing right, an error any other failure.",
+        ("tool", "outcome"),
+        values={"outcome": ("ok", "error", "refused", "cancelled")},
+    ),
+    counter(
         "paddock_apply_objects_total",
         "Objects applied (created, configured, unchanged, pruned), and refused calls (invalid, conflict).",
         ("kind", "result"),

@@ -7,6 +7,7 @@ loop, and all code outside of requests.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 
 from controller.documents.document import Document
 from controller.kinds.access.access import AccessRequest, Caller, Decision, Verb
@@ -34,6 +35,17 @@ def acting(caller: Caller | None) -> Iterator[Refused]:
     finally:
         _CALLER.reset(tokens[0])
         _REFUSED.reset(tokens[1])
+
+
+@contextmanager
+def through(tool: str) -> Iterator[None]:
+    """Run the block for the caller, who acts through this MCP tool."""
+    asking = caller()
+    token = _CALLER.set(None if asking is None else replace(asking, tool=tool))
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
 
 
 def note(ask: AccessRequest, why: str) -> None:

@@ -152,6 +152,18 @@ class Recorder:
         with errors.translate_store_errors():
             self._append(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
+    def called(self, tool: str, namespace: str, detail: Mapping[str, Any], *, allowed: bool) -> None:
+        """Record an ended call of an MCP tool. A refusal counts as one; a failing store is only logged."""
+        outcome: Outcome = "allowed" if allowed else "refused"
+        made = entry(self._clock, "call", kind="Tool", namespace=namespace, name=tool, outcome=outcome, detail=detail)
+        if not allowed:
+            self._refuse(made)
+            return
+        try:
+            self._append(made, "use")
+        except StoreError as error:
+            _log.warning("audit write failed", actor=made.actor, verb=made.verb, error=str(error))
+
     def refused(self, ask: AccessRequest, why: str) -> None:
         """Record a refusal, up to a limit a minute. A failing store is only logged."""
         self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_REASON_LETTERS]}))

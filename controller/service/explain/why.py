@@ -11,11 +11,14 @@ from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.explain.diff import LastSnapshot
+from controller.service.objects import serialize
 from controller.service.objects.objects import Objects
 from controller.service.sources.event import event_object
+from controller.version import API_VERSION
 
 _EVENTS = 10
 Facts = tuple[tuple[str, str], ...]
+_OF_EVENTS = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +68,30 @@ def _with_agent(seen: Facts, health: str) -> Facts:
     if not any(name == "agent" for name, _ in seen):
         return (*seen, ("agent", health or "none"))
     return tuple((name, f"{value}, {health}" if name == "agent" and health else value) for name, value in seen)
+
+
+def as_json(found: Reasons) -> serialize.Json:
+    """Return the explanation as the API shows it."""
+    explanation = found.explanation
+    until = None if explanation.until is None else serialize.timestamp(explanation.until)
+    wait = None if explanation.until is None else round(max(0.0, explanation.until - found.at), 3)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Why",
+        "metadata": serialize.metadata(found.obj),
+        "time": serialize.timestamp(found.at),
+        "verdict": explanation.verdict,
+        "reason": explanation.reason,
+        "message": explanation.message,
+        "underWay": explanation.under_way,
+        **({} if until is None else {"until": until, "waitSeconds": wait}),
+        "wanted": _facts(explanation.wanted),
+        "seen": _facts(explanation.seen),
+        "remembered": _facts(explanation.remembered),
+        "calls": [{"call": str(each), "why": each.why} for each in explanation.actions],
+        "events": [{name: each.spec[name] for name in _OF_EVENTS} for each in found.events],
+    }
+
+
+def _facts(facts: tuple[tuple[str, str], ...]) -> list[serialize.Json]:
+    return [{"name": name, "value": value} for name, value in facts]

@@ -7,7 +7,9 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.usage import UsageSample
 from controller.kinds.registry import Kind
 from controller.service import errors
+from controller.service.objects import serialize
 from controller.service.objects.objects import Objects
+from controller.version import API_VERSION
 
 # Latest usage of each running container by its object's uid; at most a second old.
 LastSamples = Callable[[], Mapping[str, UsageSample]]
@@ -43,3 +45,28 @@ class Usages:
         found = self._objects.list(kind, namespace).objects
         samples = self._samples()
         return [SandboxUsage(obj, samples[obj.uid]) for obj in found if obj.uid in samples]
+
+
+def as_json(used: SandboxUsage) -> serialize.Json:
+    """Return the usage as the API shows it."""
+    sample, usage = used.sample, used.sample.usage
+    network = usage.network
+    started = sample.container.started_at
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SandboxMetrics",
+        "metadata": serialize.metadata(used.obj),
+        "timestamp": serialize.timestamp(sample.at),
+        "windowSeconds": round(sample.window_seconds, 3),
+        "usage": {
+            "cpuPercent": round(sample.cpu_cores * 100, 2),
+            "memoryUsageBytes": usage.memory_working_set_bytes,
+            "memoryLimitBytes": usage.memory_limit_bytes,
+            "networkReceiveBytes": network.receive_bytes if network else None,
+            "networkTransmitBytes": network.transmit_bytes if network else None,
+            "diskReadBytes": usage.fs_read_bytes,
+            "diskWriteBytes": usage.fs_write_bytes,
+            "processes": usage.pids,
+            "uptimeSeconds": round(max(0.0, sample.at - started), 3) if started else 0.0,
+        },
+    }

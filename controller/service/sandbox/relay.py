@@ -13,7 +13,7 @@ import structlog
 
 from controller.kinds.common.chunk import Chunk
 
-_log = structlog.get_logger("paddock.api")
+_log = structlog.get_logger("paddock.streams")
 _AHEAD = 8  # chunks read ahead of a slow client; then the source waits
 _END = None
 

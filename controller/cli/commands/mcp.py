@@ -1,0 +1,249 @@
+"""`paddock mcp`: Paddock as an MCP server over stdin and stdout, and the configuration of its clients."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.client.mcp import Bridge, endpoint, request
+from controller.client.server import locate
+
+F = TypeVar("F", bound=Callable[..., Any])
+_STYLES = ("dots", "underscore")
+_CLIENTS = ("claude", "cursor", "vscode", "codex")
+_ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
+_PAGES = 100
+
+
+def _address_options(command: F) -> F:
+    """Add the options that choose the endpoint and what it offers."""
+    for option in (
+        click.option("--read-only", is_flag=True, help="Only tools that change nothing."),
+        click.option(
+            "--names",
+            type=click.Choice(_STYLES),
+            help="Names of tools: docker.container.exec, or docker_container_exec for LLM APIs that refuse dots.",
+        ),
+        namespace_option,
+        click.option("--sandbox", default="", metavar="NAME", help="The agent in this sandbox, not Paddock's tools."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("mcp", invoke_without_command=True)
+@_address_options
+@click.pass_context
+def mcp_(ctx: click.Context, sandbox: str, namespace: str | None, names: str | None, read_only: bool) -> None:
+    """Serve Paddock's tools to an MCP client on stdin and stdout.
+
+    \b
+    {"command": "paddock", "args": ["mcp"]}       in the configuration of a client
+    paddock mcp config claude --write             writes it there
+    paddock mcp tools                             lists the tools
+    paddock mcp call docker.container.exec id=my-app 'command=["ls"]'
+    """
+    chosen = {"sandbox": sandbox, "namespace": namespace or "", "names": names or "", "read_only": read_only}
+    ctx.meta["mcp"] = chosen
+    if ctx.invoked_subcommand is None:
+        _bridge(ctx, _path(chosen))
+
+
+@mcp_.command("tools")
+@_address_options
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Whole definitions; default: table.")
+@click.pass_context
+def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
+    """List the tools that you may call."""
+    from controller.cli.output import columns, json_text, say
+
+    found = list(_tools(ctx, given))
+    if output is not None:
+        say(json_text({"tools": found}))
+        return
+    rows = [["NAME", "CHANGES", "DESCRIPTION"]]
+    rows += [[each["name"], _changes(each), str(each.get("description", "")).partition(". ")[0]] for each in found]
+    say(columns(rows))
+
+
+@mcp_.command("call")
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "text", metavar="JSON", help="All arguments as one JSON object; - reads it from stdin.")
+@_address_options
+@click.pass_context
+def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str | None, **given: Any) -> None:
+    """Call a tool and print its result; exit code 1 if it reports an error.
+
+    A value that is not meant as text is JSON: 'command=["ls","-l"]', tail=10.
+    """
+    from controller.cli.output import json_text, say
+    from controller.cli.safe_text import plain
+
+    values = _arguments(ctx, name, arguments, text, given)
+    answer = request(
+        locate(ctx.find_root().obj), _path(_chosen(ctx, given)), "tools/call", {"name": name, "arguments": values}
+    )
+    texts = "\n".join(str(each.get("text", "")) for each in answer.get("content", ()) if each.get("type") == "text")
+    if answer.get("isError"):
+        raise CliError(texts or f"{name} failed")
+    structured = answer.get("structuredContent")
+    say(json_text(structured) if structured is not None else plain(texts))
+
+
+@mcp_.command("config")
+@click.argument("client", type=click.Choice(_CLIENTS))
+@_address_options
+@click.option("--write", is_flag=True, help="Merge it into the client's file; all else in it stays.")
+@click.option("--file", metavar="FILE", help="The file; default: the client's own.")
+@click.pass_context
+def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **given: Any) -> None:
+    """Print the configuration of an MCP client, or merge it into the client's file."""
+    from controller.cli import mcp_config
+    from controller.cli.output import note, say
+
+    known = mcp_config.CLIENTS[client]
+    chosen = _chosen(ctx, given)
+    _path(chosen)  # refuses contradictions
+    if not chosen["names"] and not chosen["sandbox"] and known.underscore:
+        chosen["names"] = "underscore"
+    made = mcp_config.entry(known, _command(), _words(chosen), _environment(ctx))
+    target = Path(file) if file else known.file()
+    if not write:
+        say(mcp_config.text_of(known, made).rstrip("\n"))
+        note(f"for {known.title}: {target}; --write merges it into that file")
+        return
+    changed = mcp_config.merge(known, target, made)
+    say(f"{target} {'configured' if changed else 'unchanged'}")
+    if changed:
+        note(f"restart {known.title}, or reload its MCP servers")
+
+
+def _bridge(ctx: click.Context, path: str) -> None:
+    if sys.stdin.isatty():
+        text = "`paddock mcp` is started by an MCP client, which talks to it; `paddock mcp config claude` shows how"
+        raise UsageProblem(f"{text}, `paddock mcp tools` lists the tools")
+    out = sys.stdout.buffer
+
+    def write(line: bytes) -> None:
+        try:
+            out.write(line + b"\n")
+            out.flush()
+        except OSError:  # the client has gone: what runs for it ends
+            os._exit(1)
+
+    bridge = Bridge(locate(ctx.find_root().obj), path, write)
+    try:
+        bridge.run(sys.stdin.buffer)
+    except KeyboardInterrupt:
+        bridge.close()
+
+
+def _chosen(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the sub-command, else those given before it."""
+    before = ctx.meta["mcp"]
+    return {name: given.get(name) or before[name] for name in before}
+
+
+def _path(chosen: dict[str, Any]) -> str:
+    if chosen["sandbox"] and (chosen["names"] or chosen["read_only"]):
+        raise UsageProblem("--names and --read-only are for Paddock's own tools; leave them out with --sandbox")
+    if chosen["namespace"] == DEFAULT_NAMESPACE:
+        chosen["namespace"] = ""
+    return endpoint(
+        chosen["sandbox"], namespace=chosen["namespace"], names=chosen["names"], read_only=chosen["read_only"]
+    )
+
+
+def _tools(ctx: click.Context, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    server, path = locate(ctx.find_root().obj), _path(_chosen(ctx, given))
+    cursor: dict[str, str] = {}
+    for _ in range(_PAGES):
+        page = request(server, path, "tools/list", cursor)
+        yield from page["tools"]
+        if not page.get("nextCursor"):
+            return
+        cursor = {"cursor": page["nextCursor"]}
+
+
+def _arguments(
+    ctx: click.Context, name: str, arguments: tuple[str, ...], text: str | None, given: dict[str, Any]
+) -> dict[str, Any]:
+    if text is not None:
+        return _json_object(sys.stdin.read() if text == "-" else text, arguments)
+    pairs = dict(_pair(each) for each in arguments)
+    if not pairs:
+        return {}
+    dotted = name.replace("_", ".")
+    found = (each for each in _tools(ctx, given) if dotted == each["name"].replace("_", "."))
+    schema = next(found, {}).get("inputSchema", {}).get("properties", {})
+    return {key: value if _is_text(schema.get(key, {})) else _value(value) for key, value in pairs.items()}
+
+
+def _json_object(text: str, arguments: tuple[str, ...]) -> dict[str, Any]:
+    if arguments:
+        raise UsageProblem("--json holds all arguments; leave KEY=VALUE out")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageProblem(f"--json: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageProblem('--json: must be one object, such as \'{"id": "my-app"}\'')
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageProblem(f"`{text}` is not KEY=VALUE; use --json for a whole object")
+    return key, value
+
+
+def _is_text(schema: dict[str, Any]) -> bool:
+    options = schema.get("anyOf", [schema])
+    types = {each.get("type") for each in options}
+    return "string" in types and not types & {"object", "array", "number"}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _changes(tool: dict[str, Any]) -> str:
+    return "no" if tool.get("annotations", {}).get("readOnlyHint") else "yes"
+
+
+def _command() -> str:
+    """Return the command as the client finds it: by its name if that is on the path, else where it is."""
+    name = Path(sys.argv[0]).name
+    found = shutil.which("paddock")
+    own = Path(sys.argv[0]).absolute()
+    if name != "paddock":
+        return found or "paddock"
+    return "paddock" if found is not None and Path(found).resolve() == own.resolve() else str(own)
+
+
+def _words(chosen: dict[str, Any]) -> list[str]:
+    words = ["mcp"]
+    for name in ("sandbox", "namespace", "names"):
+        words += [f"--{name}", chosen[name]] if chosen[name] else []
+    return words + (["--read-only"] if chosen["read_only"] else [])
+
+
+def _environment(ctx: click.Context) -> dict[str, str]:
+    """Return the variables that lead to the daemon: addresses and files, never a token itself."""
+    found = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
+    if server := ctx.find_root().obj:
+        found.pop("PADDOCK_SOCKET", None)
+        found["PADDOCK_SERVER"] = server
+    return found

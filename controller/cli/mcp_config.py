@@ -1,0 +1,170 @@
+"""Configuration files of MCP clients: Paddock's entry, merged without touching the rest."""
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.cli.errors import CliError
+
+NAME = "paddock"
+_TOML_TABLE = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_MODE = 0o600  # of a new file: others' entries may hold secrets
+
+
+@dataclass(frozen=True, slots=True)
+class McpClient:
+    """A client: its configuration file, below the project or the home folder, and the key of the servers' table.
+
+    `underscore`: its LLM API refuses names of tools with dots.
+    """
+
+    title: str
+    path: str
+    key: str
+    in_home: bool = False
+    toml: bool = False
+    stdio_type: bool = False
+    underscore: bool = True
+
+    def file(self) -> Path:
+        """Return the path of its configuration file."""
+        return (Path.home() if self.in_home else Path.cwd()) / self.path
+
+
+CLIENTS: Mapping[str, McpClient] = {
+    "claude": McpClient("Claude Code", ".mcp.json", "mcpServers", underscore=False),
+    "cursor": McpClient("Cursor", ".cursor/mcp.json", "mcpServers", in_home=True),
+    "vscode": McpClient("VS Code", ".vscode/mcp.json", "servers", stdio_type=True),
+    "codex": McpClient("Codex", ".codex/config.toml", "mcp_servers", in_home=True, toml=True),
+}
+
+
+def entry(client: McpClient, command: str, args: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """Return Paddock's entry."""
+    made: dict[str, Any] = {"type": "stdio"} if client.stdio_type else {}
+    made |= {"command": command, "args": list(args)}
+    return made | ({"env": dict(env)} if env else {})
+
+
+def text_of(client: McpClient, made: Mapping[str, Any]) -> str:
+    """Return a file that holds the entry alone."""
+    if client.toml:
+        return _toml(client, made)
+    return json.dumps({client.key: {NAME: made}}, indent=2) + "\n"
+
+
+def merge(client: McpClient, file: Path, made: Mapping[str, Any]) -> bool:
+    """Put the entry into the file, all or nothing; return False if it is there already. Raises CliError."""
+    file = file.resolve()  # a link stays one
+    before = _read(file)
+    after = _merged_toml(client, file, before, made) if client.toml else _merged_json(client, file, before, made)
+    if after == before:
+        return False
+    _replace(file, after)
+    return True
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise CliError(f"{file}: not UTF-8 at byte {error.start}; nothing was changed: repair it first") from error
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}; name another with --file") from error
+
+
+def _merged_json(client: McpClient, file: Path, before: str, made: Mapping[str, Any]) -> str:
+    try:
+        found = json.loads(before) if before.strip() else {}
+    except json.JSONDecodeError as error:
+        place = f"{file}:{error.lineno}:{error.colno}"
+        raise CliError(f"{place}: {error.msg}; nothing was changed: repair it (JSON has no comments)") from error
+    except RecursionError as error:
+        raise CliError(f"{file}: nested too deeply; nothing was changed") from error
+    servers = found.get(client.key, {}) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(servers, dict):
+        where = f"`{client.key}` in it" if isinstance(found, dict) else "it"
+        raise CliError(f"{file}: {where} is not an object; nothing was changed: repair it first")
+    if servers.get(NAME) == made:
+        return before
+    found[client.key] = {**servers, NAME: dict(made)}
+    return json.dumps(found, indent=_indent(before), ensure_ascii=False) + "\n"
+
+
+def _indent(text: str) -> int | str:
+    """Return the indentation of a file's first indented line."""
+    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    return found[1] if found is not None else 2
+
+
+def _merged_toml(client: McpClient, file: Path, before: str, made: Mapping[str, Any]) -> str:
+    found = _parsed_toml(file, before)
+    servers = found.get(client.key, {})
+    if isinstance(servers, dict) and servers.get(NAME) == made:
+        return before
+    kept = _without_table(before, f"{client.key}.{NAME}")
+    after = f"{kept.rstrip()}\n\n{_toml(client, made)}".lstrip()
+    wanted = {**found, client.key: {**(servers if isinstance(servers, dict) else {}), NAME: dict(made)}}
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(after) == wanted:
+            return after
+    raise CliError(
+        f"{file}: can't be changed without touching the rest; add these lines yourself:\n{_toml(client, made)}"
+    )
+
+
+def _parsed_toml(file: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CliError(f"{file}: {error}; nothing was changed: repair it first") from error
+
+
+def _without_table(text: str, table: str) -> str:
+    """Return the text without that table and those below it."""
+    kept, inside = [], False
+    for line in text.splitlines(keepends=True):
+        if found := _TOML_TABLE.match(line):
+            name = found[1].replace('"', "").replace(" ", "")
+            inside = name == table or name.startswith(f"{table}.")
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _toml(client: McpClient, made: Mapping[str, Any]) -> str:
+    lines = [f"[{client.key}.{NAME}]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in made.items() if name != "env"]
+    if "env" in made:
+        lines += ["", f"[{client.key}.{NAME}.env]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in made["env"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write the file beside itself, and rename it. Its mode is kept."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mode = file.stat().st_mode & 0o777 if file.exists() else _MODE
+        number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8", newline="") as opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(opened.fileno())
+            Path(name).chmod(mode)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}; nothing was changed") from error

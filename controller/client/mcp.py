@@ -1,0 +1,330 @@
+"""MCP over HTTP without an SDK: a bridge for clients that speak it over stdin and stdout, and single requests.
+
+A line of JSON-RPC becomes a POST; what the response streams becomes lines. Both eras of the protocol pass: the older
+one begins with `initialize`, a message of the newer one names its version. Cancelling closes the request's connection,
+which ends what it does. Standard library only: the bridge starts in a tenth of a second.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from controller.client.credentials import authorization, trusted
+from controller.client.errors import ClientError, Refused
+from controller.client.server import Server, dial, unreachable
+from controller.version import API_VERSION, VERSION
+
+PATH = "/mcp"
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+MODERN = "2026-07-28"
+_CLIENT_KEYS = {
+    "io.modelcontextprotocol/clientInfo": {"name": "paddock", "version": VERSION},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_PARSE_ERROR, _INVALID_REQUEST, _FAILED = -32700, -32600, -32000
+_HEADER_SAFE = re.compile(r"[!-~]([ -~]*[!-~])?")
+_ENCODED = re.compile(r"=\?base64\?.*\?=")
+_MOST_REQUESTS = 64  # at a time
+_MOST_LINE_BYTES = 4 << 20
+_MOST_RETRIES = 5
+_MOST_WAIT_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
+_GRACE_SECONDS = 1.5  # after the end of the input: clients kill a server after two seconds
+Message = dict[str, Any]
+
+
+def endpoint(sandbox: str = "", *, namespace: str = "", names: str = "", read_only: bool = False) -> str:
+    """Return the path of Paddock's own tools, or of the agent in a sandbox."""
+    if sandbox:
+        place = f"/apis/{API_VERSION}/namespaces/{quote(namespace or 'default', safe='')}"
+        return f"{place}/sandboxes/{quote(sandbox, safe='')}{PATH}"
+    query = {"names": names, "namespace": namespace, "readOnly": "true" if read_only else ""}
+    given = {name: value for name, value in query.items() if value}
+    return f"{PATH}?{urlencode(given)}" if given else PATH
+
+
+def request(server: Server, path: str, method: str, params: Mapping[str, Any]) -> Message:
+    """Return the result of one request. Raises ClientError; Refused for an error in the protocol."""
+    meta = {VERSION_KEY: MODERN, **_CLIENT_KEYS}
+    sent = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    exchange = Exchange(server, path, sent, MODERN)
+    for message in exchange.messages():
+        if message.get("id") == 1 and "method" not in message:
+            if "error" in message:
+                raise Refused(str(message["error"].get("message", "refused")))
+            result: Message = message["result"]
+            return result
+    raise ClientError("the daemon ended the connection before its answer; check that it is running")
+
+
+class Exchange:
+    """One request: a POST, and the messages of its response. `close` ends it, from any thread."""
+
+    def __init__(self, server: Server, path: str, message: Mapping[str, Any], version: str) -> None:
+        self._server, self._path = server, path
+        self._body = json.dumps(message).encode()
+        self._headers = {**_headers(message, version), **authorization(server)}
+        self._lock, self._closed = threading.Lock(), False
+        self._connection: http.client.HTTPConnection | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages as they arrive. Raises ClientError."""
+        for attempt in range(_MOST_RETRIES + 1):
+            try:
+                answer = self._send()
+                wait = _retry_seconds(answer) if attempt < _MOST_RETRIES else None
+                if wait is None:
+                    yield from _read(answer)
+                    return
+                answer.read()
+            except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:  # also: closed meanwhile
+                if self._closed:
+                    return
+                raise ClientError(f"the connection to {self._server} broke: {error}; check the daemon") from error
+            finally:
+                self._disconnect()
+            time.sleep(wait)
+
+    def close(self) -> None:
+        """End the request: the daemon stops what it does."""
+        self._closed = True
+        self._disconnect()
+
+    def _send(self) -> http.client.HTTPResponse:
+        connection = _connect(self._server)
+        with self._lock:
+            if self._closed:
+                connection.close()
+                raise OSError("closed")
+            self._connection = connection
+        connection.request("POST", self._path, self._body, self._headers)
+        return connection.getresponse()
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):  # a thread that reads from it wakes
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+class Bridge:
+    """Relays messages between a client's lines and the daemon. `write` takes one line, without its end."""
+
+    def __init__(self, server: Server, path: str, write: Callable[[bytes], None]) -> None:
+        self._server, self._path, self._write = server, path, write
+        self._writing, self._lock = threading.Lock(), threading.Lock()
+        self._running: dict[str, Exchange] = {}  # by the request's id in JSON
+        self._negotiated = ""  # the version of an `initialize`
+        self._idle = threading.Condition(self._lock)
+
+    def run(self, lines: Iterable[bytes]) -> None:
+        """Relay until the lines end; then running requests have a moment to end, and are cancelled."""
+        for line in lines:
+            if line.strip():
+                self._receive(line)
+        with self._lock:
+            self._idle.wait_for(lambda: not self._running, _GRACE_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what runs."""
+        with self._lock:
+            running = list(self._running.values())
+        for each in running:
+            each.close()
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            message = json.loads(line) if len(line) <= _MOST_LINE_BYTES else None
+        except (ValueError, RecursionError) as error:
+            self._refuse(None, _PARSE_ERROR, f"Parse error: {error}")
+            return
+        if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
+            text = "a line must be one JSON-RPC message, an object of at most 4 MiB; send each on a line of its own"
+            self._refuse(None, _INVALID_REQUEST, text)
+        elif "method" not in message:
+            pass  # a response: the daemon asks clients nothing
+        elif "id" not in message:
+            if message["method"] == "notifications/cancelled":
+                self._cancel(message)
+        else:
+            self._start(message)
+
+    def _start(self, message: Message) -> None:
+        key = json.dumps(message["id"])
+        try:
+            exchange = Exchange(self._server, self._path, message, self._version(message))
+        except ClientError as error:
+            self._refuse(message["id"], _FAILED, error.message)
+            return
+        with self._lock:
+            full, taken = len(self._running) >= _MOST_REQUESTS, key in self._running
+            if not full and not taken:
+                self._running[key] = exchange
+        if full or taken:
+            why = (
+                f"{_MOST_REQUESTS} requests are in flight; wait for some"
+                if full
+                else "this id is in use; choose another"
+            )
+            self._refuse(message["id"], _INVALID_REQUEST, why)
+            return
+        threading.Thread(target=self._relay, args=(message, key, exchange), name="mcp", daemon=True).start()
+
+    def _relay(self, message: Message, key: str, exchange: Exchange) -> None:
+        answered = False
+        try:
+            for each in exchange.messages():
+                answered = answered or ("method" not in each and json.dumps(each.get("id")) == key)
+                self._note_version(message, each)
+                self._send(each)
+            if not answered and not exchange.closed:
+                self._refuse(message["id"], _FAILED, "the daemon ended the connection before its answer; try again")
+        except ClientError as error:
+            if not exchange.closed and not answered:
+                self._refuse(message["id"], _FAILED, error.message)
+        finally:
+            with self._lock:
+                self._running.pop(key, None)
+                self._idle.notify_all()
+
+    def _cancel(self, message: Message) -> None:
+        params = message.get("params")
+        key = json.dumps(params.get("requestId") if isinstance(params, dict) else None)
+        with self._lock:
+            exchange = self._running.get(key)
+        if exchange is not None:
+            exchange.close()
+
+    def _version(self, message: Message) -> str:
+        """Return the version for the header: a modern message names it; an older one is that of `initialize`."""
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        named = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if isinstance(named, str):
+            return named
+        return "" if message["method"] == "initialize" else self._negotiated
+
+    def _note_version(self, message: Message, answer: Message) -> None:
+        result = answer.get("result")
+        if message["method"] == "initialize" and isinstance(result, dict):
+            self._negotiated = str(result.get("protocolVersion", ""))
+
+    def _refuse(self, id_: Any, code: int, text: str) -> None:
+        self._send({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": text}})
+
+    def _send(self, message: Message) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode()
+        with self._writing:
+            self._write(line)
+
+
+def _connect(server: Server) -> http.client.HTTPConnection:
+    """Return a connection to the daemon. Raises ClientError."""
+    if server.socket:
+        made = http.client.HTTPConnection("paddock")
+        made.sock, made.auto_open = dial(server), 0  # once closed, it must not dial a host of that name
+        return made
+    parts = urlsplit(server.url)
+    host, port = parts.hostname or "", parts.port
+    secure = parts.scheme == "https"
+    if secure:
+        found: http.client.HTTPConnection = http.client.HTTPSConnection(
+            host, port, context=trusted(), timeout=_CONNECT_SECONDS
+        )
+    else:
+        found = http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
+    try:
+        found.connect()
+    except OSError as error:
+        raise unreachable(server, error.strerror or str(error)) from error
+    found.auto_open = 0
+    found.sock.settimeout(None)  # a command may be silent for hours
+    return found
+
+
+def _headers(message: Mapping[str, Any], version: str) -> dict[str, str]:
+    made = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "User-Agent": f"paddock/{VERSION}",
+    }
+    if not version:
+        return made
+    made["MCP-Protocol-Version"] = _field(version)
+    made["Mcp-Method"] = _field(message["method"])
+    params = message.get("params")
+    name = params.get(_NAMED_BY.get(message["method"], "")) if isinstance(params, dict) else None
+    return made | ({"Mcp-Name": _field(name)} if isinstance(name, str) else {})
+
+
+def _field(value: str) -> str:
+    """Return a header's value; what a header can't hold is encoded as the protocol says."""
+    if _HEADER_SAFE.fullmatch(value) and not _ENCODED.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode('utf-8', 'surrogatepass')).decode()}?="
+
+
+def _retry_seconds(answer: http.client.HTTPResponse) -> float | None:
+    """Return the seconds to wait before a refused request may be sent again; None: it was not refused so."""
+    value = answer.headers.get("Retry-After", "")
+    if answer.status != http.client.TOO_MANY_REQUESTS or not value.isdecimal():
+        return None
+    return float(value) if float(value) <= _MOST_WAIT_SECONDS else None
+
+
+def _read(answer: http.client.HTTPResponse) -> Iterator[Message]:
+    """Yield the messages of a response. Raises ClientError for one without any."""
+    if answer.headers.get_content_type() == "text/event-stream":
+        yield from filter(None, map(_message, _events(answer)))
+        return
+    body = answer.read()
+    message = _message(body)
+    if message is not None:
+        yield message
+        return
+    if answer.status >= http.client.BAD_REQUEST:
+        raise ClientError(_reason(body, answer.status))
+
+
+def _events(answer: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the data of each server-sent event."""
+    data: list[bytes] = []
+    for line in answer:
+        line = line.rstrip(b"\r\n")
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+
+
+def _message(body: bytes) -> Message | None:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("jsonrpc") == "2.0" else None
+
+
+def _reason(body: bytes, status: int) -> str:
+    with contextlib.suppress(ValueError, AttributeError):
+        return str(json.loads(body)["message"])
+    text = body.decode(errors="replace").strip()
+    return f"the daemon answered {status}: {text[:200] or 'no reason given'}"

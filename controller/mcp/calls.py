@@ -1,0 +1,131 @@
+"""A call of a tool from its arguments to its answer: rights, validation, limits, audit and metrics."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+import structlog
+from pydantic import BaseModel
+
+from controller.mcp.arguments import shape, validated
+from controller.mcp.names import Style
+from controller.mcp.text import STREAM_BYTES, plain, shortened
+from controller.mcp.tool import Call, Progress, Tool
+from controller.policy.access import decide_tool
+from controller.ports import Meter
+from controller.service.access import access
+from controller.service.errors import BadRequest, Forbidden, ServiceError, Unauthorized
+from controller.service.services import Services
+
+MESSAGE_BYTES = 900 << 10  # the official client refuses events over 1 MiB
+OPTIONS_KEY = "paddock.mcp"  # in the scope of a request: the options of its address
+_LEAST_TEXT = 1024
+_INTERNAL = "internal error; the daemon's log has the details"
+_log = structlog.get_logger("paddock.mcp")
+_Outcome = Literal["ok", "error", "refused", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of an endpoint's address: names of listed tools, namespace of calls that name none, no changes."""
+
+    names: Style = "dots"
+    namespace: str = "default"
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call. `data` is None for an error."""
+
+    text: str
+    data: Mapping[str, Any] | None = None
+
+    @property
+    def is_error(self) -> bool:
+        return self.data is None
+
+
+class Calls:
+    """Carries out calls. The caller is that of the request (service.access)."""
+
+    def __init__(self, services: Services, meter: Meter) -> None:
+        self._services, self._meter = services, meter
+
+    def visible(self, tool: Tool, options: Options) -> bool:
+        """Return True if the caller may call the tool at all."""
+        return not _refusal(tool, options)
+
+    async def call(self, tool: Tool, given: Mapping[str, Any], options: Options, progress: Progress) -> Answer:
+        """Return the tool's answer; an error is an answer, too. Cancelling ends what the call does."""
+        began, outcome = time.monotonic(), "cancelled"
+        with access.through(tool.name):
+            try:
+                answer, outcome = await self._answer(tool, given, options, progress)
+            finally:
+                seconds = time.monotonic() - began
+                self._meter.count("paddock_mcp_tool_calls_total", tool=tool.name, outcome=outcome)
+                detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._record, tool.name, options.namespace, detail)
+        return answer
+
+    async def _answer(
+        self, tool: Tool, given: Mapping[str, Any], options: Options, progress: Progress
+    ) -> tuple[Answer, _Outcome]:
+        try:
+            if refusal := _refusal(tool, options):
+                raise Forbidden(refusal)
+            arguments = validated(tool.arguments, given)
+            result = await tool.run(Call(self._services, options.namespace, progress), arguments)
+            return fitted(tool, result), "ok"
+        except ServiceError as error:
+            refused = isinstance(error, Forbidden | Unauthorized)
+            return Answer(error_text(error)), "refused" if refused else "error"
+        except Exception:  # a bug must not end the client's connection
+            _log.exception("tool call failed", tool=tool.name)
+            return Answer(_INTERNAL), "error"
+
+    def _record(self, tool: str, namespace: str, detail: Mapping[str, Any]) -> None:
+        self._services.recorder.called(tool, namespace, detail, allowed=detail["result"] != "refused")
+
+
+def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
+    """Return the result as an answer within the size of a message; long texts and lists are shortened for it."""
+    data: dict[str, Any] = result.model_dump(mode="json") if isinstance(result, BaseModel) else dict(result)
+    most = STREAM_BYTES
+    while True:
+        text = json.dumps(data, ensure_ascii=False)
+        if len(json.dumps([text, data])) <= MESSAGE_BYTES:
+            return Answer(text, data)
+        most //= 2
+        if tool.long_texts and most >= _LEAST_TEXT:
+            data |= {name: shortened(data[name], most) for name in tool.long_texts} | {"truncated": True}
+        elif len(data.get("items", ())) > 1:
+            half = len(data["items"]) // 2
+            data["more"] = data.get("more", 0) + len(data["items"]) - half
+            data["items"] = data["items"][:half]
+        else:
+            raise BadRequest(f"the result of {tool.name} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
+
+
+def error_text(error: ServiceError) -> str:
+    """Return the message of an error, with every cause of an invalid document by its field."""
+    if not error.causes or any("file" in each and each["file"] != "body" for each in error.causes):
+        return plain(str(error))
+    first, _, rest = str(error).partition("\n")
+    if not rest:
+        return plain(first)
+    lines = (": ".join(filter(None, (str(each.get("field", "")), str(each["message"])))) for each in error.causes)
+    return plain("\n".join((first, *lines)))
+
+
+def _refusal(tool: Tool, options: Options) -> str:
+    """Return why the caller may not call the tool; "" if they may."""
+    if options.read_only and not tool.read_only:
+        return f"{tool.name} makes changes, and this client is read-only; connect it without --read-only"
+    asking = access.caller()
+    return "" if asking is None else decide_tool(asking, tool.name, tool.role).reason

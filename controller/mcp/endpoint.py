@@ -1,0 +1,81 @@
+"""The ASGI application of `/mcp`: checks the address and the Host header, and loads the SDK at the first request."""
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import anyio
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from controller.mcp.calls import OPTIONS_KEY, Options
+from controller.mcp.names import STYLES, Style
+from controller.ports import Meter
+from controller.service.errors import BadRequest
+from controller.service.objects import serialize
+from controller.service.services import Services
+
+if TYPE_CHECKING:
+    from controller.mcp.protocol import Protocol
+
+_LOCAL = ("paddock", "localhost", "127.0.0.1", "[::1]")
+_TRUE = ("true", "1", "yes", "on", "")
+_FALSE = ("false", "0", "no", "off")
+_KNOWN = ("names", "namespace", "readOnly")
+
+
+class McpEndpoint:
+    """Serves MCP over these services. Each event loop has a server of its own."""
+
+    def __init__(self, services: Services, meter: Meter) -> None:
+        self._services, self._meter = services, meter
+        self._loading = threading.Lock()
+        self._protocols: WeakKeyDictionary[asyncio.AbstractEventLoop, Protocol] = WeakKeyDictionary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            options = options_of(QueryParams(scope["query_string"]))
+        except BadRequest as error:
+            await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        protocol = self._protocols.get(loop)
+        if protocol is None:
+            made = await anyio.to_thread.run_sync(self._make)
+            protocol = self._protocols.setdefault(loop, made)
+        await protocol.serve({**scope, OPTIONS_KEY: options}, receive, send, _accepted_hosts(scope))
+
+    def _make(self) -> "Protocol":
+        with self._loading:  # it takes half a second: not on the event loop
+            made: Protocol = importlib.import_module("controller.mcp.protocol").Protocol(self._services, self._meter)
+            return made
+
+
+def options_of(query: QueryParams) -> Options:
+    """Parse the query of the endpoint's address. Raises BadRequest with every error."""
+    wrong = [f"`{each}` is not a parameter here; known: {', '.join(_KNOWN)}" for each in query if each not in _KNOWN]
+    names: Style | None = next((each for each in STYLES if each == query.get("names", "dots")), None)
+    if names is None:
+        wrong.append(f"names: `{query['names'][:60]}` is not one of {', '.join(STYLES)}")
+    read_only = query.get("readOnly", "false").lower()
+    if read_only not in _TRUE + _FALSE:
+        wrong.append(f"readOnly: `{read_only[:60]}` is not true or false")
+    if wrong or names is None:
+        raise BadRequest("; ".join(wrong))
+    return Options(names, query.get("namespace") or "default", read_only in _TRUE)
+
+
+def _accepted_hosts(scope: Scope) -> Sequence[str]:
+    """Return the request's own Host header if it is acceptable.
+
+    A page that resolves its name to this host has no token. So without one only local names are accepted.
+    """
+    headers = Headers(scope=scope)
+    host = headers.get("host", "")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    accepted = bool(host) and ("authorization" in headers or name.lower() in _LOCAL)
+    return (host,) if accepted else ()

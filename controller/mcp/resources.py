@@ -1,0 +1,130 @@
+"""Resources: sandboxes, and their logs, files and metrics. Reading one is a call of the tool that returns the same."""
+
+import base64
+import json
+import mimetypes
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.mcp.calls import Answer, Calls, Options
+from controller.mcp.text import STREAM_BYTES
+from controller.mcp.tool import Call, Progress, Tool
+from controller.mcp.tools.objects import OneArguments, SandboxObject
+from controller.mcp.tools.registry import TOOLS
+from controller.service.access import access
+from controller.service.sandbox.usage import as_json
+from controller.service.services import Services
+
+PAGE = 200
+TEMPLATES: Sequence[tuple[str, str, str, str]] = (
+    ("sandbox://{namespace}/{name}", "sandbox", "A sandbox with its spec and status", "application/json"),
+    ("sandbox://{namespace}/{name}/logs", "logs", "The last lines of a sandbox's log", "text/plain"),
+    ("sandbox://{namespace}/{name}/metrics", "metrics", "CPU, memory, network and disk use", "application/json"),
+    ("sandbox://{namespace}/{name}/files/{+path}", "file", "A file of a sandbox", ""),
+)
+_URI = re.compile(r"sandbox://([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/(logs|metrics|files/(.+)))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a URI means. `part`: "" for the sandbox itself, else logs, metrics or files."""
+
+    namespace: str
+    name: str
+    part: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A resource's content: a text, or bytes in base64."""
+
+    mime_type: str
+    text: str = ""
+    blob: str | None = None
+
+
+async def _metrics(call: Call, asked: OneArguments) -> dict[str, Any]:
+    call.require("get", SANDBOX, asked.namespace, asked.name, "metrics")
+    return as_json(await call.thread(call.services.usages.one, SANDBOX, asked.namespace, asked.name))
+
+
+METRICS = Tool(
+    name="sandbox.metrics",
+    title="",
+    description="",
+    arguments=OneArguments,
+    result=SandboxObject,
+    run=_metrics,
+    role="viewer",
+    read_only=True,
+)
+
+
+def target_of(uri: str) -> Target | None:
+    """Return what a URI means; None if it is not the URI of a resource."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        return None
+    part = (found[3] or "").partition("/")[0]
+    return Target(found[1], found[2], part, f"/{unquote(found[4])}" if found[4] else "")
+
+
+async def read(calls: Calls, target: Target, options: Options, progress: Progress) -> tuple[Answer, Content | None]:
+    """Return the answer of the tool, and the content; None for an error."""
+    tool, given = _tool(target)
+    answer = await calls.call(tool, given, options, progress)
+    if answer.data is None:
+        return answer, None
+    if target.part == "files" and answer.data["nextOffset"] is not None:
+        most = f"a resource has at most {STREAM_BYTES >> 10} KiB"
+        return Answer(f"{target.path}: {answer.data['size']} bytes; {most}: read it in parts by docker.file.read"), None
+    return answer, _content(target, answer.data)
+
+
+def tool_of(target: Target) -> Tool:
+    """Return the tool that reads the resource: whoever may call it may read and follow the resource."""
+    return _tool(target)[0]
+
+
+def list_visible(services: Services, begin: int) -> tuple[Sequence[StoredObject], int | None]:
+    """Return a page of the sandboxes that the caller may read, and where the next one begins."""
+    found = services.objects.list(SANDBOX, None).objects
+    spaces = {each.namespace for each in found}
+    readable = {each for each in spaces if access.decision(AccessRequest("list", SANDBOX.name, each)).allowed}
+    own = [each for each in found if each.namespace in readable]
+    end = begin + PAGE
+    return own[begin:end], end if end < len(own) else None
+
+
+def _tool(target: Target) -> tuple[Tool, Mapping[str, Any]]:
+    named = {"namespace": target.namespace}
+    match target.part:
+        case "logs":
+            return TOOLS["docker.container.logs"], {**named, "id": target.name}
+        case "metrics":
+            return METRICS, {**named, "name": target.name}
+        case "files":
+            given = {**named, "container": target.name, "path": target.path, "encoding": "base64"}
+            return TOOLS["docker.file.read"], given
+        case _:
+            return TOOLS["sandbox.get"], {**named, "name": target.name}
+
+
+def _content(target: Target, data: Mapping[str, Any]) -> Content:
+    if target.part == "logs":
+        return Content("text/plain", data["log"])
+    if target.part != "files":
+        return Content("application/json", json.dumps(data, ensure_ascii=False))
+    raw = base64.b64decode(data["content"])
+    type_ = mimetypes.guess_type(target.path)[0]
+    try:
+        return Content(type_ or "text/plain", raw.decode())
+    except UnicodeDecodeError:
+        return Content(type_ or "application/octet-stream", blob=data["content"])

@@ -1,0 +1,130 @@
+"""Sandboxes as the containers of docker.* tools: their ids, their state, and what a call waits for."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandbox import status_word
+from controller.mcp.arguments import Result
+from controller.mcp.text import plain
+from controller.mcp.tool import Call
+from controller.service.errors import NotFound
+from controller.service.objects import serialize
+
+_CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
+_RUNTIME_NAME = "pdk-"
+ID = "the sandbox: its name, NAMESPACE/NAME, or its container's id"
+
+
+class ContainerState(Result):
+    """State of a sandbox. `message` says why it is not ready."""
+
+    id: str = Field(description="pass it to the other tools")
+    name: str
+    namespace: str
+    image: str
+    status: str = Field(description="Running, Pending, Suspended, Completed, or the reason of a problem")
+    ready: bool = Field(description="true: commands can run in it")
+    message: str = ""
+    restarts: int = 0
+    created: str = ""
+
+
+async def find(call: Call, given: str, namespace: str = "") -> tuple[str, str]:
+    """Return namespace and name of the sandbox that this id means; it need not exist.
+
+    Containers that are not Paddock's are never found. Raises NotFound.
+    """
+    place, slash, name = given.strip().removeprefix("sandbox://").rpartition("/")
+    place = place if slash else namespace or call.namespace
+    if not name or "/" in place:
+        raise NotFound(f"sandboxes `{given[:100]}` not found; docker.container.list shows all that you may use")
+    if _CONTAINER_ID.fullmatch(name) or name.startswith(_RUNTIME_NAME):
+        call.require("list", SANDBOX, place)
+        found = (await call.thread(call.services.objects.list, SANDBOX, place)).objects
+        names = (each.name for each in found if each.name == name or _has_container(each, name))
+        name = next(names, name)
+    return place, name
+
+
+def state_of(call: Call, obj: StoredObject) -> ContainerState:
+    """Return the state of a sandbox, with the id that a later call of the same client may use."""
+    ready = _condition(obj, "Ready")
+    is_ready = ready.get("status") == "True"
+    return ContainerState(
+        id=obj.name if obj.namespace == call.namespace else f"{obj.namespace}/{obj.name}",
+        name=obj.name,
+        namespace=obj.namespace,
+        image=_image(obj),
+        status=status_word(obj),
+        ready=is_ready and obj.deleted_at is None,
+        message="" if is_ready else _message(obj),
+        restarts=int(obj.status.get("restartCount", 0)),
+        created=serialize.timestamp(obj.created_at) if obj.created_at else "",
+    )
+
+
+def starting(obj: StoredObject | None) -> str | None:
+    """Return what a sandbox waits for until it is ready; None: it is, or it will not be."""
+    if obj is None or obj.deleted_at is not None or _is_over(obj):
+        return None
+    ready = _condition(obj, "Ready")
+    if ready.get("status") == "True" and _is_current(ready, obj):
+        return None
+    return _message(obj) or "Pending: not reconciled yet"
+
+
+def stopping(obj: StoredObject | None) -> str | None:
+    """Return what a sandbox waits for until its container has stopped; None: it has."""
+    if obj is None or _is_over(obj):
+        return None
+    suspended = _condition(obj, "Suspended")
+    if suspended.get("status") == "True" and _is_current(suspended, obj):
+        return None
+    return _message(obj) or "stopping"
+
+
+def leaving(obj: StoredObject | None) -> str | None:
+    """Return what a deleted sandbox waits for; None: it is gone."""
+    return None if obj is None else "Terminating: its container is being removed"
+
+
+def _is_over(obj: StoredObject) -> bool:
+    refused, finished = _condition(obj, "Accepted"), _condition(obj, "Finished")
+    return any(
+        each.get("status") == status and _is_current(each, obj)
+        for each, status in ((refused, "False"), (finished, "True"))
+    )
+
+
+def _is_current(condition: Mapping[str, Any], obj: StoredObject) -> bool:
+    return int(condition.get("observedGeneration", 0)) >= obj.generation
+
+
+def _message(obj: StoredObject) -> str:
+    """Return the reason and message of the condition that explains why it is not ready."""
+    conditions = [_condition(obj, type_) for type_ in ("Accepted", "Finished", "Suspended", "Ready")]
+    wrong = ("False", "True", "True", "False")
+    for each, status in zip(conditions, wrong, strict=True):
+        if each.get("status") == status:
+            return plain(f"{each.get('reason', '')}: {each.get('message', '')}".strip(": "))
+    return ""
+
+
+def _condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
+    found = (each for each in obj.status.get("conditions", ()) if each.get("type") == type_)
+    return next(found, {})
+
+
+def _image(obj: StoredObject) -> str:
+    inline, ref = obj.spec.get("template"), obj.spec.get("templateRef")
+    return str(inline["image"]) if inline else f"template {ref['name']}" if ref else ""
+
+
+def _has_container(obj: StoredObject, given: str) -> bool:
+    instance = obj.status.get("instanceRef", {})
+    return given == instance.get("name") or str(instance.get("containerID", "")).startswith(given)

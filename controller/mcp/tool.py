@@ -1,0 +1,93 @@
+"""A tool, one call of it, and what all tools share: rights, audit, progress, blocking work."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+
+from controller.kinds.access.access import AccessRequest, Role, Verb
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.mcp.arguments import Arguments, Result
+from controller.service.access import access
+from controller.service.errors import NotFound
+from controller.service.services import Services
+
+T = TypeVar("T")
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+Run = Callable[["Call", Any], Awaitable[Result | Mapping[str, Any]]]
+WAIT_SECONDS = 25.0  # below the time-out of common clients
+_POLL_SECONDS = 0.1
+_REPORT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool. `role` is the least one that any use of it needs; what it does is decided by each object's own rules.
+
+    `long_texts` are the fields of the result that may be shortened so that the message fits.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    result: type[Result]
+    run: Run
+    role: Role = "user"
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    long_texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call. `namespace` is that of arguments that name none. `progress` takes done, total and a message."""
+
+    services: Services
+    namespace: str
+    progress: Progress
+
+    async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return the result of a blocking call."""
+        return await anyio.to_thread.run_sync(partial(do, *arguments, **named))
+
+    def require(self, verb: Verb, kind: Kind, namespace: str, name: str = "", sub: str = "") -> None:
+        """Raise Forbidden or NotFound unless the caller may do this, as the API's routes do."""
+        access.require(AccessRequest(verb, kind.name, namespace, name, sub), self.services.registry)
+
+    async def use(self, verb: Verb, namespace: str, name: str, sub: str, **detail: Any) -> None:
+        """Require the right to work in a sandbox, and record the use before it starts."""
+        self.require(verb, SANDBOX, namespace, name, sub)
+        ask = AccessRequest(verb, SANDBOX.name, namespace, name, sub)
+        await self.thread(self.services.recorder.used, ask, detail)
+
+    async def wait(
+        self, namespace: str, name: str, done: Callable[[StoredObject | None], str | None], seconds: float
+    ) -> StoredObject | None:
+        """Return the sandbox once `done` returns None for it, or after so many seconds. None: it is gone.
+
+        `done` returns the message of what it waits for, which is reported as progress.
+        """
+        began = reported = time.monotonic()
+        while True:
+            found = await self.thread(self._sandbox, namespace, name)
+            waits_for, now = done(found), time.monotonic()
+            if waits_for is None or now - began >= seconds:
+                return found
+            if now - reported >= _REPORT_SECONDS:
+                reported = now
+                await self.progress(round(now - began, 1), seconds, waits_for)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _sandbox(self, namespace: str, name: str) -> StoredObject | None:
+        try:
+            return self.services.objects.get(SANDBOX, namespace, name)
+        except NotFound:
+            return None

@@ -1,0 +1,1 @@
+"""The tools, one module a subject, and the registry of all."""

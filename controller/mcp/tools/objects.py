@@ -1,0 +1,225 @@
+"""sandbox.*: specs as `paddock apply` takes them, and objects as `paddock get` shows them."""
+
+import json
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandbox import status_word
+from controller.mcp.arguments import Arguments, Result
+from controller.mcp.sandboxes import ID, find, leaving, starting
+from controller.mcp.tool import WAIT_SECONDS, Call, Tool
+from controller.service.access import access
+from controller.service.explain import why as explain
+from controller.service.objects import serialize
+from controller.service.objects.apply import Source
+from controller.service.objects.apply_set import ApplySet
+
+_FILE = "documents"
+_WRITTEN_BY = "mcp"
+_MOST_LISTED = 200
+
+Name = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
+Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
+Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS, description="seconds to wait, at most 25")]
+
+
+class ApplyArguments(Arguments):
+    documents: Annotated[
+        str | dict[str, Any] | list[dict[str, Any]],
+        Field(description="spec documents as YAML or JSON text, or as objects; as in `paddock apply -f`"),
+    ]
+    namespace: Namespace = ""
+    dryRun: Annotated[bool, Field(description="check everything, and change nothing")] = False
+    applySet: Annotated[str, Field(max_length=253, description="the apply set that the objects join")] = ""
+    prune: Annotated[bool, Field(description="delete members of the set that are not in the documents")] = False
+    waitSeconds: Wait = WAIT_SECONDS
+
+
+class AppliedObject(Result):
+    """One object. `result`: created, configured, unchanged or pruned. `status` is a sandbox's."""
+
+    kind: str
+    namespace: str
+    name: str
+    result: str
+    status: str = ""
+
+
+class Applied(Result):
+    """Results in the order of the documents."""
+
+    items: list[AppliedObject]
+
+
+class OneArguments(Arguments):
+    name: Name
+    namespace: Namespace = ""
+
+
+class DeleteArguments(OneArguments):
+    waitSeconds: Wait = WAIT_SECONDS
+
+
+class ListArguments(Arguments):
+    namespace: Namespace = ""
+    labels: Annotated[str, Field(max_length=4096, description="label selector, such as app=web,tier!=db")] = ""
+
+
+class SandboxObject(Result):
+    """A Sandbox as `paddock get -o json` shows it."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    apiVersion: str
+    kind: str
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+    status: dict[str, Any] = {}
+
+
+class SandboxList(Result):
+    """Sandboxes by name. `more` are not listed: narrow the labels."""
+
+    items: list[SandboxObject]
+    more: int = 0
+
+
+class Why(Result):
+    """The last decision about a sandbox, with its inputs, due calls and latest events."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    verdict: str
+    reason: str
+    message: str
+    events: list[dict[str, Any]]
+
+
+class Deleted(Result):
+    """Result of a deletion. Until it is `gone`, its container is being removed."""
+
+    name: str
+    namespace: str
+    gone: bool
+
+
+async def apply(call: Call, asked: ApplyArguments) -> Applied:
+    access.require(AccessRequest("apply"), call.services.registry)
+    documents = asked.documents
+    texts = [documents] if isinstance(documents, str) else [json.dumps(each) for each in _listed(documents)]
+    run = partial(
+        call.services.apply.apply,
+        namespace=asked.namespace or None,
+        dry_run=asked.dryRun,
+        as_set=ApplySet(asked.applySet, prune=asked.prune),
+        applied_by=_WRITTEN_BY,
+    )
+    files = [_FILE if len(texts) == 1 else f"{_FILE}[{at}]" for at in range(len(texts))]
+    applied = await call.thread(run, [Source(file, text) for file, text in zip(files, texts, strict=True)])
+    items = []
+    for each in applied:
+        obj, status = each.obj, ""
+        if obj.kind == SANDBOX.name and not asked.dryRun and each.result != "pruned":
+            found = await call.wait(obj.namespace, obj.name, starting, asked.waitSeconds)
+            status = status_word(found) if found is not None else "Deleted"
+        items.append(
+            AppliedObject(kind=obj.kind, namespace=obj.namespace, name=obj.name, result=each.result, status=status)
+        )
+    return Applied(items=items)
+
+
+async def get(call: Call, asked: OneArguments) -> dict[str, Any]:
+    namespace, name = await find(call, asked.name, asked.namespace)
+    call.require("get", SANDBOX, namespace, name)
+    return serialize.obj(await call.thread(call.services.objects.get, SANDBOX, namespace, name))
+
+
+async def list_(call: Call, asked: ListArguments) -> dict[str, Any]:
+    namespace = asked.namespace or call.namespace
+    call.require("list", SANDBOX, namespace)
+    found = (await call.thread(call.services.objects.list, SANDBOX, namespace, labels=asked.labels)).objects
+    items = [serialize.obj(each) for each in found[:_MOST_LISTED]]
+    return {"items": items, "more": len(found) - len(items)}
+
+
+async def why(call: Call, asked: OneArguments) -> dict[str, Any]:
+    namespace, name = await find(call, asked.name, asked.namespace)
+    call.require("get", SANDBOX, namespace, name, "why")
+    return explain.as_json(await call.thread(call.services.why.why, SANDBOX, namespace, name))
+
+
+async def delete(call: Call, asked: DeleteArguments) -> Deleted:
+    namespace, name = await find(call, asked.name, asked.namespace)
+    call.require("delete", SANDBOX, namespace, name)
+    remove = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
+    deleted = await call.thread(remove, SANDBOX, namespace, name)
+
+    def left(found: Any) -> str | None:
+        return leaving(found if found is not None and found.uid == deleted.uid else None)
+
+    found = await call.wait(namespace, name, left, asked.waitSeconds)
+    return Deleted(name=name, namespace=namespace, gone=left(found) is None)
+
+
+def _listed(documents: dict[str, Any] | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [documents] if isinstance(documents, dict) else documents
+
+
+TOOLS = (
+    Tool(
+        name="sandbox.apply",
+        title="Apply spec documents",
+        description="Create or change objects from spec documents (kind Sandbox, SandboxTemplate, SandboxPool ...), all"
+        " or none, as `paddock apply` does, and wait until their sandboxes are ready. Every error is reported, with its"
+        " field.",
+        arguments=ApplyArguments,
+        result=Applied,
+        run=apply,
+        destructive=True,
+        idempotent=True,
+    ),
+    Tool(
+        name="sandbox.get",
+        title="Show a sandbox",
+        description="Return a sandbox with its spec, status and conditions.",
+        arguments=OneArguments,
+        result=SandboxObject,
+        run=get,
+        role="viewer",
+        read_only=True,
+    ),
+    Tool(
+        name="sandbox.list",
+        title="List sandboxes with specs",
+        description="Return the sandboxes of a namespace with specs and status.",
+        arguments=ListArguments,
+        result=SandboxList,
+        run=list_,
+        role="viewer",
+        read_only=True,
+    ),
+    Tool(
+        name="sandbox.why",
+        title="Explain a sandbox",
+        description="Explain the state of a sandbox and what it waits for.",
+        arguments=OneArguments,
+        result=Why,
+        run=why,
+        role="viewer",
+        read_only=True,
+    ),
+    Tool(
+        name="sandbox.delete",
+        title="Delete a sandbox",
+        description="Delete a sandbox and its container. Volumes are kept unless their reclaim policy is Delete.",
+        arguments=DeleteArguments,
+        result=Deleted,
+        run=delete,
+        destructive=True,
+        idempotent=True,
+    ),
+)

@@ -1,0 +1,151 @@
+"""Updates of resources for `subscriptions/listen`. Nothing runs while nobody is subscribed.
+
+A sandbox's own resource follows the store. Logs, files and metrics have no change feed: they are looked at every two
+seconds while somebody is subscribed to them.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
+)
+from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.runtime.files import FileRequest
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.mcp.calls import Calls, Options
+from controller.mcp.resources import Target, target_of, tool_of
+from controller.ports import StreamError
+from controller.service.access import access
+from controller.service.errors import ServiceError
+from controller.service.services import Services
+from controller.service.watch.watcher import Watch, WatchEvent
+
+_POLL_SECONDS = 2.0
+_MOST_URIS = 100  # of one subscription
+_SUBS = {"": "", "logs": "logs", "metrics": "metrics", "files": "files"}
+
+
+class Updates:
+    """Publishes changes of subscribed resources. For one event loop."""
+
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services, self._calls = services, calls
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        self._followed: Counter[str] = Counter()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def listen(
+        self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams, options: Options
+    ) -> SubscriptionsListenResult:
+        """Serve one subscription, of the resources among these that the caller may read."""
+        asked = params.notifications
+        uris = [each for each in (asked.resource_subscriptions or ())[:_MOST_URIS] if self._may_follow(each, options)]
+        honoured = asked.model_copy(
+            update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
+        )
+        with self._following(uris or [""]):
+            return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+
+    def _may_follow(self, uri: str, options: Options) -> bool:
+        target = target_of(uri)
+        if target is None:
+            return False
+        tool = tool_of(target)
+        with access.through(tool.name):
+            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, _SUBS[target.part])
+            return self._calls.visible(tool, options) and access.may(ask)
+
+    @contextlib.contextmanager
+    def _following(self, uris: Sequence[str]) -> Iterator[None]:
+        self._followed.update(uris)
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._poll())]
+        try:
+            yield
+        finally:
+            self._followed.subtract(uris)
+            self._followed += Counter()  # drops what nobody follows
+            if not self._followed:
+                for each in self._tasks:
+                    each.cancel()
+                self._tasks = []
+
+    async def _watch(self) -> None:
+        """Publish changes of sandboxes."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(changed.set)
+
+        while True:
+            watch = await anyio.to_thread.run_sync(self._open, wake)
+            try:
+                while not watch.ended:
+                    await changed.wait()
+                    changed.clear()
+                    await self._publish(watch.take())
+            finally:
+                watch.close()
+            await asyncio.sleep(_POLL_SECONDS)  # the store was restored, or the daemon stops
+
+    def _open(self, wake: Any) -> Watch:
+        revision = self._services.objects.list(SANDBOX, None).revision
+        watch = self._services.watches.open(SANDBOX, None, since=revision, wake=wake)
+        while not watch.ended and self._services.watches.earlier(watch) is not None:
+            pass
+        return watch
+
+    async def _publish(self, events: Sequence[WatchEvent]) -> None:
+        for event in events:
+            if event.shown is not None:
+                obj = event.shown.obj
+                await self._bus.publish(ResourceUpdated(f"sandbox://{obj.namespace}/{obj.name}"))
+        if any(event.type in ("ADDED", "DELETED") for event in events):
+            await self._bus.publish(ResourcesListChanged())
+
+    async def _poll(self) -> None:
+        """Publish changes of logs, files and metrics."""
+        seen: dict[str, str] = {}
+        while True:
+            for uri in list(self._followed):
+                target = target_of(uri)
+                if target is None or not target.part:
+                    continue
+                now = await anyio.to_thread.run_sync(self._fingerprint, target)
+                if seen.setdefault(uri, now) != now:
+                    seen[uri] = now
+                    await self._bus.publish(ResourceUpdated(uri))
+            seen = {uri: each for uri, each in seen.items() if uri in self._followed}
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _fingerprint(self, target: Target) -> str:
+        """Return a text that differs once the resource has changed; "" while it can't be read."""
+        services, where = self._services, (SANDBOX, target.namespace, target.name)
+        try:
+            if target.part == "logs":
+                lines = services.sandbox_streams.logs(*where, tail=1, timestamps=True)()
+                return hashlib.sha256(b"".join(each.data for each in lines)).hexdigest()
+            if target.part == "metrics":
+                return str(services.usages.one(*where).sample.at)
+            work = services.files.begin(*where, FileRequest("stat", target.path))
+            try:
+                info = work.result()
+            finally:
+                work.close()
+            return f"{info['size']} {info['modified']} {info['type']}"
+        except (ServiceError, StreamError):
+            return ""
