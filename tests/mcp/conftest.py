@@ -9,6 +9,7 @@ import pytest
 
 from tests.agent.conftest import finished
 from tests.agent.containers import container, docker, runtime
+from tests.daemon import RunningDaemon, running
 from tests.mcp.clients import Endpoint
 
 
@@ -24,3 +25,18 @@ def agent() -> Iterator[Endpoint]:
             assert process.stdout is not None
             yield Endpoint(f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp")
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon with a TCP listener, whose tokens are what clients of others bring along."""
+    folder = tmp_path_factory.mktemp("daemon")
+    with running(folder / "state", PADDOCK_API_HOST="127.0.0.1", PADDOCK_API_PORT="0") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bearer(daemon: RunningDaemon) -> dict[str, str]:
+    """The header of a user of the default namespace."""
+    made = daemon.paddock("token", "create", "clients", "--role", "user", "--namespace", "default")
+    return {"Authorization": f"Bearer {made.stdout.strip()}"}
