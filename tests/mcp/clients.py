@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-_FETCHED = ROOT / ".cache" / "mcp"
-_PACKAGES = _FETCHED / "node" / "node_modules" / "@modelcontextprotocol"
+FETCHED = ROOT / ".cache" / "mcp"
+_PACKAGES = FETCHED / "node" / "node_modules" / "@modelcontextprotocol"
 AGENTS = ("pydantic_ai_agent", "openai_agent", "claude_code")
 """Programs of agents/, each of which drives one agent of others."""
 
@@ -26,9 +26,9 @@ class Endpoint:
 
 def run(program: str, *words: str, seconds: float = 300, stdin: str = "", home: Path | None = None) -> Any:
     """Run a program of the fetched ones; a client that hangs is killed and fails the test."""
-    given = {"PATH": f"{_FETCHED / 'venv' / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1", "LANG": "C.UTF-8"}
-    given |= {"HOME": str(home or _FETCHED), "NO_PROXY": "127.0.0.1,localhost"}
-    line = [str(_FETCHED / "venv" / "bin" / program), *words]
+    given = {"PATH": f"{FETCHED / 'venv' / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1", "LANG": "C.UTF-8"}
+    given |= {"HOME": str(home or FETCHED), "NO_PROXY": "127.0.0.1,localhost"}
+    line = [str(FETCHED / "venv" / "bin" / program), *words]
     return subprocess.run(line, input=stdin, env=given, capture_output=True, text=True, timeout=seconds, check=False)
 
 
