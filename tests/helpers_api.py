@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.api.app import create_app
 from controller.api.server.server import ApiServer
+from controller.engine.exec.agent import AgentConnections
 from controller.kinds.base import Model
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
@@ -70,8 +71,9 @@ class View:
     def observe(self) -> Observation:
         return self.seen
 
-    def show(self, obj: StoredObject, state: State = State.RUNNING) -> Container:
-        container = Container(id=f"c-{obj.name}", name=container_name(obj.name, obj.uid), uid=obj.uid, state=state)
+    def show(self, obj: StoredObject, state: State = State.RUNNING, **more: Any) -> Container:
+        name = container_name(obj.name, obj.uid)
+        container = Container(id=f"c-{obj.name}", name=name, uid=obj.uid, state=state, object_name=obj.name, **more)
         self.seen = replace(self.seen, containers={**self.seen.containers, obj.uid: (container,)})
         return container
 
@@ -222,7 +224,7 @@ def make_world(
     store = SqlStore(place_migrated(folder / "paddock.db"))
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
-    numbers, files, ports = itertools.count(1), FakeFiles(), FakePorts()
+    numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
         return refusals
@@ -232,6 +234,7 @@ def make_world(
         streams=engine or streams,
         files=engine.files if engine else files,
         ports=engine.ports if engine else ports,
+        agents=AgentConnections(engine.ports if engine else ports),
         volumes=engine.kept_volumes if engine else NoVolumes(),
         adopted_execs=engine.left if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
@@ -244,9 +247,10 @@ def make_world(
         admit=admit,
         host=host,
         loop=LoopPorts(wake=lambda: woken.append(1)),
+        meter=meter,
         limits=ServiceLimits(transfers=transfers or TransferLimits(), connections=connections or PortLimits()),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
     return World(
-        folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals, files=files, ports=ports
+        folder, store, services, view, streams, clock, meter, woken, refusals=refusals, files=files, ports=ports
     )

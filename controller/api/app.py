@@ -35,6 +35,7 @@ from controller.api.routes import (
     usage,
     why,
 )
+from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
@@ -66,6 +67,7 @@ def create_app(
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.file_requests = files.FileRequests(services.files)
+    app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
     for each in (health, auth, audit, backup, apply, diff):

@@ -53,7 +53,7 @@ def services_of(
         clock=core.clock,
         admit=admitting(policy, engine.observe, lambda: canary.now),
         host=host,
-        loop=LoopPorts(core.waker.wake_now, core.last, loop.activity, loop.watches, core.traces),
+        loop=LoopPorts(core.waker.wake_now, core.last, loop.activity, loop.watches, core.traces, core.waker.wake_soon),
         limits=limits,
         policy=policy,
         meter=core.meter,

@@ -85,9 +85,10 @@ class HostPorts:
 class LoopPorts:
     """The connections between the use-cases and the reconcile loop.
 
-    `wake` is called after each write. `snapshot` gives the last one that the loop planned on. `in_use` counts open
-    streams, for the idle clock. `watches` is the hub that hears of the loop's commits too (without one it is made).
-    `traces` keeps which request wrote which generation, for the loop's log lines.
+    `wake` is called after each write; `wake_soon`, if given, after each use of a sandbox. `snapshot` gives the last one
+    that the loop planned on. `in_use` counts open streams, for the idle clock. `watches` is the hub that hears of the
+    loop's commits too (without one it is made). `traces` keeps which request wrote which generation, for the loop's log
+    lines.
     """
 
     wake: Wake
@@ -95,6 +96,7 @@ class LoopPorts:
     in_use: UseTracker = field(default_factory=NoLoop)
     watches: Watches | None = None
     traces: Traces = field(default_factory=Traces)
+    wake_soon: Wake | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,9 @@ def make_sandbox(
         objects=objects,
         engine=engine,
         streams=streams,
-        activity=ActivityTracker(in_use=loop.in_use, engine=engine, wake=loop.wake),
+        activity=ActivityTracker(
+            in_use=loop.in_use, engine=engine, wake=loop.wake_soon or loop.wake, wake_now=loop.wake_soon and loop.wake
+        ),
         rules=limits.exec_rules,
         escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
         adopted=host.adopted_execs,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
 from typing import Annotated, Any
@@ -14,11 +14,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
-from controller.api.common.dependencies import UseCases
+from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.kinds.access.access import AccessRequest
-from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, ToolResult
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service import errors
 from controller.service.sandbox.agent import BODY, AgentStream, AgentTimeout
@@ -89,7 +90,9 @@ routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
     operation_id="executeSandboxTool",
     responses={200: {"model": ToolAnswer}, **_FAILURES},
 )
-async def execute(services: UseCases, request: Request, namespace: str, name: str, body: ExecuteRequest) -> Response:
+async def execute(
+    services: UseCases, readings: Readings, request: Request, namespace: str, name: str, body: ExecuteRequest
+) -> Response:
     """Call a tool of the sandbox's agent, such as `exec`, `file.read` or `git`. Disconnecting cancels it.
 
     A sandbox suspended as idle is started for it. Time limits are those of commands.
@@ -97,19 +100,25 @@ async def execute(services: UseCases, request: Request, namespace: str, name: st
     if body.tool is None and not body.tools and not (body.model_extra or {}).get("name"):
         raise errors.BadRequest("tool: missing; send {tool, parameters}, or {type: tool_use, tools: [...]}")
     given = await request.json()
-    stream = await run_in_threadpool(services.agent.execute, SANDBOX, namespace, name, given)
-    relay = Relay(lambda: stream)
-    leave = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
-    pieces: list[bytes] = []
-    try:
-        async for chunk in relay:
-            if chunk.stream == BODY and sum(map(len, pieces)) <= RESULT_BYTES:
+    opened: list[AgentStream] = []
+
+    def open_() -> AgentStream:
+        opened.append(services.agent.execute(SANDBOX, namespace, name, given))
+        return opened[0]
+
+    def read(chunks: Iterator[Chunk]) -> ToolResult:
+        pieces, size = list[bytes](), 0
+        for chunk in chunks:
+            if chunk.stream == BODY and size <= RESULT_BYTES:
                 pieces.append(chunk.data)
-        found = services.agent.result(stream, f"sandbox `{name}`", b"".join(pieces))
+                size += len(chunk.data)
+        return services.agent.result(opened[0], f"sandbox `{name}`", b"".join(pieces))
+
+    try:
+        found = await readings.run(request, open_, read)
     finally:
-        leave.cancel()
-        relay.stop()
-        _ended(services, stream, namespace, name, "mcp/execute")
+        if opened:
+            _ended(services, opened[0], namespace, name, "mcp/execute")
     answer = {"success": found.success, "output": found.output, "error": found.error, "exitCode": found.exit_code}
     data = json.dumps({**answer, "result": found.result}, ensure_ascii=False, separators=(",", ":"))
     return Response(data.encode("utf-8", "replace"), media_type="application/json")

@@ -1,10 +1,9 @@
 """Commands: POST exec answers with the whole result, a WebSocket on the same path streams it."""
 
-import asyncio
 import base64
 import binascii
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, WebSocket
@@ -15,13 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from controller.api.common import errors as status_bodies
 from controller.api.common import models
 from controller.api.common.command import Command, Text, Variables, environment
-from controller.api.common.dependencies import UseCases
+from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.streams.exec_websocket import ExecQuery, serve
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
+from controller.service.sandbox.activity import TrackedStream
 from controller.service.sandbox.collected_output import ENDED_EARLY, Collected, Collector
 from controller.service.sandbox.relay import Relay
 from controller.version import API_VERSION
@@ -76,7 +76,9 @@ _PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
     operation_id="execSandbox",
     responses={200: {"model": ExecResult}, **_ANSWERS},
 )
-async def exec_(services: UseCases, request: Request, namespace: str, name: str, body: ExecRequest) -> JSONResponse:
+async def exec_(
+    services: UseCases, readings: Readings, request: Request, namespace: str, name: str, body: ExecRequest
+) -> JSONResponse:
     """Run a command to its end and return its output. Disconnecting or timing out kills the command.
 
     To stream output and input, open the same path as a WebSocket, with the frames of
@@ -87,18 +89,26 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     """
     stdin = _stdin(body)
     began = time.monotonic()
-    opener = await run_in_threadpool(
-        services.sandbox_streams.exec,
-        SANDBOX,
-        namespace,
-        name,
-        tuple(body.command),
-        env=environment(body.env),
-        working_dir=body.workingDir,
-        stdin=(stdin,) if stdin else None,
-        timeout_seconds=body.timeoutSeconds,
-    )
-    done = await _run(request, Relay(opener), Collector(services.sandbox_streams.rules.output_bytes))
+
+    def open_() -> TrackedStream:
+        return services.sandbox_streams.exec(
+            SANDBOX,
+            namespace,
+            name,
+            tuple(body.command),
+            env=environment(body.env),
+            working_dir=body.workingDir,
+            stdin=(stdin,) if stdin else None,
+            timeout_seconds=body.timeoutSeconds,
+        )()
+
+    collector = Collector(services.sandbox_streams.rules.output_bytes)
+    try:
+        done = await readings.run(request, open_, collector.collect)
+    except StreamError as error:
+        raise errors.ServiceUnavailable(str(error)) from error
+    if done is None:
+        raise errors.ServiceUnavailable(ENDED_EARLY)
     return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))
 
 
@@ -127,28 +137,6 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
         await websocket.send_denial_response(status_bodies.answer(error))
         return
     await serve(websocket, Relay(open_exec), feed)
-
-
-async def _run(request: Request, relay: Relay, collector: Collector) -> Collected:
-    """Collect the output. Raises ServiceUnavailable when the command can't run or its stream fails."""
-    disconnect = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
-    try:
-        async for chunk in relay:
-            collector.add(chunk)
-    except StreamError as error:
-        raise errors.ServiceUnavailable(str(error)) from error
-    finally:
-        disconnect.cancel()
-        relay.stop()
-    if collector.result is None:
-        raise errors.ServiceUnavailable(ENDED_EARLY)
-    return collector.result
-
-
-async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    stop()
 
 
 def _stdin(body: ExecRequest) -> bytes:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from controller.engine.exec.command import TIMED_OUT, Escaped, signal_number
@@ -28,7 +29,7 @@ from controller.ports import AgentError, ExecStream, PortForwarder, StreamError
 _KEPT = 4  # idle connections of one container
 _IDLE_SECONDS = 30.0
 _SWEEP_SECONDS = 5.0
-_HELLO_SECONDS = 2.0  # for a listener to say that it takes a command
+_HELLO_SECONDS = 3.0  # for a listener to say that it takes a request
 _START_SECONDS = 30.0  # for a command to start, as the engine's
 _DRAIN_SECONDS = 1.0
 _KILL_SECONDS = 5.0
@@ -41,6 +42,7 @@ _STREAMS = {1: "stdout", 2: "stderr"}
 _EXIT, _EXIT_BYTES = 3, 3
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})( .*)?")
 _Key = tuple[str, int]
+_Heading = tuple[int, Mapping[str, str]]
 
 
 class _Link:
@@ -136,8 +138,9 @@ class _Link:
 class _Answer:
     """ports.AgentAnswer: its head is read on demand, then its body piece by piece. One thread reads it."""
 
-    def __init__(self, link: _Link, done: Callable[[_Link, bool], None]) -> None:
-        self._link, self._done = link, done
+    def __init__(self, link: _Link, early: _Heading | None, done: Callable[[_Link, bool], None]) -> None:
+        """`early` is a head that has been read already."""
+        self._link, self._early, self._done = link, early, done
         self._status = 0
         self._headers: Mapping[str, str] = {}
         self._over = False
@@ -148,7 +151,8 @@ class _Answer:
         """Wait for its head; return status and headers. Raises AgentError."""
         with self._guarded():
             for _ in range(_INTERIM):
-                self._status, self._headers = _parsed(self._link)
+                self._status, self._headers = self._early or _parsed(self._link)
+                self._early = None
                 if self._status >= 200:
                     return self._status, self._headers
             raise self._link.bad("with beginnings alone")
@@ -235,12 +239,14 @@ class AgentConnections:
         """See ports.Agents."""
         link = self._link(container, port)
         try:
+            head = self._offered(link, request) if request.body else None
             link.allow(seconds)
-            link.send(_head(request) + request.body)
+            if head is None:
+                link.send(request.body or _head(request))
         except BaseException:
             link.close()
             raise
-        return self._answer(container, link)
+        return self._answer(container, link, head)
 
     def exec(
         self,
@@ -262,7 +268,9 @@ class AgentConnections:
         data = json.dumps(body).encode()
         link = self._link(container, port)
         try:
-            self._agree(link, data)
+            request = AgentRequest("POST", "/exec", {"content-type": "application/json"}, data)
+            if self._offered(link, request) is not None:
+                raise AgentError("NotTaken", f"the agent of {_subject(container)} takes no commands of this form")
             link.allow(_START_SECONDS)
             link.send(data)
         except BaseException:
@@ -289,17 +297,18 @@ class AgentConnections:
             while answer.read():
                 pass
 
-    def _agree(self, link: _Link, data: bytes) -> None:
-        """Ask if it takes a command: before its yes nothing is sent that could run. Raises AgentError."""
+    def _offered(self, link: _Link, request: AgentRequest) -> _Heading | None:
+        """Send the head of a request, and wait for the word that its body is taken; until then nothing has begun.
+
+        Return the head of an answer that comes instead. Raises AgentError.
+        """
         link.allow(_HELLO_SECONDS)
-        request = AgentRequest("POST", "/exec", {"content-type": "application/json", "expect": "100-continue"}, data)
         try:
-            link.send(_head(request))
-            status, _ = _parsed(link)
+            link.send(_head(replace(request, headers={**request.headers, "expect": "100-continue"})))
+            heading = _parsed(link)
         except AgentError as error:
             raise AgentError("NotTaken", str(error)) from error
-        if status != 100:
-            raise AgentError("NotTaken", "it takes no commands of this form")
+        return None if heading[0] == 100 else heading
 
     def _link(self, container: Container, port: int) -> _Link:
         key = container.id, container.pid
@@ -318,8 +327,8 @@ class AgentConnections:
             raise AgentError("NotListening", f"the agent of {_subject(container)} does not answer: {error}") from error
         return _Link(sock, _subject(container))
 
-    def _answer(self, container: Container, link: _Link) -> _Answer:
-        return _Answer(link, lambda link, keep: self._give(container, link, keep=keep))
+    def _answer(self, container: Container, link: _Link, head: _Heading | None = None) -> _Answer:
+        return _Answer(link, head, lambda link, keep: self._give(container, link, keep=keep))
 
     def _give(self, container: Container, link: _Link, *, keep: bool) -> None:
         if not keep or not link.quiet:
@@ -512,7 +521,7 @@ def _head(request: AgentRequest) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _parsed(link: _Link) -> tuple[int, Mapping[str, str]]:
+def _parsed(link: _Link) -> _Heading:
     """Read the head of an answer: its status and headers, by their names in lower case. Raises AgentError."""
     lines = link.until(b"\r\n\r\n", _HEAD_BYTES).split(b"\r\n")
     started = _STATUS_LINE.fullmatch(lines[0])

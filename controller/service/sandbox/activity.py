@@ -88,10 +88,14 @@ class TrackedStream(Iterator[Chunk]):
 
 
 class ActivityTracker:
-    """Opens streams that count as use. `wake` starts a reconcile pass, since the idle clock changed."""
+    """Opens streams that count as use. `wake` requests a reconcile pass, since the idle clock changed.
 
-    def __init__(self, *, in_use: UseTracker, engine: Engine, wake: Wake) -> None:
+    `wake_now` requests one that is waited for (default: `wake`).
+    """
+
+    def __init__(self, *, in_use: UseTracker, engine: Engine, wake: Wake, wake_now: Wake | None = None) -> None:
         self._in_use, self._engine, self._wake = in_use, engine, wake
+        self._wake_now = wake_now or (lambda: None)
 
     def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> TrackedStream:
         """Open a stream; the sandbox is in use until it ends. `asks` wakes an idle-suspended sandbox."""
@@ -139,6 +143,7 @@ class ActivityTracker:
             if container is not None and self.may_use(obj, container):
                 return container
             subject = f"{obj.kind.lower()} `{obj.name}`"
+            self._wake_now()
             if not will_start(obj) and _condition(obj, "Ready").get("status") != "True":
                 raise StreamError(f"{subject} does not run{state_message(obj)}")
             if not self._in_use.wait(passes, deadline - time.monotonic()):

@@ -76,7 +76,7 @@ class SandboxAgent:
         try:
             found = result_of(data)
         except ValueError as error:
-            stream.outcome = "invalid"
+            stream.outcome = "cancelled" if stream.closed else "invalid"
             raise AgentUnavailable(f"the agent of {subject} answered nonsense: {error}; {_ADVICE}") from error
         stream.outcome = "ok" if found.success else "failed"
         return found
@@ -130,11 +130,16 @@ class AgentStream(Iterator[Chunk]):
         self.outcome: Outcome = "cancelled"
         self._answer: AgentAnswer | None = None
         self._release: Callable[[], None] = lambda: None
-        self._closed = False
+        self._closed = self._whole = False
         self._chunks = self._read()
 
     def __next__(self) -> Chunk:
         return next(self._chunks)
+
+    @property
+    def closed(self) -> bool:
+        """True if it was closed before its end."""
+        return self._closed and not self._whole
 
     def close(self) -> None:
         """See the class."""
@@ -154,7 +159,8 @@ class AgentStream(Iterator[Chunk]):
         try:
             if self._closed:
                 return
-            yield from self._passed(self._answer)
+            yield from self._passed(self._answer, f"{obj.kind.lower()} `{obj.name}`")
+            self._whole = True
             self._calls.answered(obj)
         except AgentError as error:
             if self._closed:
@@ -164,18 +170,19 @@ class AgentStream(Iterator[Chunk]):
         finally:
             self.close()
 
-    def _passed(self, answer: AgentAnswer) -> Iterator[Chunk]:
+    def _passed(self, answer: AgentAnswer, subject: str) -> Iterator[Chunk]:
+        said = f"what listens on the agent's port in {subject} answered with"
         status, headers = answer.head()
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not (200 <= status < 300 or 400 <= status < 600) or kind not in ("", *_TYPES):
-            raise AgentError("BadAnswer", f"the agent answered with HTTP status {status} and type `{kind[:40]}`")
+            raise AgentError("BadAnswer", f"{said} HTTP status {status} and type `{kind[:40]}`")
         passed = {name: headers[name] for name in _PASSED_UP if name in headers}
         yield Chunk(HEAD, json.dumps({"status": status, "headers": passed}).encode())
         size = 0
         while data := answer.read():
             size += len(data)
             if kind != _EVENTS and size > _PLAIN_BYTES:
-                raise AgentError("BadAnswer", f"the agent answered with over {_PLAIN_BYTES >> 20} MiB")
+                raise AgentError("BadAnswer", f"{said} over {_PLAIN_BYTES >> 20} MiB")
             yield Chunk(BODY, data)
         self.outcome = "ok" if status < 400 else "refused"
 

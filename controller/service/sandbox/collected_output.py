@@ -1,6 +1,7 @@
 """A command's collected output: head and tail of each stream, and the number of omitted bytes."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.kinds.common.chunk import Chunk
@@ -75,6 +76,12 @@ class Collector:
             self._timed_out = True
         elif chunk.stream in self._streams:
             self._streams[chunk.stream].add(chunk.data)
+
+    def collect(self, chunks: Iterable[Chunk]) -> Collected | None:
+        """Add all chunks; return the result, None if they ended before the command."""
+        for chunk in chunks:
+            self.add(chunk)
+        return self.result
 
     @property
     def result(self) -> Collected | None:

@@ -1,0 +1,293 @@
+"""The front of the agents in sandboxes, over the real agent as a process, and over listeners that pose as one."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.observed.observed import State
+from tests.agent.conftest import Start, start
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+__all__ = ["start"]
+BASE = "http://paddock/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+PORT = 8500
+OTHER = "the engine's exec\n"
+JSON = {"content-type": "application/json"}
+
+
+class Front:
+    """A sandbox behind the API. `asked` are the commands that the engine's exec ran."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.apply()
+        world.set_ready()
+        self.show(agent="paddock-agent-1")
+        world.streams.run = lambda **_: iter((Chunk("stdout", OTHER.encode()), Chunk("exit", b"0")))
+        self.http = httpx.Client(base_url=BASE, transport=httpx.HTTPTransport(uds=str(world.socket)), timeout=60)
+
+    def show(self, state: State = State.RUNNING, **more: Any) -> None:
+        self.world.view.show(self.world.sandbox(), state, **more)
+
+    def tool(self, name: str, **parameters: Any) -> httpx.Response:
+        body = json.dumps({"tool": name, "parameters": parameters})
+        return self.http.post("/mcp/execute", content=body, headers=JSON)
+
+    def exec(self, *command: str, **more: Any) -> dict[str, Any]:
+        answer = self.http.post("/exec", json={"command": command, **more})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def counted(self) -> list[tuple[str, str]]:
+        return [
+            (labels["tool"], labels["outcome"])
+            for name, labels in self.world.meter.counted
+            if name == "paddock_agent_calls_total"
+        ]
+
+    def audited(self) -> list[AuditEntry]:
+        return [each for each in self.world.store.audit.entries() if each.verb.startswith("mcp")]
+
+    def events(self) -> list[str]:
+        return [each.reason for each in self.world.store.events(uid=self.world.sandbox().uid)]
+
+
+@pytest.fixture
+def front(served: World) -> Iterator[Front]:
+    made = Front(served)
+    with made.http:
+        yield made
+
+
+@pytest.fixture
+def real(front: Front, start: Start) -> Front:
+    """The same with a real agent."""
+    front.world.ports.listen(PORT, start().port)
+    return front
+
+
+@contextlib.contextmanager
+def posing(front: Front, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Let something else listen on the agent's port: it answers each connection's first bytes."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=50)
+    front.world.ports.listen(PORT, listener.getsockname()[1])
+
+    def one(sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError):
+            sock.recv(65536)
+            answer(sock)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+
+def saying(data: bytes, *, hold: bool = False) -> Callable[[socket.socket], None]:
+    def answer(sock: socket.socket) -> None:
+        sock.sendall(data)
+        if hold:
+            while sock.recv(65536):
+                pass
+
+    return answer
+
+
+def http(body: bytes, *, status: bytes = b"200 OK", kind: bytes = b"application/json", more: bytes = b"") -> bytes:
+    head = b"HTTP/1.1 %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (status, kind, len(body), more)
+    return head + body
+
+
+def test_tools_answer_and_are_counted_and_audited(real: Front) -> None:
+    done = real.tool("exec", command=["sh", "-c", "echo $A; exit 3"], env={"A": "s3cret"}).json()
+    assert (done["success"], done["exitCode"], done["result"]["stdout"]) == (False, 3, "s3cret\n")
+    assert real.tool("file.write", path="a", content="x\ud800").json()["success"] is False  # half a surrogate pair
+    assert real.tool("file.write", path="a", content="hello").json()["success"]
+    several = {"type": "tool_use", "tools": ["file.read", {"tool": "file.stat", "parameters": {"path": "a"}}]}
+    done = real.http.post("/mcp/execute", json={**several, "context": {"file.read": {"path": "a"}}}).json()
+    assert [each["tool"] for each in done["result"]] == ["file.read", "file.stat"]
+    wait_for("all are counted", lambda: len(real.counted()) == 4)
+    assert sorted(real.counted()) == [
+        ("exec", "failed"),
+        ("file.write", "failed"),
+        ("file.write", "ok"),
+        ("other", "ok"),
+    ]
+    wait_for("all are audited", lambda: len(real.audited()) == 8)
+    details = [each.detail for each in real.audited()]
+    assert "s3cret" not in str(details)
+    assert {"tool": "exec", "arguments": {"command": "array(3)", "env": "object(1)"}}.items() <= details[0].items()
+    assert any(each.get("ended") == "ok" and each["durationSeconds"] >= 0 for each in details)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_mcp_passes_through(real: Front, era: str) -> None:
+    headers = {"accept": "application/json, text/event-stream"}
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    call: dict[str, Any] = {"name": "exec", "arguments": {"command": "echo hi"}}
+    if era == "modern":
+        headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "exec"}
+        call["_meta"] = meta
+    else:
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        begun = real.http.post("/mcp", json=message("initialize", params), headers=headers)
+        headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+        assert begun.json()["result"]["protocolVersion"] == "2025-06-18"
+    answer = real.http.post("/mcp", json=message("tools/call", call), headers=headers)
+    assert answer.json()["result"]["structuredContent"]["stdout"] == "hi\n"
+    if era == "modern":  # what contradicts its body is the agent's to refuse, and comes through as it is
+        refused = real.http.post("/mcp", json=message("tools/call", call), headers=headers | {"mcp-name": "git"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32020)
+    else:
+        assert real.http.delete("/mcp", headers=headers).status_code < 300
+        broken = real.http.post("/mcp", content=b'{"jsonrpc"', headers={**headers, **JSON})
+        assert broken.json()["error"]["code"] == -32700
+
+
+def message(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+@pytest.mark.parametrize("path", ["/mcp/execute", "/mcp", "/exec"])
+def test_disconnecting_cancels_the_call(real: Front, tmp_path: Path, path: str) -> None:
+    noted = tmp_path / "pid"
+    words = ["sh", "-c", f"echo $$ > {noted}; exec sleep 300"]
+    called = {"name": "exec", "arguments": {"command": words}}
+    bodies = {"/mcp/execute": {"tool": "exec", "parameters": {"command": words}}, "/exec": {"command": words}}
+    body = json.dumps(bodies.get(path, message("tools/call", called))).encode()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(real.world.socket))
+        head = f"POST {BASE.removeprefix('http://paddock')}{path} HTTP/1.1\r\nhost: paddock\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        sock.sendall(head.encode() + body)
+        wait_for("the command runs", lambda: noted.exists() and noted.read_text().strip(), 60)
+    pid = int(noted.read_text())
+    wait_for("it is killed", lambda: not Path(f"/proc/{pid}").exists(), 60)
+    wait_for("it is counted", lambda: real.counted() == [("exec", "ok" if path == "/exec" else "cancelled")], 60)
+
+
+def test_commands_take_the_agents_way_and_answer_the_same(real: Front) -> None:
+    done = real.exec("sh", "-c", "cat; head -c 3000000 /dev/zero; printf '\\377' >&2; exit 5", stdin="in")
+    assert done["stdout"].startswith("in\0")
+    assert (done["stderr"], done["exitCode"]) == ("\ufffd", 5)
+    assert (done["truncated"], done["stdoutOmittedBytes"]) == (True, 3000002 - (1 << 20))
+    done = real.exec("sh", "-c", "echo early; sleep 300", timeoutSeconds=0.5)
+    assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("early\n", 124, True)
+    assert not real.world.streams.asked
+    # What can't start is the engine's to explain; a record of a detached command needs it, too.
+    assert real.exec("no-such-program")["stdout"] == OTHER
+    assert real.http.post("/execs", json={"command": ["true"]}).status_code == 201
+    assert [each["command"] for _, each in real.world.streams.asked] == [("no-such-program",), ("true",)]
+    assert set(real.counted()) == {("exec", "ok"), ("exec", "refused")}
+
+
+def test_without_an_agent_calls_are_refused_in_words(front: Front) -> None:
+    front.show()
+    answer = front.tool("exec", command="true")
+    advice = "sandbox `quickstart` has no agent: add `agent: {}` to its template (this makes a new container)"
+    assert (answer.status_code, answer.json()["message"]) == (409, advice)
+    assert front.http.post("/mcp", json=message("ping", {})).status_code == 409
+    assert front.exec("true")["stdout"] == OTHER
+
+
+def test_bad_requests_are_refused_before_the_agent(front: Front) -> None:
+    front.show(agent="paddock-agent-1")
+    large = b'{"tool": "file.write", "parameters": {"content": "%s"}}' % (b"x" * (5 << 20))
+    for path in ("/mcp", "/mcp/execute"):
+        answer = front.http.post(path, content=large, headers=JSON)
+        assert (answer.status_code, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
+        assert "4 MiB" in answer.json()["message"]
+    for body in (b"[]", b"{}", b'{"tool": 1}', b'{"type": "tool_use", "tools": []}', b"[" * 20000, b'{"tools": "x"}'):
+        assert front.http.post("/mcp/execute", content=body, headers=JSON).status_code == 400, body[:50]
+    front.show(State.EXITED, agent="paddock-agent-1")
+    assert front.tool("exec", command="true").status_code == 409
+
+
+FORGED = json.dumps({"success": True, "output": "", "error": None, "exitCode": 0, "result": None}).encode()
+DEEP = b'{"success": true, "output": "", "error": null, "exitCode": 0, "result": ' + b"[" * 100000 + b"}"
+
+
+NONSENSE = (
+    b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100 + b"\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"x" * 100000,
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 50,
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nshort",
+    http(b"<script>", kind=b"text/html"),
+    http(FORGED, status=b"302 Found", more=b"location: http://evil\r\n"),
+    http(b"\xff\xfe"),
+    http(b"[1]"),
+    http(DEEP),
+    http(FORGED.replace(b"true", b'"yes"')),
+    http(FORGED.replace(b"0", b"NaN")),
+    http(FORGED.replace(b"0", b"1" * 5000)),
+    http(FORGED.replace(b"null}", b'"' + b"x" * (2 << 20) + b'"}')),
+    http(b"x" * (6 << 20)),
+)
+
+
+def test_nonsense_of_a_false_listener_is_a_clean_error(front: Front) -> None:
+    for said in NONSENSE:
+        with posing(front, saying(said)):
+            answer = front.tool("exec", command="true")
+            assert answer.status_code == 503, (said[:60], answer.text[:300])
+            assert "quickstart" in answer.json()["message"]
+            assert front.exec("true")["stdout"] == OTHER  # commands are not led astray
+    assert not any(outcome == "ok" for _, outcome in front.counted())
+
+
+def test_events_say_when_an_agent_stops_and_answers_again(front: Front, start: Start) -> None:
+    answer = front.tool("exec", command="true")  # nothing listens
+    assert (answer.status_code, "does not answer" in answer.json()["message"]) == (503, True)
+    assert front.tool("exec", command="true").status_code == 503
+    assert front.events() == ["AgentNotAnswering"]
+    assert front.exec("true")["stdout"] == OTHER
+    front.world.ports.listen(PORT, start().port)
+    assert front.tool("exec", command="true").status_code == 200
+    wait_for("it is recorded", lambda: front.events() == ["AgentNotAnswering", "AgentAnswers"])
+
+
+def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> None:
+    with posing(front, saying(b"", hold=True)):
+        assert front.exec("true")["stdout"] == OTHER
+        assert len(front.world.streams.asked) == 1  # it ran once
+        assert front.exec("true")["stdout"] == OTHER
+    assert front.counted() == [("exec", "refused")]  # the second did not try
+
+
+def test_an_answer_lost_in_the_middle_names_the_sandbox(front: Front) -> None:
+    frames = b"\1\0\0\0\0\0\0\2hi"
+    chunk = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(frames), frames)
+
+    def answer(sock: socket.socket) -> None:
+        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        sock.recv(65536)
+        sock.sendall(chunk)
+
+    with posing(front, answer):
+        lost = front.http.post("/exec", json={"command": ["true"]})
+    assert (lost.status_code, "quickstart" in lost.json()["message"]) == (503, True)
+    assert not front.world.streams.asked  # it may have run: not again
