@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
+.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
 
 ARGS ?=
 
@@ -29,6 +29,9 @@ quick: ## the tests of three minutes: no engine, SQLite only, few examples (ARGS
 
 test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k name' for some)
 	@deploy/test.sh $(ARGS)
+
+test-mcp: ## MCP clients of others against sandboxes: conformance, inspector, agents (ARGS='-k inspector' for some)
+	@deploy/test.sh --mcp $(ARGS)
 
 check: ## lint, format and types (and shell scripts, where shellcheck is installed)
 	@deploy/check.sh

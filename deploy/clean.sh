@@ -80,7 +80,7 @@ remove_files() {
         warn "$PADDOCK_VENV was not created by deploy/venv.sh: left alone"
     fi
     cd "$ROOT"
-    rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache/prometheus
+    rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache/prometheus .cache/mcp
     find controller migrations tests deploy -depth -type d -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
 }
 

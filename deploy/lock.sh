@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements.lock (run: with PostgreSQL's driver) and requirements-dev.lock (that, and the tests' tools) from pyproject.toml.
+# Writes requirements.lock (run: with PostgreSQL's driver) and requirements-dev.lock (that, and the tests' tools) from pyproject.toml,
+# and tests/mcp/requirements.lock (clients of others, in an environment of their own) from the .in file beside it.
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -21,28 +22,31 @@ progress "fetching uv into it" "$work/uv/bin/pip" install --quiet uv ||
 # What builds the project is pinned as well: it is installed without build isolation.
 "$python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >"$work/build.in"
 
-# compile FILE EXTRA...: uv reads the present pins from the output file; folders of local wheels that this machine may prefer are left out.
+# compile FILE SOURCE...: uv reads the present pins from the output file; folders of local wheels that this machine may prefer are left out.
 compile() {
-    local out=$1 extra extras=()
+    local out=$1
     shift
-    for extra in "$@"; do extras+=(--extra "$extra"); done
+    mkdir -p "$(dirname "$work/$out")"
     if [ -e "$out" ]; then cp "$out" "$work/$out"; fi
-    progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile pyproject.toml "$work/build.in" "${extras[@]}" "${constraint[@]}" "${upgrade[@]}" \
+    progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile "$@" "${constraint[@]}" "${upgrade[@]}" \
         --universal --python-version 3.11 --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-annotate \
         --custom-compile-command 'make lock' --output-file "$work/$out" ||
-        die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement of pyproject.toml conflicts."
+        die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement conflicts."
 }
 
 upgrade=()
 [ -z "${1:-}" ] || upgrade=("$1")
 constraint=()
-compile requirements.lock postgres
+project=(pyproject.toml "$work/build.in" --extra postgres)
+compile requirements.lock "${project[@]}"
 # The second never differs from the first in what both hold.
 constraint=(--constraint "$work/requirements.lock")
-compile requirements-dev.lock postgres dev
+compile requirements-dev.lock "${project[@]}" --extra dev
+constraint=()
+compile tests/mcp/requirements.lock tests/mcp/requirements.in
 
-for file in requirements.lock requirements-dev.lock; do
+for file in requirements.lock requirements-dev.lock tests/mcp/requirements.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done
-say "requirements.lock: $(grep -c '^[a-z0-9].*==' requirements.lock) pins; requirements-dev.lock: $(grep -c '^[a-z0-9].*==' requirements-dev.lock) pins"
+say "requirements.lock: $(grep -c '^[a-z0-9].*==' requirements.lock) pins; requirements-dev.lock: $(grep -c '^[a-z0-9].*==' requirements-dev.lock) pins; tests/mcp/requirements.lock: $(grep -c '^[a-z0-9].*==' tests/mcp/requirements.lock) pins"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
+#   deploy/test.sh [--quick|--mcp|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
+# --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
 # packages can be had; --newer is more of that.
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
@@ -15,6 +16,7 @@ whole=
 if [ $# -eq 0 ]; then whole=yes; fi
 images=(tiny python egress agent)
 pictures=
+mcp=
 v2=
 processors=$(nproc)
 selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
@@ -26,6 +28,12 @@ if [ "${1:-}" = --quick ]; then
     folders=(plan kinds documents policy service loop cli client metrics store contract archive architecture)
     [ $# -gt 0 ] || export PADDOCK_TEST_QUICK=1 # leave out what takes long in them
     exec "$PADDOCK_VENV/bin/python" -m pytest -n "$processors" --dist loadgroup --durations 10 --hypothesis-profile quick "${@:-${folders[@]/#/tests/}}"
+elif [ "${1:-}" = --mcp ]; then
+    shift
+    mcp=yes
+    export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
+    images=(tiny python agent)
+    selection=(-n 0 -m mcp --durations 10 tests/mcp)
 elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
@@ -71,7 +79,7 @@ fi
 scratch=
 # What goes on beside: its process, while it does.
 dressing= # the virtual environment
-building= # the images
+building= # the images, or clients of others
 fetching= # the newer engine's packages
 newer=    # the tests on it
 logs=$(mktemp -d "${TMPDIR:-/tmp}/paddock-test.XXXXXX")
@@ -226,6 +234,16 @@ if [ -n "$pictures" ]; then
     find_prometheus
     step "Drawing the dashboards"
     "$PADDOCK_VENV/bin/python" -m tests.pictures "$@"
+    exit
+fi
+if [ -n "$mcp" ]; then
+    aside clients deploy/mcp-clients.sh
+    building=$aside
+    images/build.sh "${images[@]}"
+    joined "$building" clients
+    building=
+    step "Driving MCP clients of others"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi
 if [ -n "$v2" ]; then # all else is in the machine

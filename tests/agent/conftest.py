@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import signal
 import socket
 import subprocess
@@ -67,6 +68,38 @@ class Running:
         self.connection.close()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
+
+
+class HandLoop:
+    """A loop whose timers run when told to."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.watched: dict[int, Callable[[], None]] = {}
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> tuple[float, Callable[[], None]]:
+        self.timers.append((seconds, callback))
+        return self.timers[-1]
+
+    def cancel(self, timer: Any) -> None:
+        self.timers = [each for each in self.timers if each is not timer]
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self.watched[fd] = callback
+
+    def forget(self, fd: int) -> None:
+        del self.watched[fd]
+
+    def turn(self) -> None:
+        """Run what the kernel reports and the timers of less than two seconds, until nothing is left."""
+        while True:
+            ready = select.select(list(self.watched), [], [], 0)[0]
+            due = [each for each in self.timers if each[0] < 2]
+            if not ready and not due:
+                return
+            self.timers = [each for each in self.timers if each[0] >= 2]
+            for callback in [*(self.watched[fd] for fd in ready), *(callback for _, callback in due)]:
+                callback()
 
 
 Start = Callable[..., Running]

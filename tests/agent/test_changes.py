@@ -8,7 +8,9 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from tests.agent.conftest import MODERN, Running, finished
+from images.agent.paddock_agent.files import Workspace
+from images.agent.paddock_agent.watch import Changes
+from tests.agent.conftest import MODERN, HandLoop, Running, finished
 
 
 def changes(agent: Running, **parameters: Any) -> tuple[dict[str, str], str]:
@@ -52,6 +54,43 @@ def test_a_caller_may_wait(agent: Running) -> None:
     assert answer["result"]["changes"] == [{"path": "made", "change": "created"}]
     assert agent.tool("file.changes", since=answer["result"]["cursor"], wait_s=0.05)["output"] == "no changes"
     other.close()
+
+
+def waiting(root: Path) -> tuple[HandLoop, list[Any]]:
+    """Wait for a change below the root; the list gets the changes once there are some."""
+    loop, found = HandLoop(), []
+    changes = Changes(loop, Workspace(str(root)))  # type: ignore[arg-type]
+    cursor = changes.since("", ".")[0].render(1000)[0]["cursor"]
+
+    def check() -> bool:
+        reply, some = changes.since(cursor, ".")
+        found.extend(reply.render(1000)[0]["changes"])
+        return some
+
+    changes.wait("me", check)
+    loop.turn()
+    return loop, found
+
+
+def test_who_waits_hears_without_polling(tmp_path: Path) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    loop, found = waiting(tmp_path)
+    assert (loop.timers, found) == ([], [])
+    (tmp_path / "src" / "deep" / "x").write_text("1")
+    loop.turn()
+    assert found == [{"path": "src/deep/x", "change": "created"}]
+    assert (loop.timers, loop.watched) == ([], {})
+
+
+def test_a_wait_in_a_large_tree_polls(tmp_path: Path) -> None:
+    for at in range(501):
+        (tmp_path / f"d{at}").mkdir()
+    loop, found = waiting(tmp_path)
+    assert ([due for due, _ in loop.timers], loop.watched) == ([2.0], {})
+    (tmp_path / "x").write_text("1")
+    loop.timers.pop()[1]()
+    assert found == [{"path": "x", "change": "created"}]
+    assert loop.timers == []
 
 
 def many(agent: Running, count: int) -> None:

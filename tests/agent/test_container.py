@@ -2,53 +2,28 @@
 
 import json
 import subprocess
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agent.conftest import finished
+from tests.agent.containers import START, container, docker, runtime
 
 pytestmark = pytest.mark.docker
-ROOT = Path(__file__).parents[2]
-START = [
-    *("/.paddock/lib/ld.so", "--library-path", "/.paddock/lib", "/.paddock/bin/python3.11"),
-    *("-I", "-S", "-OO", "-X", "utf8", "/.paddock/agent/agent.py"),
-]
-
-
-def docker(*words: str, stdin: bytes = b"") -> str:
-    done = subprocess.run(["docker", *words], input=stdin, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
 
 
 @pytest.fixture(scope="module")
 def volume() -> Iterator[str]:
-    """A volume that the engine fills from the image's folder."""
-    subprocess.run([ROOT / "images" / "build.sh", "agent", "tiny"], check=True, stdout=subprocess.DEVNULL)
-    name = f"paddock-test-agent-{uuid.uuid4().hex[:8]}"
-    docker("volume", "create", name)
-    container = docker("create", "--volume", f"{name}:/.paddock", "paddock/agent:1").strip()
-    docker("rm", container)
-    yield name
-    docker("volume", "rm", name)
+    with runtime() as name:
+        yield name
 
 
 @pytest.fixture
 def sandbox(volume: str) -> Iterator[str]:
-    confined = ["--network=none", "--read-only", "--cap-drop=ALL", "--pids-limit=64", "--memory=256m", "--init"]
-    confined += [f"--security-opt=seccomp={ROOT}/images/seccomp/minimal.json", "--security-opt=no-new-privileges"]
-    mounts = [f"--volume={volume}:/.paddock:ro", "--tmpfs=/workspace:uid=20000,gid=20000,exec"]
-    settings = json.dumps({"callers": "Paddock", "project": "shop"})
     main = ["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.1; done"]
-    name = docker(
-        "run", "--detach", *confined, *mounts, "paddock/test-tiny:1", *START, "--settings", settings, "--", *main
-    )
-    yield name.strip()
-    docker("rm", "--force", name.strip())
+    with container(volume, {"callers": "Paddock", "project": "shop"}, main) as name:
+        yield name
 
 
 CLIENT = """

@@ -5,10 +5,15 @@ import os
 import socket
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.agent.conftest import Running
+from images.agent.paddock_agent import files, tools
+from images.agent.paddock_agent.files import Workspace
+from images.agent.paddock_agent.replies import Reply, ToolError
+from images.agent.paddock_agent.settings import Settings
+from tests.agent.conftest import HandLoop, Running
 
 OUTSIDE = "path is outside the workspace"
 
@@ -150,3 +155,50 @@ def test_a_missing_workspace_is_told(agent: Running) -> None:
     assert "can't be opened" in agent.tool("file.list")["error"]
     agent.root.mkdir()
     assert agent.tool("file.list")["success"]
+
+
+def test_a_list_says_what_it_leaves_out(agent: Running) -> None:
+    at = agent.root
+    for _ in range(66):
+        at = at / "d"
+        at.mkdir()
+    listed = agent.tool("file.list", recursive=True)
+    entries = listed["result"]["entries"]
+    assert len(entries) == 64
+    assert [each for each in entries[:-1] if "notListed" in each] == []
+    assert entries[-1]["notListed"] == "is deeper than 64 folders; list it by its path"
+    assert listed["output"].endswith("d/ [not listed: is deeper than 64 folders; list it by its path]")
+    assert len(agent.tool("file.list", path=entries[-1]["path"], recursive=True)["result"]["entries"]) == 2
+
+
+def test_long_work_leaves_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "_SLICE_SECONDS", 0)
+    loop, workspace = HandLoop(), Workspace(str(tmp_path))
+    made: Any = (Settings(), loop, workspace, None, None)
+    for at in range(9):
+        (tmp_path / "tree" / str(at)).mkdir(parents=True)
+        (tmp_path / "tree" / str(at) / "x").touch()
+    answers: list[Reply] = []
+    tools.Tools(*made).call("file.remove", {"path": "tree", "recursive": True}, answers.append)
+    assert (answers, (tmp_path / "tree").exists()) == ([], True)
+    loop.turn()
+    assert answers[0].render(1000)[0]["removed"] == 19
+    assert not (tmp_path / "tree").exists()
+    (tmp_path / "big").write_bytes(b"1" * 1_000_000)
+    call = tools.Tools(*made).call("file.stat", {"path": "big", "sha256": True}, answers.append)
+    call.abandon()
+    loop.turn()
+    assert len(answers) == 1
+
+
+def test_a_file_replaced_while_it_is_compared_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"1" * 1_000_000)
+    digest = sha256(b"1" * 1_000_000).hexdigest()
+    given = {"path": "big", "content": "mine", "encoding": "text", "parents": True, "if_sha256": digest}
+    work = files.write(Workspace(str(tmp_path)), given)
+    next(work)
+    (tmp_path / "new").write_text("theirs")
+    (tmp_path / "new").rename(tmp_path / "big")
+    with pytest.raises(ToolError, match="has changed just now"):
+        list(work)
+    assert (tmp_path / "big").read_text() == "theirs"

@@ -14,7 +14,7 @@ def test_discover_names_the_version(agent: Running) -> None:
     result = answer["result"]
     assert result["supportedVersions"] == [MODERN]
     assert result["resultType"] == "complete"
-    assert result["serverInfo"]["name"] == "paddock-agent"
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "paddock-agent"
 
 
 def test_modern_lists_say_how_long_they_hold(agent: Running) -> None:
@@ -76,10 +76,11 @@ def test_an_unknown_version_is_told_the_known_ones(agent: Running) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2031-01-01", "io.modelcontextprotocol/clientCapabilities": {}}
     status, answer = agent.modern("tools/list", {"_meta": meta}, mcp_protocol_version="2031-01-01")
     assert (status, answer["error"]["code"]) == (400, -32022)
-    assert MODERN in answer["error"]["data"]["supported"]
+    assert answer["error"]["data"]["supported"] == [MODERN]
     assert answer["error"]["data"]["requested"] == "2031-01-01"
     status, answer = agent.legacy("tools/list", mcp_protocol_version="1999-01-01")
     assert (status, answer["error"]["code"]) == (400, -32022)
+    assert "2025-11-25" in answer["error"]["data"]["supported"]
 
 
 def test_a_modern_request_without_its_envelope_is_refused(agent: Running) -> None:

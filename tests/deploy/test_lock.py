@@ -1,5 +1,6 @@
 """The lock files: complete, hashed, and free of any index or path."""
 
+import json
 import re
 import tomllib
 
@@ -8,7 +9,7 @@ import pytest
 from tests.deploy.conftest import CHECKOUT
 
 PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
-FILES = ("requirements.lock", "requirements-dev.lock")
+FILES = ("requirements.lock", "requirements-dev.lock", "tests/mcp/requirements.lock")
 
 
 def name_of(requirement: str) -> str:
@@ -36,8 +37,18 @@ def test_every_pin_has_a_hash(file: str) -> None:
 def test_both_hold_what_the_project_asks_for_and_agree() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    runtime, dev = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES)
+    runtime, dev = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES[:2])
     asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
     assert {name_of(each) for each in asked} <= set(runtime)
     assert {name_of(each) for each in extras["dev"]} <= set(dev)
     assert runtime.items() <= dev.items()
+
+
+def test_the_lock_of_npm_packages_names_no_registry() -> None:
+    text = (CHECKOUT / "tests" / "mcp" / "node" / "package-lock.json").read_text()
+    packages = {name: each for name, each in json.loads(text)["packages"].items() if name}
+    asked = json.loads((CHECKOUT / "tests" / "mcp" / "node" / "package.json").read_text())["dependencies"]
+    assert asked == {name: packages[f"node_modules/{name}"]["version"] for name in asked}
+    for name, each in packages.items():
+        assert each["integrity"].startswith("sha512-"), name
+        assert "resolved" not in each, name

@@ -29,7 +29,6 @@ REQUESTS: Final = "requests"
 _LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward)(/.*)?")
 _LASTING_NAMES = {
     "exec": "commands",
-    "mcp": "calls of agents",
     "logs": "logs",
     "files": "file operations",
     "portforward": "connections to ports",

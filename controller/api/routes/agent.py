@@ -17,13 +17,13 @@ from controller.api.common import models
 from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.streams.relay import Relay
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, ToolResult
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service import errors
 from controller.service.sandbox.agent import BODY, AgentStream, AgentTimeout
+from controller.service.sandbox.relay import Relay
 from controller.service.services import Services
 
 _FAILURES = models.failures(

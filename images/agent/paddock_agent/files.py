@@ -20,8 +20,10 @@ except ImportError:  # only Python 3.11, which the agent's image has, names it s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from typing import Any
+
+    Work = Generator[None, None, Reply]  # what may take long yields now and then, for others have their turn
 
 
 OUTSIDE = "path is outside the workspace"
@@ -161,13 +163,14 @@ def _describe(path: str, found: os.stat_result) -> dict[str, Any]:
     }
 
 
-def _digest(handle: int, path: str) -> str:
+def _digest(handle: int, path: str) -> Generator[None, None, str]:
     if os.fstat(handle).st_size > MAX_HASHED:
         raise ToolError(f"{path}: is larger than {MAX_HASHED >> 20} MiB; run sha256sum with exec")
     digest, at = sha256(), 0
     while data := os.pread(handle, 1 << 18, at):
         digest.update(data)
         at += len(data)
+        yield
     return str(digest.hexdigest())
 
 
@@ -237,7 +240,7 @@ def decode_content(content: str, encoding: str) -> bytes:
         raise ToolError("content: has half a surrogate pair, which UTF-8 can't hold") from None
 
 
-def write(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
+def write(workspace: Workspace, arguments: dict[str, Any]) -> Work:
     """Replace a file as a whole: who reads it sees the old content or the new, never a part."""
     path = workspace.real(arguments["path"])
     data = decode_content(arguments["content"], arguments["encoding"])
@@ -247,7 +250,8 @@ def write(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
     try:
         old = _existing(folder, name, path)
         if "if_sha256" in arguments:
-            _check_unchanged(workspace, path, old, arguments["if_sha256"])
+            yield from _check_unchanged(workspace, path, old, arguments["if_sha256"])
+            _check_same(path, old, _existing(folder, name, path))
         mode = int(arguments["mode"], 8) if "mode" in arguments else stat.S_IMODE(old.st_mode) if old else None
         _replace(folder, name, data, mode)
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -270,7 +274,9 @@ def _existing(folder: int, name: bytes, path: str) -> os.stat_result | None:
     return old
 
 
-def _check_unchanged(workspace: Workspace, path: str, old: os.stat_result | None, expected: str) -> None:
+def _check_unchanged(
+    workspace: Workspace, path: str, old: os.stat_result | None, expected: str
+) -> Generator[None, None, None]:
     if not expected:
         if old is not None:
             raise ToolError(f"{path}: exists already, and if_sha256 is empty; read it and give its sha256")
@@ -279,11 +285,21 @@ def _check_unchanged(workspace: Workspace, path: str, old: os.stat_result | None
         raise ToolError(f"{path}: no such file, and if_sha256 is given; leave it out to create the file")
     handle, _ = workspace.regular(path)
     try:
-        actual = _digest(handle, path)
+        actual = yield from _digest(handle, path)
     finally:
         os.close(handle)
     if actual != expected.lower():
         raise ToolError(f"{path}: has changed, its sha256 is {actual}; read it again")
+
+
+def _check_same(path: str, before: os.stat_result | None, now: os.stat_result | None) -> None:
+    """Refuse a file that was replaced or written to while it was compared."""
+
+    def signature(found: os.stat_result | None) -> tuple[int, ...]:
+        return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found else ()
+
+    if signature(before) != signature(now):
+        raise ToolError(f"{path}: has changed just now; read it again")
 
 
 def _replace(folder: int, name: bytes, data: bytes, mode: int | None) -> None:
@@ -321,13 +337,13 @@ def _make_parents(workspace: Workspace, path: str) -> None:
             os.close(folder)
 
 
-def describe(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
+def describe(workspace: Workspace, arguments: dict[str, Any]) -> Work:
     path = workspace.relative(arguments["path"])
     facts = facts_of(workspace, path)
     if arguments["sha256"]:
         handle, _ = workspace.regular(path)
         try:
-            facts["sha256"] = _digest(handle, path)
+            facts["sha256"] = yield from _digest(handle, path)
         finally:
             os.close(handle)
     return plain(facts, f"{facts['type']} {facts['mode']} {facts['size']} {path}")
@@ -358,10 +374,9 @@ def text_of(name: bytes | str) -> str:
 def listing(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
     path = workspace.relative(arguments["path"])
     after, limit = arguments.get("after", ""), arguments["limit"]
-    depth = _MAX_DEPTH if arguments["recursive"] else 1
     entries: list[dict[str, Any]] = []
     more = False
-    for entry in walk(workspace, path, depth):
+    for entry in walk(workspace, path, arguments["recursive"]):
         if after and entry["path"].split("/") <= after.split("/"):
             continue
         if len(entries) == limit:
@@ -376,14 +391,45 @@ def listing(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
         structured: dict[str, Any] = {"path": path, "entries": part, "truncated": cut}
         if cut and part:
             structured["next"] = part[-1]["path"]
-        lines = [each["path"] + ("/" if each["type"] == "folder" else "") for each in part]
+        lines = [_line(each) for each in part]
         return structured, "\n".join(lines + (["[more: call again with after]"] if cut else []))
 
     return Reply(render)
 
 
-def walk(workspace: Workspace, path: str, depth: int, nested: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the entries below PATH in the order of their path's parts; links are shown and not followed."""
+def _line(entry: dict[str, Any]) -> str:
+    if "notListed" in entry:
+        return f"{entry['path']}/ [not listed: {entry['notListed']}]"
+    return str(entry["path"]) + ("/" if entry["type"] == "folder" else "")
+
+
+def walk(workspace: Workspace, path: str, recursive: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the entries below PATH in the order of their path's parts; links are shown and not followed.
+
+    A folder whose entries are left out says why in `notListed`.
+    """
+    return _walk(workspace, _scan(workspace, path, nested=False), _MAX_DEPTH if recursive else 1, recursive)
+
+
+def _walk(
+    workspace: Workspace, found: list[tuple[str, dict[str, Any]]], depth: int, recursive: bool
+) -> Iterator[dict[str, Any]]:
+    for inner, facts in found:
+        deeper: list[tuple[str, dict[str, Any]]] = []
+        if recursive and facts["type"] == "folder":
+            try:
+                if depth == 1:
+                    raise ToolError(f"{inner}: is deeper than {_MAX_DEPTH} folders; list it by its path")
+                deeper = _scan(workspace, inner, nested=True)
+            except ToolError as error:
+                facts["notListed"] = str(error).rpartition(": ")[2]
+        yield facts
+        if deeper:
+            yield from _walk(workspace, deeper, depth - 1, recursive)
+
+
+def _scan(workspace: Workspace, path: str, nested: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the entries of one folder: the path as the kernel knows it, and what is shown."""
     handle = workspace.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW * nested)
     try:
         with os.scandir(handle) as entries:
@@ -398,18 +444,12 @@ def walk(workspace: Workspace, path: str, depth: int, nested: bool = False) -> I
             except OSError:
                 continue  # it went away meanwhile
             found.append((prefix + name, _describe(prefix + text_of(name), status)))
+        return found
     finally:
         os.close(handle)
-    for inner, facts in found:
-        yield facts
-        if depth > 1 and facts["type"] == "folder":
-            try:
-                yield from walk(workspace, inner, depth - 1, nested=True)
-            except ToolError:
-                continue  # it went away, or is closed to us
 
 
-def remove(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
+def remove(workspace: Workspace, arguments: dict[str, Any]) -> Work:
     path = workspace.relative(arguments["path"])
     folder, name = workspace.parent(path)
     try:
@@ -418,7 +458,7 @@ def remove(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
             os.unlink(name, dir_fd=folder)
             count = 1
         elif arguments["recursive"]:
-            count = _remove_tree(folder, name)
+            count = yield from _remove_tree(folder, name)
         else:
             os.rmdir(name, dir_fd=folder)
             count = 1
@@ -429,7 +469,7 @@ def remove(workspace: Workspace, arguments: dict[str, Any]) -> Reply:
     return plain({"path": path, "removed": count}, f"{path}: removed ({count} entries)")
 
 
-def _remove_tree(folder: int, name: bytes, depth: int = 0) -> int:
+def _remove_tree(folder: int, name: bytes, depth: int = 0) -> Generator[None, None, int]:
     """Remove a folder with all below it; links are removed and not followed."""
     if depth > 200:
         raise OSError(errno.ENAMETOOLONG, "")
@@ -440,10 +480,11 @@ def _remove_tree(folder: int, name: bytes, depth: int = 0) -> int:
             inner = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
         for each, is_folder in inner:
             if is_folder:
-                count += _remove_tree(handle, each, depth + 1)
+                count += yield from _remove_tree(handle, each, depth + 1)
             else:
                 os.unlink(each, dir_fd=handle)
                 count += 1
+                yield
     finally:
         os.close(handle)
     os.rmdir(name, dir_fd=folder)

@@ -29,6 +29,7 @@ MAX_MESSAGE = 900 * 1024
 """Bytes of one serialised message: clients refuse events over 1 MiB."""
 
 _META = "io.modelcontextprotocol/"
+_SERVER = {"name": NAME, "version": VERSION}
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 HEADER_MISMATCH, UNSUPPORTED_VERSION, LEGACY_NO_RESOURCE = -32020, -32022, -32002
 _STATUS = dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, UNSUPPORTED_VERSION), 400)
@@ -180,11 +181,11 @@ class Protocol:
         version = meta.get(_META + "protocolVersion") if isinstance(meta, dict) else None
         if version is None and header not in MODERN:
             if header is not None and header not in (*LEGACY, _OLD) and message["method"] != "initialize":
-                raise _unsupported(header)
+                raise _unsupported(header, (*MODERN, *LEGACY))
             return False
         if "id" not in message:
             if header not in MODERN:
-                raise _unsupported(header or str(version))
+                raise _unsupported(header or str(version), MODERN)
             return True
         if request.duplicated:
             raise RPCError(HEADER_MISMATCH, f"the header {request.duplicated} is given twice")
@@ -201,7 +202,7 @@ class Protocol:
         if named is not None and _header_text(request.headers.get("mcp-name")) != named:
             raise RPCError(HEADER_MISMATCH, f"the header Mcp-Name differs from the body's {key}")
         if version not in MODERN:
-            raise _unsupported(version)
+            raise _unsupported(version, MODERN)
         return True
 
     def _session(self, request: Request, message: Json) -> _Session:
@@ -267,7 +268,7 @@ class Protocol:
         result = {
             "protocolVersion": version,
             "capabilities": {"tools": {}, "resources": {"subscribe": True}},
-            "serverInfo": {"name": NAME, "version": VERSION},
+            "serverInfo": _SERVER,
             "instructions": self._instructions(),
         }
         exchange.reply(200, _result(identity, result, False), {"mcp-session-id": name})
@@ -276,7 +277,6 @@ class Protocol:
         return {
             "supportedVersions": [*MODERN],
             "capabilities": {"tools": {}, "resources": {"subscribe": True}},
-            "serverInfo": {"name": NAME, "version": VERSION},
             "instructions": self._instructions(),
             "ttlMs": _TTL_MS,
             "cacheScope": "private",
@@ -361,7 +361,7 @@ class Protocol:
         return {"resourceTemplates": [template]}
 
     def _resources(self) -> Json:
-        found = files.walk(self._workspace, ".", 1)
+        found = files.walk(self._workspace, ".")
         named = [each for each in found if each["type"] in ("file", "folder")][:200]
         return {
             "resources": [
@@ -375,7 +375,7 @@ class Protocol:
         try:
             facts = files.facts_of(self._workspace, self._workspace.real(path))
             if facts["type"] == "folder":
-                entries = files.walk(self._workspace, path, 1)
+                entries = files.walk(self._workspace, path)
                 lines = [each["path"] + ("/" if each["type"] == "folder" else "") for each in entries]
                 return {
                     "contents": [{"uri": params["uri"], "mimeType": "inode/directory", "text": "\n".join(lines[:5000])}]
@@ -444,9 +444,10 @@ def _header_text(value: str | None) -> str | None:
     return value
 
 
-def _unsupported(version: str) -> RPCError:
-    known = [*MODERN, *LEGACY]
-    return RPCError(UNSUPPORTED_VERSION, "Unsupported protocol version", {"supported": known, "requested": version})
+def _unsupported(version: str, known: tuple[str, ...]) -> RPCError:
+    """Return the error of the version; a stateless client hears of the versions that server/discover lists."""
+    data = {"supported": list(known), "requested": version}
+    return RPCError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 def _error(identity: Any, error: RPCError) -> bytes:
@@ -458,7 +459,7 @@ def _error(identity: Any, error: RPCError) -> bytes:
 
 def _result(identity: Any, result: Json, modern: bool) -> bytes:
     if modern:
-        result = {"resultType": "complete", **result}
+        result = {"resultType": "complete", "_meta": {_META + "serverInfo": _SERVER}, **result}
     return dumps({"jsonrpc": "2.0", "id": identity, "result": result})
 
 

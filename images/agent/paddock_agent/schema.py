@@ -37,9 +37,11 @@ def check(schema: dict[str, Any], given: Any) -> dict[str, Any]:
 
 
 def _problem(schema: dict[str, Any], value: Any) -> str:
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(_is(kind, value) for kind in kinds):
-        return f"must be {' or '.join(kinds)}"
+    branches: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    fitting = [each for each in branches if _is(each["type"], value)]
+    if not fitting:
+        return f"must be {' or '.join(each['type'] for each in branches)}"
+    schema = fitting[0]
     if "enum" in schema and value not in schema["enum"]:
         return f"must be one of {', '.join(schema['enum'])}"
     if isinstance(value, (int, float)) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from . import files, git, schema
 from .execs import Exec, Execs
 from .files import Workspace
-from .loop import Loop, Timer
+from .loop import Loop, Timer, report
 from .replies import STREAM_LIMIT, Reply, ToolError, failure, plain
 from .settings import Settings
 from .watch import Changes
@@ -19,10 +20,11 @@ if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
 
     Done = Callable[[Reply], None]
     Schema = dict[str, Any]
-    Handler = Callable[[dict[str, Any], "Call"], Reply | None]
+    Handler = Callable[[dict[str, Any], "Call"], Reply | files.Work | None]
 
 
 _MAX_SECONDS = 86_400
+_SLICE_SECONDS = 0.01  # of long work, then other callers have their turn
 
 
 def _object(properties: Schema, *required: str) -> Schema:
@@ -67,7 +69,7 @@ _EXEC_RESULT = _output(
     {
         "id": {"type": "string"},
         "running": {"type": "boolean"},
-        "exitCode": {"type": ["integer", "null"]},
+        "exitCode": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "durationMs": {"type": "integer"},
         "stdout": {"type": "string"},
         "stderr": {"type": "string"},
@@ -154,16 +156,37 @@ class Tools:
             reply = tool.handler(schema.check(tool.input, arguments), call)
         except ToolError as error:
             reply = failure(str(error))
-        if reply is not None:
+        if isinstance(reply, Reply):
             call.finish(reply)
+        elif reply is not None:
+            call.cancel = reply.close
+            self._work(reply, call)
         return call
+
+    def _work(self, work: files.Work, call: Call) -> None:
+        """Go on with long work for a slice of time; a call whose caller has gone ends where it is."""
+        if call.finished:
+            return
+        end = time.monotonic() + _SLICE_SECONDS
+        try:
+            next(work)
+            while time.monotonic() < end:
+                next(work)
+        except StopIteration as done:
+            call.finish(done.value)
+        except ToolError as error:
+            call.finish(failure(str(error)))
+        except Exception as error:
+            report(error)
+            call.finish(failure("internal error of the agent"))
+        else:
+            self._loop.after(0, lambda: self._work(work, call))
 
     def _exec_tools(self) -> list[Tool]:
         name = _text("Id of an exec, as exec-1")
         run = {
             "command": {
-                "type": ["array", "string"],
-                "items": {"type": "string"},
+                "anyOf": [_WORDS, {"type": "string"}],
                 "description": "Program and arguments; or a program with args; or, without args, a line for /bin/sh",
             },
             "args": {**_WORDS, "description": "Arguments, if command is a text"},
@@ -294,7 +317,10 @@ class Tools:
                 _output(
                     {
                         "path": {"type": "string"},
-                        "entries": {"type": "array", "items": {"type": "object", "properties": _FACTS}},
+                        "entries": {
+                            "type": "array",
+                            "items": {"type": "object", "properties": {**_FACTS, "notListed": {"type": "string"}}},
+                        },
                         "truncated": {"type": "boolean"},
                         "next": {"type": "string"},
                     }

@@ -1,13 +1,14 @@
 """The file watcher: changes since a cursor by comparing listings, and notices of single paths by inotify.
 
 Nothing is looked at while nobody asks. inotify's limits are per uid across all sandboxes of a host: it is open only
-while somebody subscribes, and where it can't be had the subscribed paths are compared every two seconds.
+while somebody waits or subscribes, and where it can't be had what they want is compared every two seconds.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import deque
 
 from . import linux
@@ -27,6 +28,8 @@ _MAX_FILES = 20_000
 _MAX_JOURNAL = 5_000
 _IGNORED = frozenset((".git", "node_modules", "__pycache__", ".venv"))
 _MAX_ANSWER = 1000
+_MAX_WATCHED = 500  # folders of one sandbox while somebody waits; a larger tree is compared every two seconds
+_SETTLE_SECONDS = 0.05  # one look for a burst of writes
 
 
 class Changes:
@@ -42,6 +45,9 @@ class Changes:
         self._dropped = 0  # the last entry that the journal has lost
         self._waiting: dict[object, Callable[[], bool]] = {}
         self._timer: Timer | None = None
+        self._inotify = -1
+        self._watched: dict[str, int] = {}  # folders by path, with their inodes
+        self._cost = 0.0  # seconds that the last listing took
 
     def since(self, cursor: str, path: str) -> tuple[Reply, bool]:
         """Return what changed after CURSOR below PATH, and if that is anything."""
@@ -67,27 +73,73 @@ class Changes:
         return plain(facts, "\n".join(lines) or "no changes"), bool(changes) or reset
 
     def wait(self, key: object, check: Callable[[], bool]) -> None:
-        """Call CHECK at each poll until it returns True."""
+        """Call CHECK whenever something may have changed until it returns True."""
         self._waiting[key] = check
         if self._timer is None:
-            self._timer = self._loop.after(POLL_SECONDS, self._poll)
+            # At once: between the caller's own look and the first watch something may have changed.
+            self._timer = self._loop.after(0 if self._watch() else POLL_SECONDS, self._look)
 
     def leave(self, key: object) -> None:
         self._waiting.pop(key, None)
         if not self._waiting:
             self._loop.cancel(self._timer)
             self._timer = None
+            self._unwatch()
 
-    def _poll(self) -> None:
+    def _look(self) -> None:
         self._timer = None
         for key, check in list(self._waiting.items()):
             if check():
                 self._waiting.pop(key, None)
-        if self._waiting and self._timer is None:
-            self._timer = self._loop.after(POLL_SECONDS, self._poll)
+        if not self._waiting:
+            self._unwatch()
+            return
+        before = dict(self._watched)
+        if not self._watch():
+            self._timer = self._loop.after(POLL_SECONDS, self._look)
+        elif self._watched != before:
+            self._stirred()  # what a new folder got before it was watched
+
+    def _watch(self) -> bool:
+        """Watch every folder of the last listing; return if all of them are."""
+        folders = {".": 0} | {path: each[2] for path, each in (self._known or {}).items() if each[:2] == _FOLDER}
+        complete = len(folders) <= _MAX_WATCHED
+        try:
+            if complete and self._inotify < 0:
+                self._inotify = linux.inotify_open()
+                self._loop.watch(self._inotify, self._stirred)
+            for path, inode in folders.items() if complete else ():
+                if self._watched.get(path) != inode:
+                    handle = self._workspace.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+                    try:
+                        linux.inotify_watch(self._inotify, handle)
+                    finally:
+                        os.close(handle)
+        except (OSError, ToolError):
+            complete = False
+        if complete:
+            self._watched = folders
+        else:
+            self._unwatch()
+        return complete
+
+    def _unwatch(self) -> None:
+        self._watched = {}
+        if self._inotify >= 0:
+            self._loop.forget(self._inotify)
+            os.close(self._inotify)
+            self._inotify = -1
+
+    def _stirred(self) -> None:
+        drain(self._inotify)
+        if self._timer is None:
+            # A large tree under constant change must not keep the processor busy.
+            self._timer = self._loop.after(max(_SETTLE_SECONDS, 10 * self._cost), self._look)
 
     def _compare(self) -> None:
+        began = time.monotonic()
         now = self._listing()
+        self._cost = time.monotonic() - began
         old, self._known = self._known, now
         if old is None:
             return
@@ -124,7 +176,7 @@ class Changes:
                         path = text_of(entry.name) if at == "." else f"{at}/{text_of(entry.name)}"
                         if stat.S_ISDIR(status.st_mode):
                             pending.append(path)
-                            found[path] = (0, 0, status.st_ino)
+                            found[path] = (*_FOLDER, status.st_ino)
                         else:
                             found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
                         if len(found) > _MAX_FILES:
@@ -132,6 +184,19 @@ class Changes:
             finally:
                 os.close(handle)
         return found
+
+
+_FOLDER = (0, 0)  # of a signature; no file has a time of 0 and no content
+
+
+def drain(inotify: int) -> bool:
+    """Take all that inotify has; the events themselves say nothing that a look would not."""
+    try:
+        while len(os.read(inotify, 65536)) > 32768:
+            pass
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _below(name: str, path: str) -> bool:
@@ -206,13 +271,8 @@ class Subscriptions:
         return watched
 
     def _stirred(self) -> None:
-        try:
-            while len(os.read(self._inotify, 65536)) > 32768:
-                pass
-        except BlockingIOError:
-            return
-        if self._settle is None:  # one notice for a burst of writes
-            self._settle = self._loop.after(0.05, self._settled)
+        if drain(self._inotify) and self._settle is None:
+            self._settle = self._loop.after(_SETTLE_SECONDS, self._settled)
 
     def _settled(self) -> None:
         self._settle = None
