@@ -1,0 +1,47 @@
+"""Blocks of the README files that are made from code: `<!-- made: NAME -->` to `<!-- /made -->`.
+
+`make docs` regenerates them; tests/docs compares.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from deploy.docs import api, cli, fields, tables
+
+ROOT = Path(__file__).parents[2]
+_IGNORED = {".venv", ".cache", ".git", "node_modules"}
+_BLOCK = re.compile(r"(<!-- made: ([^>]+?) -->\n)(.*?)(\n<!-- /made -->)", re.DOTALL)
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "kinds": tables.kinds,
+    "metadata": fields.metadata_fields,
+    "probe": fields.probe_fields,
+    "event": fields.event_fields,
+    **{
+        f"spec {kind}": partial(fields.spec_fields, kind)
+        for kind in ("Sandbox", "SandboxTemplate", "SandboxPool", "Quota", "HostQuota", "SecurityProfile", "Volume")
+    },
+    **{f"status {kind}": partial(fields.status_fields, kind) for kind in ("Volume", "Host", "Instance")},
+    "settings": tables.settings,
+    "grants": tables.grants,
+    "metrics": tables.metrics,
+    "alerts": tables.alerts,
+    "recordings": tables.recordings,
+    "levels": tables.levels,
+    "operations": api.operations,
+    "errors": api.errors,
+    "commands": cli.commands,
+}
+
+
+def files() -> list[Path]:
+    """Return every README of the repository."""
+    found = ROOT.rglob("README.md")
+    return sorted(each for each in found if not _IGNORED & set(each.relative_to(ROOT).parts))
+
+
+def rewrite(text: str) -> str:
+    """Return the text with its blocks made anew."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}{found[4]}", text)
