@@ -12,7 +12,7 @@ from deploy.docs import api, cli, fields, tables
 
 ROOT = Path(__file__).parents[2]
 _IGNORED = {".venv", ".cache", ".git", "node_modules"}
-_BLOCK = re.compile(r"(<!-- made: ([^>]+?) -->\n)(.*?)(\n<!-- /made -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- made: ([^>]+?) -->\n)(.*?)(<!-- /made -->)", re.DOTALL)
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "kinds": tables.kinds,
@@ -44,4 +44,4 @@ def files() -> list[Path]:
 
 def rewrite(text: str) -> str:
     """Return the text with its blocks made anew."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}{found[4]}", text)
+    return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}\n{found[4]}", text)
