@@ -229,7 +229,7 @@ _LEVEL_ROWS = (
     ("user of a spec that names none", lambda each: each.default_user or "the image's"),
     ("lowest uid and gid", lambda each: str(each.lowest_uid)),
     ("root file system", lambda each: "read-only" if each.read_only_root else "writable"),
-    ("folders in memory", lambda each: ", ".join(f"`{t.path}` {format_bytes(t.size_bytes)}" for t in each.tmpfs) or "none"),
+    ("folders in memory", lambda each: _folders(each)),
     ("capabilities", lambda each: ", ".join(each.capabilities) or "none"),
     ("no-new-privileges", lambda each: "yes" if each.no_new_privileges else "no"),
     ("seccomp profile", lambda each: f"`{each.seccomp.partition('@')[0]}`"),
@@ -257,6 +257,10 @@ def _network(level: Level) -> str:
     if level.allowed_hosts is None:
         return "names in `network.allowedHosts`, by a proxy"
     return "the host's package sources, by a proxy"
+
+
+def _folders(level: Level) -> str:
+    return ", ".join(f"`{each.path}` {format_bytes(each.size_bytes)}" for each in level.tmpfs) or "none"
 
 
 def kinds() -> str:
