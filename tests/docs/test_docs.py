@@ -13,7 +13,7 @@ from controller.cli.main import cli
 from controller.cli.options import split_flag_values
 from controller.kinds.planning.instance_record import END_REASONS
 from controller.plan.common.events import REASONS
-from controller.plan.sandbox.status import CONDITIONS
+from controller.plan.sandbox.status import CONDITIONS, FIELDS
 from controller.settings import Settings
 from deploy.docs.blocks import BLOCKS, ROOT, files, rewrite
 from tests.docs.markdown import Block, anchors, blocks, commands, inline, links, prose, shell
@@ -185,6 +185,12 @@ GLOSSARY = (ROOT / "specs/README.md").read_text()
 def test_the_glossary_has_every_condition() -> None:
     conditions = GLOSSARY.partition("\n## Conditions\n")[2]
     assert [each for each in sorted(CONDITIONS) if f"| **{each}** |" not in conditions] == []
+
+
+def test_the_glossary_has_every_field_of_a_status() -> None:
+    status = GLOSSARY.partition("\n### Status of a sandbox\n")[2].partition("\n#")[0]
+    shown = " ".join(line.split("|")[1] for line in status.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)[.\w]*`", shown)) == FIELDS
 
 
 def test_the_glossary_has_every_reason() -> None:
