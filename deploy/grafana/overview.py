@@ -122,7 +122,7 @@ def _alerts() -> Row:
                 kind="table",
                 width=10,
                 height=6,
-                columns=(("namespace", "namespace"), ("sandbox", "sandbox")),
+                columns=(("namespace", "Namespace"), ("sandbox", "Sandbox")),
                 empty="Every sandbox that should be Ready is",
                 links=(Link("Open the sandbox", "paddock-sandbox", ("namespace", "sandbox"), fields=True),),
             ),

@@ -35,7 +35,7 @@ NAMESPACE = Variable("namespace", "label_values(paddock_sandbox_info, namespace)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Link of a panel's values to another dashboard. `fields` says that the values are columns of a table."""
+    """Link of a panel's values to another dashboard. `fields`: they are columns of a table, by heading."""
 
     title: str
     board: str
@@ -45,9 +45,11 @@ class Link:
     @property
     def url(self) -> str:
         """Return the address, which keeps the time and the data source."""
-        place = "__data.fields" if self.fields else "__field.labels"
-        chosen = "".join(f"&var-{name}=${{{place}.{name}}}" for name in self.variables)
+        chosen = "".join(f"&var-{name}=${{{self._value(name)}}}" for name in self.variables)
         return f"/d/{self.board}?{_KEPT}{chosen}"
+
+    def _value(self, name: str) -> str:
+        return f"__data.fields.{name.capitalize()}" if self.fields else f"__field.labels.{name}"
 
 
 TO_SANDBOX = Link("Open the sandbox", "paddock-sandbox", ("namespace", "sandbox"))
