@@ -173,10 +173,10 @@ def profile_grants() -> str:
 
 def metrics() -> str:
     """Return every metric of the catalogue, a table for each section."""
-    shown = {each.name for families in _SECTIONS.values() for each in families}
-    assert shown == CATALOGUE.keys(), CATALOGUE.keys() ^ shown
+    named = {each.name for families in _SECTIONS.values() for each in families}
+    rest = tuple(each for name, each in CATALOGUE.items() if name not in named)
     parts = []
-    for section, families in _SECTIONS.items():
+    for section, families in {**_SECTIONS, **({"More": rest} if rest else {})}.items():
         rows = (
             (
                 f"`{each.name}`",

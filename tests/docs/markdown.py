@@ -8,9 +8,28 @@ from pathlib import Path
 
 from deploy.docs.blocks import ROOT, files
 
+# Pages with tests of their own for what they show; here their links and commands are checked.
+ELSEWHERE = frozenset(
+    {
+        "controller/api/panel/README.md",
+        "controller/client/README.md",
+        "controller/mcp/README.md",
+        "images/agent/README.md",
+    }
+)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"(^|\s\s)#.*$", re.MULTILINE)
 _OPERATORS = "();<>|&\n"
+
+
+def name(file: Path) -> str:
+    """The path of a file in this repository."""
+    return str(file.relative_to(ROOT))
+
+
+def own() -> list[Path]:
+    """The README files whose every block is tested here."""
+    return [each for each in files() if name(each) not in ELSEWHERE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +42,7 @@ class Block:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file.relative_to(ROOT)}:{self.line}"
+        return f"{name(self.file)}:{self.line}"
 
 
 def blocks(*languages: str) -> list[Block]:

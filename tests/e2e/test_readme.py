@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.docs.blocks import files
 from tests.daemon import ROOT, RunningDaemon, running
-from tests.docs.markdown import Block, blocks, blocks_of, commands
+from tests.docs.markdown import Block, blocks, blocks_of, commands, name, own
 
 pytestmark = pytest.mark.docker
 RUN = ("sh", "console", "python")
@@ -26,11 +25,7 @@ SEEN = {
     "deploy/prometheus/README.md": ("paddock_container_memory_working_set_bytes",),
     "specs/README.md": ("300Mi",),
 }
-TO_RUN = [each for each in files() if any(block.language in RUN for block in blocks_of(each))]
-
-
-def name(file: Path) -> str:
-    return str(file.relative_to(ROOT))
+TO_RUN = [each for each in own() if any(block.language in RUN for block in blocks_of(each))]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,7 @@ def test_specs_in_pages_are_admitted(daemon: RunningDaemon) -> None:
     """Those of a page together and in order, for some refer to others."""
     transport = httpx.HTTPTransport(uds=str(daemon.socket))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
-        for file in files():
+        for file in own():
             documents = [{"file": str(each), "text": each.text} for each in blocks("yaml") if each.file == file]
             if not documents:
                 continue
