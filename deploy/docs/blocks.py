@@ -3,15 +3,16 @@
 `make docs` regenerates them; tests/docs compares.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from deploy.docs import api, cli, fields, tables
 
 ROOT = Path(__file__).parents[2]
-_IGNORED = {".venv", ".cache", ".git", "node_modules"}
+_IGNORED = {"node_modules", "venv", "__pycache__"}
 _BLOCK = re.compile(r"(<!-- made: ([^>]+?) -->\n)(.*?)(<!-- /made -->)", re.DOTALL)
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
@@ -36,10 +37,15 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
 }
 
 
+@cache
 def files() -> list[Path]:
     """Return every README of the repository."""
-    found = ROOT.rglob("README.md")
-    return sorted(each for each in found if not _IGNORED & set(each.relative_to(ROOT).parts))
+    found = []
+    for folder, below, names in os.walk(ROOT):
+        below[:] = [each for each in below if each not in _IGNORED and not each.startswith(".")]
+        if "README.md" in names:
+            found.append(Path(folder) / "README.md")
+    return sorted(found)
 
 
 def rewrite(text: str) -> str:
