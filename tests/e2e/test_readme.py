@@ -13,7 +13,7 @@ import pytest
 from tests.daemon import ROOT, RunningDaemon, running
 from tests.docs.markdown import Block, blocks, blocks_of, commands, name, own
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 RUN = ("sh", "console", "python")
 # What a reader must see, besides that every block succeeds.
 SEEN = {
@@ -75,7 +75,7 @@ def _output(daemon: RunningDaemon, command: list[str], where: str, *, check: boo
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert not check or done.returncode == 0, f"{where}: {done.stdout}"
