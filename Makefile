@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
+.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs
 
 ARGS ?=
 
@@ -74,6 +74,9 @@ images: ## build the container images that are out of date (ARGS='--force python
 
 schema: ## write specs/schema/paddock.schema.json anew, after a change of a spec's fields
 	@"$${PADDOCK_VENV:-.venv}/bin/python" -m controller.documents.json_schema > specs/schema/paddock.schema.json
+
+docs: ## make the tables of the README files anew, after a change of fields, settings, metrics, alerts or commands
+	@"$${PADDOCK_VENV:-.venv}/bin/python" -m deploy.docs
 
 fmt: ## format the code and repair what the linter can
 	@deploy/check.sh --fix

@@ -24,6 +24,8 @@ EFFECT = "x-paddock-takes-effect"
 # Pages of an editor and drafts: the YAML servers of the common editors know this one.
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REF = "#/definitions/{model}"
+_RECREATING = (("template",), ("templateRef",), ("workspace",), ("securityLevel",))
+_VOLUMES = ("volume", "volumes", "volumeClaimTemplates")
 
 
 def takes_effect(kind: str, path: Path) -> Effect:
@@ -36,9 +38,18 @@ def takes_effect(kind: str, path: Path) -> Effect:
         return "live" if path[:1] == ("defaultLimits",) else "at next start"
     if kind == "SandboxTemplate":
         return "live" if _is_live(path) else "at next start"
-    if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
+    if kind != "Sandbox":
         return "live"
-    return "recreate" if path[:1] in (("template",), ("templateRef",), ("workspace",)) else "live"
+    if path[-2:] == ("limits", "gpus"):
+        return "recreate"
+    if (path[:1] == ("template",) and _is_live(path[1:])) or _is_of_volume(path):
+        return "live"
+    return "recreate" if path[:1] in _RECREATING else "live"
+
+
+def _is_of_volume(path: Path) -> bool:
+    """Return True if a path of a sandbox is a volume's size or reclaim policy: they are no part of a container."""
+    return path[-1:] in (("size",), ("reclaimPolicy",)) and any(each in path for each in _VOLUMES)
 
 
 def _is_live(path: Path) -> bool:

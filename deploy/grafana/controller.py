@@ -19,6 +19,7 @@ def _loop() -> Row:
                 "Time from an accepted spec to the state it asks for, p95.",
                 (("instance:paddock_convergence_duration_seconds:p95_30m", "{{operation}}"),),
                 unit="s",
+                empty="No spec changed in the last half hour",
             ),
             Panel(
                 "Reconcile duration",
@@ -53,6 +54,7 @@ def _loop() -> Row:
                 ((some("action", "paddock_reconcile_actions_total"), "{{action}}"),),
                 unit="ops",
                 stacked=True,
+                empty="Nothing was done in this time",
             ),
             Panel(
                 "Failed actions",
@@ -62,6 +64,7 @@ def _loop() -> Row:
                     (some("reason", "paddock_reconcile_action_errors_total"), "{{reason}}"),
                 ),
                 unit="ops",
+                empty="No action failed",
             ),
             Panel(
                 "Drift detected",
@@ -71,6 +74,7 @@ def _loop() -> Row:
                     ("sum by (field) (increase(paddock_reconcile_drift_detected_total[5m])) > 0", "{{field}}"),
                 ),
                 decimals=0,
+                empty="No drift",
             ),
         ),
     )
@@ -88,6 +92,7 @@ def _engine() -> Row:
                 width=12,
                 height=8,
                 beside=True,
+                empty="No request in this time",
             ),
             Panel(
                 "Engine events",
@@ -97,6 +102,7 @@ def _engine() -> Row:
                 width=12,
                 height=8,
                 beside=True,
+                empty="No event in this time",
             ),
             Panel(
                 "Engine latency",
@@ -128,6 +134,7 @@ def _store_and_api() -> Row:
                 "Store operations per second, by operation.",
                 ((some("operation", "paddock_store_operations_total"), "{{operation}}"),),
                 unit="ops",
+                empty="No operation in this time",
             ),
             Panel(
                 "Store latency",
@@ -140,12 +147,14 @@ def _store_and_api() -> Row:
                 "Stored objects by kind.",
                 (("paddock_store_objects", "{{kind}}"),),
                 kind="bars",
+                empty="The store is empty",
             ),
             Panel(
                 "API requests",
                 "Requests per second, by status code.",
                 (("sum by (code) (rate(paddock_api_requests_total[$__rate_interval]))", "{{code}}"),),
                 unit="reqps",
+                empty="No request in this time",
             ),
             Panel(
                 "API latency",
@@ -157,6 +166,7 @@ def _store_and_api() -> Row:
                     ),
                 ),
                 unit="s",
+                empty="No request in the last five minutes",
             ),
             Panel(
                 "Audit log",
@@ -206,6 +216,7 @@ def _itself() -> Row:
                 ),
                 width=6,
                 decimals=0,
+                empty="No container runs",
             ),
             Panel(
                 "Log messages",

@@ -1,6 +1,17 @@
 """Overview dashboard: all sandboxes, quotas and the host."""
 
-from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, make
+from deploy.grafana.panels import (
+    CORES,
+    NAMESPACE,
+    TO_POOL,
+    TO_QUOTAS,
+    TO_RUNBOOKS,
+    TO_SANDBOX,
+    Link,
+    Panel,
+    Row,
+    make,
+)
 
 OF = 'namespace=~"$namespace"'
 # A pool member is no sandbox yet: it is shown with its pool.
@@ -11,7 +22,8 @@ BY_BOX = "{{namespace}}/{{sandbox}}"
 def overview() -> str:
     """Build the overview dashboard."""
     about = "All sandboxes of this Paddock: state, usage and quotas."
-    return make("paddock-overview", "Paddock / Overview", about, (_now(), _use(), _near(), _host()), (NAMESPACE,))
+    rows = (_now(), _alerts(), _use(), _near(), _host())
+    return make("paddock-overview", "Paddock / Overview", about, rows, (NAMESPACE,))
 
 
 def _now() -> Row:
@@ -24,6 +36,7 @@ def _now() -> Row:
                 ((f"sum by (state) (paddock_sandbox_status_state{{{OF}}})", "{{state}}"),),
                 kind="bars",
                 width=6,
+                empty="There is no sandbox in these namespaces",
             ),
             Panel(
                 "Ready",
@@ -40,6 +53,7 @@ def _now() -> Row:
                 falling=True,
                 warn=0.95,
                 bad=0.8,
+                empty="No sandbox should run",
             ),
             Panel(
                 "Engine",
@@ -63,6 +77,7 @@ def _now() -> Row:
                 width=6,
                 names="too",
                 warn=1,
+                links=(TO_QUOTAS,),
             ),
             Panel(
                 "Warm members ready",
@@ -71,6 +86,45 @@ def _now() -> Row:
                 kind="stat",
                 width=6,
                 names="too",
+                empty="There is no SandboxPool",
+                links=(TO_POOL,),
+            ),
+        ),
+    )
+
+
+def _alerts() -> Row:
+    return Row(
+        "Alerts",
+        (
+            Panel(
+                "Firing alerts",
+                "Alerts of deploy/prometheus that fire now. A click opens the runbooks.",
+                (('ALERTS{alertstate="firing", alertname=~"(Paddock|Sandbox|Pool|Quota).+"}', ""),),
+                kind="table",
+                width=14,
+                height=6,
+                columns=(
+                    ("alertname", "Alert"),
+                    ("severity", "Severity"),
+                    ("namespace", "Namespace"),
+                    ("sandbox", "Sandbox"),
+                    ("pool", "Pool"),
+                    ("instance", "Instance"),
+                ),
+                empty="No alert fires (or this Prometheus does not load alerts.rules.yml)",
+                links=(TO_RUNBOOKS,),
+            ),
+            Panel(
+                "Not Ready",
+                "Sandboxes that should be Ready and are not. `paddock why NAME` says what each waits for.",
+                ((f"namespace_sandbox:paddock_sandbox_status_ready:expected{{{OF}}} == 0", ""),),
+                kind="table",
+                width=10,
+                height=6,
+                columns=(("namespace", "Namespace"), ("sandbox", "Sandbox")),
+                empty="Every sandbox that should be Ready is",
+                links=(Link("Open the sandbox", "paddock-sandbox", ("namespace", "sandbox"), fields=True),),
             ),
         ),
     )
@@ -90,6 +144,8 @@ def _use() -> Row:
                 width=12,
                 height=8,
                 beside=True,
+                empty="No sandbox of these namespaces runs",
+                links=(TO_SANDBOX,),
             ),
             Panel(
                 "Memory by sandbox",
@@ -106,6 +162,8 @@ def _use() -> Row:
                 width=12,
                 height=8,
                 beside=True,
+                empty="No sandbox of these namespaces runs",
+                links=(TO_SANDBOX,),
             ),
         ),
     )
@@ -126,6 +184,8 @@ def _near() -> Row:
                 most=1,
                 warn=0.8,
                 bad=0.9,
+                empty="No sandbox runs",
+                links=(TO_SANDBOX,),
             ),
             Panel(
                 "Most throttled",
@@ -144,6 +204,8 @@ def _near() -> Row:
                 most=1,
                 warn=0.25,
                 bad=0.5,
+                empty="No sandbox with a CPU limit has run for two scrapes",
+                links=(TO_SANDBOX,),
             ),
             Panel(
                 "Nearest to PID limit",
@@ -156,6 +218,8 @@ def _near() -> Row:
                 most=1,
                 warn=0.8,
                 bad=0.9,
+                empty="No sandbox runs",
+                links=(TO_SANDBOX,),
             ),
             Panel(
                 "Largest on disk",
@@ -170,6 +234,8 @@ def _near() -> Row:
                 kind="bars",
                 width=6,
                 height=8,
+                empty="Not measured yet: about a minute after the first start",
+                links=(TO_SANDBOX,),
             ),
         ),
     )
@@ -192,19 +258,21 @@ def _host() -> Row:
                 kind="bars",
                 most=1,
                 warn=0.9,
+                links=(TO_QUOTAS,),
             ),
             Panel(
-                "CPU promised",
-                "The same of CPU.",
+                "CPU reserved",
+                "Sum of CPU limits as a share of the quota, of the host and of each namespace.",
                 (("paddock_quota_cpu_used_cores / paddock_quota_cpu_limit_cores", "{{scope}} {{namespace}}"),),
                 unit="percentunit",
                 kind="bars",
                 most=1,
                 warn=0.9,
+                links=(TO_QUOTAS,),
             ),
             Panel(
-                "The engine's disk",
-                "How full the file system is that holds images, containers and logs.",
+                "Docker disk used",
+                "Used share of the file system with images, containers and logs.",
                 (
                     (
                         "1 - paddock_host_docker_root_avail_bytes / paddock_host_docker_root_size_bytes",

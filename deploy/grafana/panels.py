@@ -1,16 +1,22 @@
 """Building blocks of the dashboards: rows of panels over Prometheus."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Literal
 
-from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, text, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
+from grafana_foundation_sdk.models import text as text_models
 
-SOURCE = models.DataSourceRef(type_val="prometheus", uid="paddock-prometheus")
+# Every panel asks the source that the variable names: at first that of deploy/grafana/provisioning.
+SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+DEFAULT_SOURCE = models.VariableOption(selected=True, text="Prometheus", value="paddock-prometheus")
+NOT_SCRAPED = "No data: is Paddock scraped?"
+_KEPT = "${__url_time_range}&var-datasource=${datasource}"
 CORES = "suffix:cores"
 _COUNTED = ("short", "ops", "reqps")
 
@@ -28,13 +34,39 @@ NAMESPACE = Variable("namespace", "label_values(paddock_sandbox_info, namespace)
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """Link of a panel's values to another dashboard. `fields`: they are columns of a table, by heading."""
+
+    title: str
+    board: str
+    variables: tuple[str, ...] = ()
+    fields: bool = False
+
+    @property
+    def url(self) -> str:
+        """Return the address, which keeps the time and the data source."""
+        chosen = "".join(f"&var-{name}=${{{self._value(name)}}}" for name in self.variables)
+        return f"/d/{self.board}?{_KEPT}{chosen}"
+
+    def _value(self, name: str) -> str:
+        return f"__data.fields.{name.capitalize()}" if self.fields else f"__field.labels.{name}"
+
+
+TO_SANDBOX = Link("Open the sandbox", "paddock-sandbox", ("namespace", "sandbox"))
+TO_POOL = Link("Open the pool", "paddock-pools", ("namespace", "pool"))
+TO_QUOTAS = Link("Open the quotas", "paddock-quotas")
+TO_RUNBOOKS = Link("Open the runbooks", "paddock-runbooks")
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One panel. `queries` are (PromQL, legend); `unit` is Grafana's id of a unit.
 
     `warn` and `bad` are thresholds from which on a value is so; with `falling`, those below which it is. `words` say
     what stands for a value, and in which colour. `columns` are the labels that a table shows, with their headings.
     `names`: a stat shows the legends too, or `only` them. `beside`: the legend is a table at the right, the largest
-    first. Lines whose legend ends in `limit` are dashed.
+    first. Lines whose legend ends in `limit` are dashed. `empty` is shown where there is nothing to show, and says why.
+    `links` lead from a value to another dashboard.
     """
 
     title: str
@@ -54,12 +86,24 @@ class Panel:
     columns: tuple[tuple[str, str], ...] = ()
     names: Literal["several", "too", "only"] = "several"
     beside: bool = False
+    empty: str = NOT_SCRAPED
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A panel of markdown."""
+
+    title: str
+    content: str
+    width: int = 12
+    height: int = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     title: str
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel | Text]
 
 
 def some(label: str, name: str) -> str:
@@ -80,13 +124,24 @@ def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tup
         .time("now-1h", "now")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
+        .link(
+            dashboard.DashboardLink("Paddock")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags(["paddock"])
+            .as_dropdown(True)
+            .keep_time(True)
+            .include_vars(True)
+        )
+        .with_variable(
+            dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus").current(DEFAULT_SOURCE)
+        )
     )
     for each in variables:
         board = board.with_variable(_variable(each))
     for row in rows:
         board = board.with_row(dashboard.Row(row.title))
         for panel in row.panels:
-            board = board.with_panel(_panel(panel))
+            board = board.with_panel(_text(panel) if isinstance(panel, Text) else _panel(panel))
     return JSONEncoder(sort_keys=True, indent=2).encode(board.build()) + "\n"
 
 
@@ -108,7 +163,9 @@ def _variable(given: Variable) -> dashboard.QueryVariable:
 def _panel(panel: Panel) -> dashboard.Panel:
     made = {"lines": _lines, "stat": _stat, "table": _table, "bars": _bars}[panel.kind](panel)
     made = made.title(panel.title).description(panel.about).datasource(SOURCE).unit(panel.unit)
-    made = made.span(panel.width).height(panel.height).thresholds(_thresholds(panel)).min(0)
+    made = made.span(panel.width).height(panel.height).thresholds(_thresholds(panel)).min(0).no_value(panel.empty)
+    if panel.links:
+        made = made.data_links([dashboard.DashboardLink(each.title).url(each.url) for each in panel.links])
     if panel.most is not None:
         made = made.max(panel.most)
     if panel.decimals is not None:
@@ -118,6 +175,11 @@ def _panel(panel: Panel) -> dashboard.Panel:
     for letter, (query, legend) in zip(ascii_uppercase, panel.queries, strict=False):
         made = made.with_target(_target(panel, query, legend).ref_id(letter))
     return made
+
+
+def _text(panel: Text) -> text.Panel:
+    made = text.Panel().title(panel.title).mode(text_models.TextMode.MARKDOWN).content(panel.content)
+    return made.span(panel.width).height(panel.height)
 
 
 def _lines(panel: Panel) -> timeseries.Panel:

@@ -26,6 +26,7 @@ def _life() -> Row:
                 width=6,
                 height=9,
                 names="only",
+                empty="No sandbox is chosen, or there is none",
             ),
             Panel(
                 "Uptime",
@@ -35,6 +36,7 @@ def _life() -> Row:
                 kind="stat",
                 width=5,
                 height=9,
+                empty="It does not run",
             ),
             Panel(
                 "Restarts",
@@ -45,6 +47,7 @@ def _life() -> Row:
                 height=9,
                 warn=1,
                 bad=5,
+                empty="No sandbox is chosen, or there is none",
             ),
             Panel(
                 "Conditions",
@@ -55,6 +58,7 @@ def _life() -> Row:
                 height=9,
                 columns=(("sandbox", "Sandbox"), ("condition", "Condition"), ("Value", "Status")),
                 words=(("1", "True", "text"), ("0", "False", "text")),
+                empty="No sandbox is chosen, or there is none",
             ),
             Panel(
                 "Details",
@@ -72,6 +76,7 @@ def _life() -> Row:
                     ("pool", "Pool"),
                     ("runtime", "Runtime"),
                 ),
+                empty="It does not run",
             ),
         ),
     )
@@ -100,6 +105,7 @@ def _compute() -> Row:
                 ),
                 unit=CORES,
                 decimals=3,
+                empty="It does not run",
             ),
             Panel(
                 "Throttling",
@@ -115,6 +121,7 @@ def _compute() -> Row:
                 most=1,
                 warn=0.25,
                 bad=0.5,
+                empty="It has no CPU limit, or does not run",
             ),
             Panel(
                 "PIDs",
@@ -124,6 +131,7 @@ def _compute() -> Row:
                     (f"paddock_container_pids_limit{{{BOX}}}", "{{sandbox}} limit"),
                 ),
                 decimals=0,
+                empty="It does not run",
             ),
         ),
     )
@@ -142,6 +150,7 @@ def _memory() -> Row:
                     (f"paddock_container_spec_memory_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),
                 ),
                 unit="bytes",
+                empty="It does not run",
             ),
             Panel(
                 "Memory by type",
@@ -152,6 +161,7 @@ def _memory() -> Row:
                 ),
                 unit="bytes",
                 stacked=True,
+                empty="It does not run",
             ),
             Panel(
                 "Memory limit hits",
@@ -161,6 +171,7 @@ def _memory() -> Row:
                     (f"increase(paddock_container_oom_kills_total{{{BOX}}}[5m])", "{{sandbox}} OOM kills"),
                 ),
                 decimals=0,
+                empty="It does not run",
             ),
         ),
     )
@@ -184,6 +195,7 @@ def _flow() -> Row:
                     ),
                 ),
                 unit="binBps",
+                empty="It has no network, or does not run",
             ),
             Panel(
                 "Disk I/O",
@@ -196,6 +208,7 @@ def _flow() -> Row:
                     ),
                 ),
                 unit="binBps",
+                empty="It does not run, or cgroup v1 on kernel 6.10 or newer counts nothing",
             ),
             Panel(
                 "Writable layer",
@@ -205,6 +218,7 @@ def _flow() -> Row:
                     (f"paddock_sandbox_spec_fs_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),
                 ),
                 unit="bytes",
+                empty="Not measured yet: about a minute after the first start",
             ),
         ),
     )

@@ -14,7 +14,7 @@ from deploy.grafana.boards import boards
 from tests.pictures.ask import Asker, Series, Window
 from tests.pictures.draw import page
 from tests.pictures.units import written
-from tests.promql import mistakes
+from tests.promql import mistakes, recorded
 from tests.promql import names as promql_names
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -29,6 +29,8 @@ def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
     for variable in board.get("templating", {}).get("list", ()):
+        if variable["type"] == "datasource":
+            continue
         asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
         assert asked is not None, variable["query"]
         yield f"${variable['name']}", f"count by ({asked[2]}) ({asked[1]})"
@@ -36,7 +38,12 @@ def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def without_variables(expr: str) -> str:
     expr = expr.replace("$__rate_interval", "1m").replace("$__range", "5m")
-    return expr.replace('"$namespace"', '".*"').replace('"$sandbox"', '".*"')
+    return expr.replace('"$namespace"', '".*"').replace('"$sandbox"', '".*"').replace('"$pool"', '".*"')
+
+
+def asking(text: str) -> list[dict[str, Any]]:
+    """The panels of a board that ask for something: no rows, no text."""
+    return [each for each in json.loads(text)["panels"] if each["type"] not in ("row", "text")]
 
 
 EVERY = [(name, *query) for name, text in STORED.items() for query in queries(json.loads(text))]
@@ -55,9 +62,7 @@ def test_a_query_names_only_what_is_in_the_catalogue(board: str, panel: str, exp
 
 @pytest.mark.parametrize("name", STORED)
 def test_panels_have_units_thresholds_and_legends(name: str) -> None:
-    for panel in json.loads(STORED[name])["panels"]:
-        if panel["type"] == "row":
-            continue
+    for panel in asking(STORED[name]):
         defaults, targets = panel["fieldConfig"]["defaults"], panel["targets"]
         assert written(defaults["unit"], defaults.get("decimals"))(1.5), panel["title"]
         bounds = [each["value"] for each in defaults["thresholds"]["steps"]]
@@ -73,8 +78,13 @@ def test_a_table_shows_labels_that_there_are() -> None:
         for panel in json.loads(text)["panels"]:
             for each in panel.get("transformations", ()):
                 names = set(each["options"].get("include", {}).get("names", ())) - {"Value"}
-                [asked] = promql_names(panel["targets"][0]["expr"])
-                assert names <= set(CATALOGUE[asked].labels), panel["title"]
+                expr = panel["targets"][0]["expr"]
+                if expr.startswith("ALERTS{"):  # Prometheus' own: the labels of alerts
+                    continue
+                asked = promql_names(expr) | {
+                    found for each in recorded(expr) for found in promql_names(RECORDINGS[each])
+                }
+                assert names <= {label for each in asked for label in CATALOGUE[each].labels}, panel["title"]
 
 
 class MadeUp(Asker):
@@ -93,17 +103,49 @@ class MadeUp(Asker):
 def test_the_pictures_can_draw_every_panel(name: str) -> None:
     board = json.loads(STORED[name])
     made, height, silent = page(board, MadeUp(3))
-    panels = [each["title"] for each in board["panels"] if each["type"] != "row"]
-    assert (made.count('class="panel"'), silent) == (len(panels), [])
+    panels = [each["title"] for each in asking(STORED[name])]
+    drawn = [each for each in board["panels"] if each["type"] != "row"]
+    assert (made.count('class="panel"'), silent) == (len(drawn), [])
     assert height > 500
     assert page(board, MadeUp(0))[2] == panels
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_panel_without_data_says_why(name: str) -> None:
+    assert all(each["fieldConfig"]["defaults"].get("noValue") for each in asking(STORED[name]))
+
+
+def test_links_lead_to_boards_with_their_variables() -> None:
+    boards_ = {board["uid"]: board for board in map(json.loads, STORED.values())}
+    links = [
+        (panel["title"], link["url"])
+        for text in STORED.values()
+        for panel in asking(text)
+        for link in panel["fieldConfig"]["defaults"].get("links", ())
+    ]
+    assert {title for title, url in links if "/d/paddock-sandbox?" in url} >= {"CPU by sandbox", "Not Ready"}
+    assert "Firing alerts" in {title for title, url in links if url.startswith("/d/paddock-runbooks?")}
+    for title, url in links:
+        found = re.match(r"/d/([\w-]+)\?", url)
+        assert found is not None, title
+        known = {each["name"] for each in boards_[found[1]]["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", url)) <= known, title
+
+
+def test_the_runbooks_are_those_of_the_alerts() -> None:
+    panels = json.loads(STORED["runbooks.json"])["panels"]
+    shown = {each["title"]: each["options"]["content"] for each in panels if each["type"] == "text"}
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.rules.yml").read_text())["groups"]
+    names = {rule["alert"] for group in alerts for rule in group["rules"]}
+    assert names == shown.keys()
+    assert all("](" not in shown[name] for name in names), "a link would lead out of the board"
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_panels_say_what_they_show_and_do_not_overlap(name: str) -> None:
     panels = [each for each in json.loads(STORED[name])["panels"] if each["type"] != "row"]
     assert len({each["title"] for each in panels}) == len(panels)
-    assert all(each["description"].endswith(".") and each["targets"] for each in panels)
+    assert all(each["description"].endswith(".") and each["targets"] for each in asking(STORED[name]))
     taken: set[tuple[int, int]] = set()
     for each in panels:
         at = each["gridPos"]
@@ -116,10 +158,7 @@ def test_panels_say_what_they_show_and_do_not_overlap(name: str) -> None:
 def test_provisioning_names_the_source_that_the_panels_ask() -> None:
     sources = yaml.safe_load((DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text())
     uids = {each["uid"] for each in sources["datasources"]}
-    used = {
-        each["datasource"]["uid"]
-        for text in STORED.values()
-        for each in json.loads(text)["panels"][1:]
-        if "datasource" in each
-    }
-    assert used == uids
+    for text in STORED.values():
+        [chosen] = [each for each in json.loads(text)["templating"]["list"] if each["type"] == "datasource"]
+        assert {chosen["current"]["value"]} == uids
+        assert {each["datasource"]["uid"] for each in asking(text)} <= {"${datasource}"}

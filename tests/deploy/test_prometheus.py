@@ -68,8 +68,15 @@ def test_names_are_given_once() -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
 def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
-    assert alert["annotations"].keys() == {"summary", "description"}
-    assert all(text.endswith(".") for text in alert["annotations"].values())
+    told = dict(alert["annotations"])
+    assert told.pop("runbook_url") == f"deploy/prometheus/README.md#{alert['alert'].lower()}"
+    assert told.keys() == {"summary", "description"}
+    assert all(text.endswith(".") for text in told.values())
+
+
+def test_every_alert_has_a_runbook() -> None:
+    page = (FOLDER / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == [each["alert"] for each in ALERTS]
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)

@@ -114,6 +114,24 @@ def test_effect_of_a_template_field_matches_the_hash(name: str) -> None:
     assert json_schema.takes_effect("Sandbox", ("template", name)) == ("recreate" if recreated else "live")
 
 
+@pytest.mark.parametrize(
+    ("path", "effect"),
+    [
+        (("securityLevel",), "recreate"),
+        (("resources", "limits", "gpus"), "recreate"),
+        (("template", "resources", "limits", "gpus"), "recreate"),
+        (("resources", "limits", "memory"), "live"),
+        (("workspace", "hostPath"), "recreate"),
+        (("workspace", "volume", "size"), "live"),
+        (("template", "volumes", 0, "size"), "live"),
+        (("template", "volumeClaimTemplates", 0, "reclaimPolicy"), "live"),
+        (("template", "tmpfs", 0, "size"), "recreate"),
+    ],
+)
+def test_effect_of_a_field_of_a_sandbox(path: tuple[str | int, ...], effect: str) -> None:
+    assert json_schema.takes_effect("Sandbox", path) == effect
+
+
 def test_every_field_of_a_template_was_tried() -> None:
     found = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
     assert found is not None

@@ -67,7 +67,7 @@ class Asker:
         window = self.window
         rate = f"{max(window.step_seconds + window.scrape_seconds, 4 * window.scrape_seconds):.0f}s"
         plain = expr.replace("$__rate_interval", rate).replace("$__range", f"{window.end - window.begin:.0f}s")
-        return re.sub(r"\$(namespace|sandbox)\b", lambda found: self._chosen.get(found[1], ".+"), plain)
+        return re.sub(r"\$(namespace|sandbox|pool)\b", lambda found: self._chosen.get(found[1], ".+"), plain)
 
     def _get(self, what: str, **query: str) -> list[Any]:
         address = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(query)}"

@@ -54,10 +54,17 @@ def page(board: Mapping[str, Any], asker: Asker) -> tuple[str, int, list[str]]:
         if panel["type"] == "row":
             parts.append(f'<div class="row" style="{place}">▾ {_text(panel["title"])}</div>')
             continue
+        if panel["type"] == "text":
+            words = _text(panel["options"]["content"])
+            parts.append(
+                f'<div class="panel" style="{place}"><div class="title">{_text(panel["title"])}</div>{words}</div>'
+            )
+            continue
         series = asker.series(panel)
         silent += [] if series else [panel["title"]]
         title = f'<div class="title">{_text(panel["title"])}</div>'
-        inner = _inner(panel, series, width, height, asker) if series else '<div class="nothing">No data</div>'
+        nothing = f'<div class="nothing">{_text(_defaults(panel)["noValue"])}</div>'
+        inner = _inner(panel, series, width, height, asker) if series else nothing
         parts.append(f'<div class="panel" style="{place}">{title}{inner}</div>')
     body = f"<h1>{_text(board['title'])}</h1>" + "".join(parts)
     return f'<!doctype html><meta charset="utf-8"><style>{_STYLE}</style><body>{body}', int(bottom) + 12, silent

@@ -1,0 +1,231 @@
+"""The README files are true: made from code where they can be, and checked against it where they can't."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from controller.cli.main import cli
+from controller.cli.options import split_flag_values
+from controller.kinds.planning.instance_record import END_REASONS
+from controller.plan.common.events import REASONS
+from controller.plan.sandbox.status import CONDITIONS, FIELDS
+from controller.settings import Settings
+from deploy.docs.blocks import BLOCKS, ROOT, files, rewrite
+from tests.docs.markdown import ELSEWHERE, Block, anchors, blocks, commands, inline, links, name, own, prose, shell
+
+FOLDERS = (
+    "",
+    "specs",
+    "deploy",
+    "deploy/prometheus",
+    "deploy/grafana",
+    "controller/api",
+    "controller/api/panel",
+    "controller/cli",
+    "controller/client",
+    "controller/mcp",
+    "controller/policy",
+    "images",
+    "images/agent",
+    "migrations",
+    "tests",
+)
+LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "mermaid"}
+MOST_BYTES = 8192
+QUESTIONS = 15
+FILES = files()
+each_file = pytest.mark.parametrize("file", FILES, ids=name)
+each_own_file = pytest.mark.parametrize("file", own(), ids=name)
+
+
+def test_every_folder_explains_itself() -> None:
+    expected = {f"{folder}/README.md".lstrip("/") for folder in FOLDERS}
+    assert expected - {name(each) for each in FILES} <= ELSEWHERE
+
+
+def test_the_first_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= MOST_BYTES
+
+
+def test_the_first_page_answers_questions_by_links() -> None:
+    asked = re.findall(r"^\| ([^|]+\?) \| \[[^\]]+\]\(([^)]+)\) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(asked) >= QUESTIONS
+
+
+@each_file
+def test_made_blocks_are_current(file: Path) -> None:
+    text = file.read_text()
+    named = re.findall(r"^<!-- made: (.+) -->$", text, re.MULTILINE)
+    assert len(named) == len(re.findall(r"^<!-- /made -->$", text, re.MULTILINE))
+    assert set(named) <= BLOCKS.keys()
+    assert rewrite(text) == text, "run `make docs`"
+
+
+def test_every_block_is_used() -> None:
+    used = {each for file in FILES for each in re.findall(r"<!-- made: (.+) -->", file.read_text())}
+    assert used == BLOCKS.keys()
+
+
+@each_file
+def test_links_lead_somewhere(file: Path) -> None:
+    wrong = []
+    for link in links(file):
+        path, _, anchor = link.partition("#")
+        target = (file.parent / path).resolve() if path else file
+        if not target.exists() and target.is_relative_to(ROOT) and name(target) in ELSEWHERE:
+            continue  # written beside this one
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_blocks_have_a_language_that_is_checked() -> None:
+    assert [str(each) for each in blocks() if each.file in own() and each.language not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("block", blocks("sh", "bash", "console"), ids=str)
+def test_commands_of_a_block_exist(block: Block) -> None:
+    text = block.text
+    if block.language == "console":
+        text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
+    for words in commands(text):
+        check(words)
+    for words in shell(text):
+        _check_files(words)
+
+
+@each_file
+def test_commands_in_the_text_exist(file: Path) -> None:
+    for text in inline(file):
+        for words in commands(text):
+            check(words)
+
+
+def test_a_wrong_command_would_be_found() -> None:
+    for text in ("paddock gett sandboxes", "paddock get --wid", "FOO=1 paddock token creat x", "a | paddock cp -Z a b"):
+        [words] = commands(text)
+        with pytest.raises((click.UsageError, AssertionError)):
+            check(words)
+
+
+def check(words: list[str]) -> None:
+    """Walk the tree of commands, and have click read the options of the last one."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        rest = _read(command, context, words)
+        if not rest:
+            return
+        inner = command.get_command(context, rest[0])
+        if inner is None and command.invoke_without_command:
+            return
+        assert inner is not None, f"there is no command `{' '.join(words)}`"
+        command, words = inner, rest[1:]
+        context = click.Context(inner, parent=context)
+    _read(command, context, words)
+
+
+def _read(command: click.Command, context: click.Context, words: list[str]) -> list[str]:
+    """Return the arguments that are no options of this command."""
+    parser = command.make_parser(context)
+    parser.allow_interspersed_args = command.allow_interspersed_args
+    options, rest, _ = parser.parse_args(split_flag_values(command, words))
+    del options
+    return list(rest)
+
+
+def _check_files(words: list[str]) -> None:
+    """Scripts of this repository that are called exist, and so do the targets of make."""
+    makefile = (ROOT / "Makefile").read_text()
+    program = words[1] if words[0] == "sudo" and len(words) > 1 else words[0]
+    if program.startswith(("deploy/", "images/")):
+        assert (ROOT / program).exists(), program
+    for word in words:
+        if re.fullmatch(r"(deploy|specs|images)/[\w./-]+\.(yaml|nft|yml|sh|toml)", word):
+            assert (ROOT / word).exists(), word
+    if program == "make" and len(words) > 1:
+        assert f"\n{words[1]}: " in makefile, words[1]
+
+
+@each_file
+def test_targets_of_make_in_the_text_exist(file: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    asked = re.findall(r"`make ([a-z][a-z0-9-]*)", prose(file))
+    assert [each for each in asked if f"\n{each}: " not in makefile] == []
+
+
+@pytest.mark.parametrize("block", [each for each in blocks("toml") if each.file in own()], ids=str)
+def test_settings_in_a_block_are_valid(block: Block) -> None:
+    Settings(**tomllib.loads(block.text))
+
+
+def test_settings_in_the_text_exist() -> None:
+    """A name with an underscore in a table of settings or symptoms is a setting, or it is named nowhere else."""
+    page = prose(ROOT / "deploy/README.md")
+    named = set(re.findall(r"`(\w+_\w+)`", page)) | set(re.findall(r"`(\w+_\w+) = ", page))
+    others = {"seccomp_profile", "writable_root", "trace_id", "pg_dump"}
+    assert {each for each in named if each.islower()} - Settings.model_fields.keys() - others == set()
+
+
+GLOSSARY = (ROOT / "specs/README.md").read_text()
+
+
+def test_the_glossary_has_every_condition() -> None:
+    conditions = GLOSSARY.partition("\n## Conditions\n")[2]
+    assert [each for each in sorted(CONDITIONS) if f"| **{each}** |" not in conditions] == []
+
+
+def test_the_glossary_has_every_field_of_a_status() -> None:
+    status = GLOSSARY.partition("\n### Status of a sandbox\n")[2].partition("\n#")[0]
+    shown = " ".join(line.split("|")[1] for line in status.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)[.\w]*`", shown)) == FIELDS
+
+
+def test_the_glossary_has_every_reason() -> None:
+    reasons = {*END_REASONS, *REASONS.values(), *_reasons()}
+    assert len(reasons) > 90, "they were found in the code"
+    assert [each for each in sorted(reasons) if f"{each}`" not in GLOSSARY] == []
+
+
+# Position of the reason among the arguments of what makes one.
+_AT = {"Condition": 2, "Decision": 1, "Verdict": 1, "Transient": 0, "Terminal": 0, "Waiting": 1, "_flag": 4, "event": 0}
+
+
+def _reasons() -> Iterator[str]:
+    """Reasons that stand in the code as they are, or as a constant of the same module."""
+    for package in ("plan", "engine", "service/sources", "loop"):
+        for file in (ROOT / "controller" / package).rglob("*.py"):
+            tree = ast.parse(file.read_text())
+            known = {
+                target.id: each.value.value
+                for each in ast.walk(tree)
+                if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)
+                for target in each.targets
+                if isinstance(target, ast.Name)
+            }
+            for each in ast.walk(tree):
+                called = each.func if isinstance(each, ast.Call) else None
+                at = _AT.get(getattr(called, "id", getattr(called, "attr", "")))
+                if isinstance(each, ast.Call) and at is not None and len(each.args) > at:
+                    yield from _texts(each.args[at], known)
+
+
+def _texts(value: ast.expr, known: dict[str, object]) -> Iterator[str]:
+    found = value.value if isinstance(value, ast.Constant) else known.get(getattr(value, "id", ""))
+    if isinstance(found, str) and found[:1].isupper():
+        yield found
+    inner = [value.body, value.orelse] if isinstance(value, ast.IfExp) else []
+    for part in value.values if isinstance(value, ast.BoolOp) else inner:
+        yield from _texts(part, known)
+
+
+@each_own_file
+def test_words_are_those_of_the_glossary(file: Path) -> None:
+    written = re.sub(r"<!-- made: .*?<!-- /made -->", "", prose(file), flags=re.DOTALL)
+    plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "", written)
+    assert re.findall(r"\b(?:box|boxes|door|doors|heartbeat|leap)\b", plain) == []
