@@ -12,6 +12,7 @@ from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
+from controller.api.panel.serve import Panel
 from controller.api.routes import (
     apply,
     attest,
@@ -84,5 +85,6 @@ def create_app(
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
+    app.add_middleware(Panel, kinds=services.registry)
     app.add_middleware(Trace)
     return app
