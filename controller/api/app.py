@@ -21,6 +21,7 @@ from controller.api.routes import (
     backup,
     detached,
     diff,
+    doctor,
     exec,  # noqa: A004 - the module
     files,
     health,
@@ -34,6 +35,7 @@ from controller.api.routes import (
     why,
 )
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
+from controller.kinds.observed.doctor import Finding
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
@@ -42,6 +44,7 @@ _OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
+Doctor = Callable[[], Sequence[Finding]]
 
 
 def create_app(
@@ -52,20 +55,22 @@ def create_app(
     longest_watch_seconds: float = LONGEST_SECONDS,
     who: Authenticator = in_process,
     load: LoadLimits = LoadLimits(),
+    examine: Doctor = tuple,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
-    `ready` serves /readyz. `who` authenticates each request; every listener sets it. By default every caller is Paddock
+    `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener sets it. By default every caller is Paddock
     itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    for each in (health, auth, audit, backup, apply, diff):
+    for each in (health, auth, audit, backup, apply, diff, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.discovery)
     for kind in services.registry:

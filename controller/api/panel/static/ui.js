@@ -50,7 +50,7 @@ export function Conditions({ conditions }) {
   if (!conditions?.length) return html`<p class="quiet">None yet.</p>`;
   return html`<table class="plain conditions"><thead><tr><th>Condition</th><th>Reason</th><th class="narrow-hide">Since</th></tr></thead><tbody>
     ${conditions.map((each) => html`<tr key=${each.type}>
-      <td><${Status} word=${each.type} tone=${conditionTone(each)} title="${each.type}: ${each.status}"/> <span class="visually-hidden">${each.status}</span></td>
+      <td><${Status} word=${INVERTED.test(each.type) ? `${each.type}: ${each.status === 'True' ? 'yes' : each.status === 'False' ? 'no' : '?'}` : each.type} tone=${conditionTone(each)} title="${each.type}: ${each.status}"/> <span class="visually-hidden">${each.status}</span></td>
       <td><b>${visibleText(each.reason)}</b>${each.message ? html`<div class="quiet wrap">${visibleText(each.message)}</div>` : ''}</td>
       <td class="narrow-hide num">${each.lastTransitionTime ? html`<${Age} time=${each.lastTransitionTime}/>` : ''}</td></tr>`)}
   </tbody></table>`;
@@ -193,7 +193,7 @@ let fields = 0;
 export function Field({ label, help, error, badge, children, hidden }) {
   const id = useMemo(() => `field-${fields += 1}`, []);
   const note = help || error ? `${id}-note` : undefined;
-  return html`<div class="field ${error ? 'invalid' : ''} ${hidden ?? ''}"><label for=${id}>${label}${badge ? html` <span class="badge">${badge}</span>` : ''}</label>
+  return html`<div class="field ${error ? 'invalid' : ''} ${hidden ?? ''}"><label for=${id}>${label}${badge ? html` <span class="badge ${badge}">${badge}</span>` : ''}</label>
     ${children({ id, 'aria-describedby': note, 'aria-invalid': error ? 'true' : undefined })}
     ${note ? html`<div class="help" id=${note}>${error ? html`<span class="wrong"><${Icon} name="warn" size=${13}/> ${visibleText(error)}</span>` : help}</div>` : ''}</div>`;
 }

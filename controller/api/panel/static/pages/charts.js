@@ -82,19 +82,20 @@ function Chart({ chart, samples, limits }) {
   useEffect(() => {
     let over = false;
     let observer;
+    const element = holder.current;
     load().then((uPlot) => {
       if (over) return;
       const style = getComputedStyle(document.documentElement);
       const axis = { stroke: style.getPropertyValue('--quiet'), grid: { stroke: style.getPropertyValue('--line'), width: 1 }, ticks: { show: false }, font: '11px system-ui' };
       const colours = ['#1b9e8f', '#c77d1e'];
       plot.current = new uPlot({
-        width: holder.current.clientWidth, height: 170, legend: { show: false }, cursor: { y: false },
+        width: element.clientWidth, height: 170, legend: { show: false }, cursor: { y: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.1] } },
         axes: [{ ...axis, space: 70 }, { ...axis, size: 78, values: (_, marks) => marks.map((each) => chart.format(each)) }],
         series: [{}, ...chart.series.map(([label], at) => ({ label, stroke: colours[at], width: 1.8, fill: at ? undefined : `${colours[at]}22`, points: { show: false } })), ...(chart.limit ? [{ label: 'limit', stroke: '#d4504a', dash: [5, 4], width: 1.3, points: { show: false } }] : [])],
-      }, data, holder.current);
-      observer = new ResizeObserver(() => plot.current?.setSize({ width: holder.current.clientWidth, height: 170 }));
-      observer.observe(holder.current);
+      }, data, element);
+      observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 170 }));
+      observer.observe(element);
     });
     return () => { over = true; observer?.disconnect(); plot.current?.destroy(); plot.current = null; };
   }, []);

@@ -155,10 +155,13 @@ function defaultOf(name, template, effective) {
   return found ? `${found} (default)` : name === 'gpus' ? '0' : 'no limit';
 }
 
+/** The help of a field: its description. */
+const helpOf = (schema) => String(schema.description ?? '').replace(/\s+/g, ' ').replaceAll('`', '');
+
 /** A text field of the schema: its description as help, how it takes effect as a badge. */
 function Input({ label, schema, value, onChange, error, effect, badge, path, wide, ...rest }) {
   const kind = badge || (effect ? schema['x-paddock-takes-effect'] : '');
-  const help = String(schema.description ?? '').replace(/\s+/g, ' ');
+  const help = helpOf(schema);
   return html`<${Field} label=${label} badge=${kind} help=${help} error=${error}>${(props) => html`<input ...${props} ...${rest} value=${value ?? ''} maxlength=${schema.maxLength > 20 ? schema.maxLength : undefined} spellcheck="false" autocomplete="off" onInput=${(event) => onChange(event.target.value)}/>`}</${Field}>`;
 }
 
@@ -169,12 +172,12 @@ function Narrowing({ doc, set, schema, effective, causes }) {
   const widest = ORDER.indexOf(effective?.network.mode ?? 'none');
   const kept = security.capabilities ?? effective?.capabilities ?? [];
   const all = [...new Set([...(effective?.capabilities ?? []), ...kept])];
-  const helpOf = (name) => schemaAt(schema, ['spec', 'template', 'security', name]).description;
+  const about = (name) => helpOf(schemaAt(schema, ['spec', 'template', 'security', name]));
   return html`<div class="cols gap">
     <${Field} label="Network mode" badge="recreate" help="Bridge is the level’s own network. Host is not offered: a sandbox never shares this host’s network." error=${causes['spec.template.security.network.mode'] ?? causes['spec.template.security.network']}>${(props) => html`<select ...${props} value=${security.network?.mode ?? ''} onChange=${(event) => put('network', event.target.value ? { mode: event.target.value } : undefined)}>
       <option value="">Bridge: as the level allows (${effective?.network.mode ?? '…'})</option>${ORDER.map((each, rank) => html`<option key=${each} value=${each} disabled=${rank > widest}>${each === 'none' ? 'None' : each === 'sealed' ? 'Listed hosts only' : 'Internet'}: ${MODES[each]}</option>`)}<option disabled>Host: refused</option></select>`}</${Field}>
-    <${Field} label="Read-only root" badge="recreate" help=${helpOf('readOnlyRootFilesystem')} error=${causes['spec.template.security.readOnlyRootFilesystem']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} disabled=${effective?.readOnlyRootFilesystem} checked=${effective?.readOnlyRootFilesystem || security.readOnlyRootFilesystem === true} onChange=${(event) => put('readOnlyRootFilesystem', event.target.checked ? true : undefined)}/>`}</${Field}></div>
-    <fieldset class="field gap"><legend>Capabilities <span class="badge recreate">recreate</span></legend>${all.length ? html`<div class="checks">${all.map((each) => html`<label key=${each}><input type="checkbox" checked=${kept.includes(each)} onChange=${(event) => { const next = all.filter((one) => (one === each ? event.target.checked : kept.includes(one))); put('capabilities', next.length === effective?.capabilities.length ? undefined : next); }}/><code>${each}</code></label>`)}</div>` : html`<span class="quiet">This level keeps none.</span>`}<div class="help">${helpOf('capabilities')}</div>${causes['spec.template.security.capabilities'] ? html`<span class="wrong">${causes['spec.template.security.capabilities']}</span>` : ''}</fieldset>`;
+    <${Field} label="Read-only root" badge="recreate" help=${about('readOnlyRootFilesystem')} error=${causes['spec.template.security.readOnlyRootFilesystem']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} disabled=${effective?.readOnlyRootFilesystem} checked=${effective?.readOnlyRootFilesystem || security.readOnlyRootFilesystem === true} onChange=${(event) => put('readOnlyRootFilesystem', event.target.checked ? true : undefined)}/>`}</${Field}></div>
+    <fieldset class="field gap"><legend>Capabilities <span class="badge recreate">recreate</span></legend>${all.length ? html`<div class="checks">${all.map((each) => html`<label key=${each}><input type="checkbox" checked=${kept.includes(each)} onChange=${(event) => { const next = all.filter((one) => (one === each ? event.target.checked : kept.includes(one))); put('capabilities', next.length === effective?.capabilities.length ? undefined : next); }}/><code>${each}</code></label>`)}</div>` : html`<span class="quiet">This level keeps none.</span>`}<div class="help">${about('capabilities')}</div>${causes['spec.template.security.capabilities'] ? html`<span class="wrong">${causes['spec.template.security.capabilities']}</span>` : ''}</fieldset>`;
 }
 
 function Volumes({ doc, set, schema, causes }) {
@@ -184,13 +187,13 @@ function Volumes({ doc, set, schema, causes }) {
   const { workspace } = doc.spec;
   const one = (index, name) => ({ schema: { ...schemaAt(schema, [...path, index, name]), description: '' }, error: causes[`spec.template.volumes.${index}.${name}`], value: list[index][name], onChange: (value) => put(index, name, value) });
   return html`<${Card} title="Volumes" actions=${html`<${Button} icon="plus" onClick=${() => set(path, [...list, { name: '', mountPath: '', size: '1Gi' }])}>Volume</${Button}>`}>
-    <p class="help quiet">${schemaAt(schema, path).description} A change recreates the container.</p>
+    <p class="help quiet">${helpOf(schemaAt(schema, path))} A change recreates the container.</p>
     <div class="lines gap">${list.map((each, index) => html`<div class="line" key=${index}>
       <${Input} label="Source (volume)" ...${one(index, 'name')} placeholder="data"/><${Input} label="Target" ...${one(index, 'mountPath')} placeholder="/data"/><${Input} label="Size" ...${one(index, 'size')} placeholder="1Gi"/>
       <label class="check"><input type="checkbox" checked=${Boolean(each.readOnly)} onChange=${(event) => put(index, 'readOnly', event.target.checked || undefined)}/>Read-only</label>
       <${Button} icon="trash" tone="ghost" aria-label="Remove volume ${visibleText(each.name)}" onClick=${() => set(path, list.filter((_, i) => i !== index))}/></div>`)}</div>
     <div class="cols gap"><${Input} label="Workspace folder of this host" schema=${schemaAt(schema, ['spec', 'workspace', 'hostPath'])} error=${causes['spec.workspace.hostPath'] ?? causes['spec.workspace']} value=${workspace?.hostPath} placeholder="none" onChange=${(value) => set(['spec', 'workspace'], value ? { ...(workspace ?? {}), hostPath: value } : undefined)}/>
-      <${Field} label="Workspace read-only" help=${schemaAt(schema, ['spec', 'workspace', 'readOnly']).description}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} disabled=${!workspace} checked=${Boolean(workspace?.readOnly)} onChange=${(event) => set(['spec', 'workspace', 'readOnly'], event.target.checked)}/>`}</${Field}></div></${Card}>`;
+      <${Field} label="Workspace read-only" help=${helpOf(schemaAt(schema, ['spec', 'workspace', 'readOnly']))}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} disabled=${!workspace} checked=${Boolean(workspace?.readOnly)} onChange=${(event) => set(['spec', 'workspace', 'readOnly'], event.target.checked)}/>`}</${Field}></div></${Card}>`;
 }
 
 function Environment({ doc, set, schema, causes }) {
@@ -198,7 +201,7 @@ function Environment({ doc, set, schema, causes }) {
   const list = at(doc, path) ?? [];
   const put = (index, name, value) => set(path, list.map((each, i) => (i === index ? { ...each, [name]: value } : each)));
   return html`<${Card} title="Environment" actions=${html`<${Button} icon="plus" onClick=${() => set(path, [...list, { name: '', value: '' }])}>Variable</${Button}>`}>
-    <p class="help quiet">${schemaAt(schema, path).description}</p>
+    <p class="help quiet">${helpOf(schemaAt(schema, path))}</p>
     <div class="lines gap">${list.map((each, index) => html`<div class="line two" key=${index}><${Input} label="Name" schema=${{}} value=${each.name} error=${causes[`spec.template.env.${index}.name`]} onChange=${(value) => put(index, 'name', value)} placeholder="NAME"/><${Input} label="Value" schema=${{}} value=${each.value} error=${causes[`spec.template.env.${index}.value`]} onChange=${(value) => put(index, 'value', value)}/>
       <${Button} icon="trash" tone="ghost" aria-label="Remove variable ${visibleText(each.name)}" onClick=${() => set(path, list.filter((_, i) => i !== index))}/></div>`)}</div></${Card}>`;
 }

@@ -50,6 +50,7 @@ export function NamespaceSelect() {
 }
 
 const STATUS_COLUMNS = new Set(['STATUS', 'STATE', 'READY', 'ACCEPTED', 'TYPE']);
+const TITLES = { CPU: 'CPU', PIDS: 'PIDs', GPUS: 'GPUs' };
 const NUMBERS = new Set(['RESTARTS', 'CPU', 'MEMORY', 'PIDS', 'DESIRED', 'WARM', 'CLAIMED', 'MAX', 'COUNT', 'INSTANCES', 'SANDBOXES', 'DISK', 'GPUS', 'SIZE']);
 
 export function linkTo(kind, metadata, tab = '') {
@@ -63,7 +64,7 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
   const made = definitions.flatMap((each, at) => {
     const title = each.name;
     if (without.includes(title)) return [];
-    const base = { key: title, title: title.charAt(0) + title.slice(1).toLowerCase(), num: NUMBERS.has(title), hide: each.priority ? 'narrow-hide' : '', value: (row) => row.cells[at] };
+    const base = { key: title, title: TITLES[title] ?? title.charAt(0) + title.slice(1).toLowerCase(), num: NUMBERS.has(title), hide: each.priority ? 'narrow-hide' : '', value: (row) => row.cells[at] };
     if (title === 'NAME' || (kind.kind === 'Event' && title === 'OBJECT')) return [{ ...base, cell: (row) => (title === 'NAME' ? html`<a class="strong" href=${linkTo(kind, row.object.metadata)}>${visibleText(row.cells[at])}</a>` : visibleText(row.cells[at])) }];
     if (title === 'AGE' && kind.kind !== 'Event') return [{ ...base, num: true, value: (row) => -Date.parse(row.object.metadata.creationTimestamp ?? 0), cell: (row) => (row.object.metadata.creationTimestamp ? html`<${Age} time=${row.object.metadata.creationTimestamp}/>` : visibleText(row.cells[at])) }];
     if (title === 'CPU' || title === 'MEMORY' || title === 'DISK' || title === 'SIZE') return [{ ...base, value: (row) => quantity(String(row.cells[at]).split('/')[0]), cell: (row) => visibleText(row.cells[at]) }];
@@ -72,7 +73,9 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
     return [{ ...base, cell: (row) => html`<span title=${visibleText(row.cells[at])}>${visibleText(row.cells[at])}</span>` }];
   });
   const space = kind.namespaced && everywhere ? [{ key: 'NAMESPACE', title: 'Namespace', value: (row) => row.object.metadata.namespace, cell: (row) => visibleText(row.object.metadata.namespace) }] : [];
-  return [...made.slice(0, 1), ...space, ...extra, ...made.slice(1)];
+  const status = made.findIndex((each) => each.key === 'STATUS');
+  const lead = status === 1 ? 2 : 1;
+  return [...made.slice(0, 1), ...space, ...made.slice(1, lead), ...extra, ...made.slice(lead)];
 }
 
 const matches = (row, words) => {
