@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements.lock (run: with PostgreSQL's driver) and requirements-dev.lock (that, and the tests' tools) from pyproject.toml.
+# Writes from pyproject.toml: requirements.lock (run: with PostgreSQL's driver), requirements-dev.lock (that, and the tests' tools)
+# and requirements-panel.lock (that, and what drives a browser).
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -40,8 +41,10 @@ compile requirements.lock postgres
 # The second never differs from the first in what both hold.
 constraint=(--constraint "$work/requirements.lock")
 compile requirements-dev.lock postgres dev
+constraint=(--constraint "$work/requirements-dev.lock")
+compile requirements-panel.lock postgres dev panel
 
-for file in requirements.lock requirements-dev.lock; do
+for file in requirements.lock requirements-dev.lock requirements-panel.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

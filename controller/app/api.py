@@ -73,9 +73,7 @@ def start_listeners(
 
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
-    make = partial(
-        create_app, services, ready=ready, meter=core.meter, load=load, examine=partial(examine, settings)
-    )
+    make = partial(create_app, services, ready=ready, meter=core.meter, load=load, examine=partial(examine, settings))
     listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:

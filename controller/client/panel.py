@@ -261,9 +261,12 @@ async def _head(reader: asyncio.StreamReader) -> _Head:
         raise _Refused(400, f"the head of the request is over {_HEAD_BYTES >> 10} KiB") from error
     first, *lines = data[:-4].decode("latin-1").split("\r\n")
     words = first.split(" ")
-    if len(words) != 3 or not words[1].startswith("/") or words[2] != "HTTP/1.1" or "\n" in data[:-4].decode(
-        "latin-1"
-    ).replace("\r\n", ""):
+    if (
+        len(words) != 3
+        or not words[1].startswith("/")
+        or words[2] != "HTTP/1.1"
+        or "\n" in data[:-4].decode("latin-1").replace("\r\n", "")
+    ):
         raise _Refused(400, "the request is not HTTP/1.1")
     headers = []
     for each in lines:
@@ -338,4 +341,11 @@ async def _send(writer: asyncio.StreamWriter, code: int, body: Any) -> None:
 def _status(code: int, message: str) -> dict[str, Any]:
     """Return an error in the API's own format."""
     reason = _REASONS.get(code, "Error").replace(" ", "")
-    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
