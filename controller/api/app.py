@@ -59,8 +59,8 @@ def create_app(
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
-    `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener sets it. By default every caller is Paddock
-    itself.
+    `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
+    sets it. By default every caller is Paddock itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]

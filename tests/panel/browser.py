@@ -10,7 +10,9 @@ WAIT_MS = 60_000
 # Policy violations that a page reports to itself, also from scripts that swallow errors.
 _LISTEN = """
 globalThis.__reports = [];
-addEventListener('securitypolicyviolation', (event) => __reports.push(`${event.violatedDirective} ${event.blockedURI}`));
+addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI }) => {
+  __reports.push(`${violatedDirective} ${blockedURI}`);
+});
 """
 _EXPECTED = ("Failed to load resource", "WebSocket connection")  # refusals, which the tests provoke
 

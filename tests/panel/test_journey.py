@@ -131,7 +131,8 @@ def test_upload_edit_and_download(daemon: RunningDaemon, page: Page, tmp_path: P
 def test_log_follows_is_searched_and_stays_text(daemon: RunningDaemon, page: Page) -> None:
     script = (
         "echo '<img src=x onerror=alert(1)>'; printf '\\033[31mred\\033[0m \\342\\200\\256evil\\n';"
-        " head -c 1000000 /dev/zero | tr '\\0' x; echo; while [ ! -e /tmp/go ]; do sleep 0.2; done; echo later; exec sleep infinity"
+        " head -c 1000000 /dev/zero | tr '\\0' x; echo;"
+        " while [ ! -e /tmp/go ]; do sleep 0.2; done; echo later; exec sleep infinity"
     )
     daemon.apply(sandbox("talker", script))
     ready(daemon, "talker")

@@ -224,7 +224,7 @@ def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str
 
 def _merged_spec(document: Document, current: StoredObject | None, *, whole: bool) -> dict[str, Any]:
     if whole:
-        return without_nulls(document.spec)
+        return dict(without_nulls(document.spec))
     last = _section(current.last_applied, "spec") if current else {}
     return merge(last, document.spec, current.spec if current else {})
 
