@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs
+.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs test-panel vendor
 
 ARGS ?=
 
@@ -62,6 +62,12 @@ test-systemd: ## install, guard, upgrade and take away the service under a syste
 
 test-images: ## build the larger images (node, toolchain: some minutes), and look into them
 	@deploy/test.sh --images $(ARGS)
+
+test-panel: ## the web panel in a real browser (Debian's chromium), on a real daemon and engine
+	@deploy/test.sh --panel $(ARGS)
+
+vendor: ## compare the panel's vendored modules with their packages (ARGS=--write to write them anew)
+	@deploy/vendor.sh $(ARGS)
 
 audit: ## what is known to be weak in the pinned packages and in the images (3: it could not be looked up)
 	@deploy/audit.sh

@@ -33,7 +33,7 @@ audit_python() {
             return
         fi
     fi
-    for lock in requirements.lock requirements-dev.lock; do
+    for lock in requirements.lock requirements-dev.lock requirements-panel.lock; do
         rm -f "$work/found.json"
         "$venv/bin/pip-audit" --vulnerability-service "${PADDOCK_AUDIT_SERVICE:-pypi}" --require-hashes --disable-pip --progress-spinner off --timeout 15 \
             --format json --output "$work/found.json" --requirement "$ROOT/$lock" >"$work/said" 2>&1 || true

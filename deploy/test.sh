@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--mcp|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
+#   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
@@ -17,6 +17,7 @@ if [ $# -eq 0 ]; then whole=yes; fi
 images=(tiny python egress agent)
 pictures=
 mcp=
+panel=
 v2=
 processors=$(nproc)
 selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
@@ -70,6 +71,12 @@ elif [ "${1:-}" = --images ]; then
     export PADDOCK_TEST_IMAGES=1
     images+=(node toolchain)
     selection=(-n 0 -m images)
+elif [ "${1:-}" = --panel ]; then
+    shift
+    export PADDOCK_TEST_PANEL=1
+    panel=yes
+    images=(tiny python)
+    selection=(-n 0 --durations 10 tests/panel)
 elif [ "${1:-}" = --soak ]; then
     shift
     export PADDOCK_SOAK=1
@@ -243,6 +250,19 @@ if [ -n "$mcp" ]; then
     joined "$building" clients
     building=
     step "Driving MCP clients of others"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+    exit
+fi
+if [ -n "$panel" ]; then # a browser beside the daemon; no PostgreSQL
+    if ! have chromium; then
+        may_install chromium
+        step "Installing the browser that the tests drive"
+        apt_install chromium fonts-dejavu-core
+    fi
+    deploy/venv.sh --panel
+    images/build.sh "${images[@]}"
+    export PADDOCK_TEST_DOCKER=1
+    step "Running the tests in a browser"
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi

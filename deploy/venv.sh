@@ -3,6 +3,7 @@
 #   deploy/venv.sh          what Paddock needs to run       (requirements.lock)
 #   deploy/venv.sh --copy   the same with Paddock copied into it, so that it needs this checkout no more (deploy/install.sh)
 #   deploy/venv.sh --dev    and what its tests need as well (requirements-dev.lock, which holds all of the other)
+#   deploy/venv.sh --panel  and what drives a browser       (requirements-panel.lock, which holds all of both)
 # Settings: PYTHON (the interpreter), PADDOCK_VENV (the folder). Stamps in the folder make a second run a matter of milliseconds.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -12,7 +13,8 @@ case ${1:-} in
     '') lock=$ROOT/requirements.lock ;;
     --copy) lock=$ROOT/requirements.lock how=() ;;
     --dev) lock=$ROOT/requirements-dev.lock ;;
-    *) die "unknown argument: $1" "Use: deploy/venv.sh [--dev | --copy]" ;;
+    --panel) lock=$ROOT/requirements-panel.lock ;;
+    *) die "unknown argument: $1" "Use: deploy/venv.sh [--dev | --panel | --copy]" ;;
 esac
 
 venv=$PADDOCK_VENV

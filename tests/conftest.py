@@ -24,6 +24,7 @@ _NEEDS = {
     "systemd": "PADDOCK_TEST_SYSTEMD",
     "images": "PADDOCK_TEST_IMAGES",
     "mcp": "PADDOCK_TEST_MCP",
+    "panel": "PADDOCK_TEST_PANEL",
 }
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.

@@ -13,6 +13,7 @@ from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
+from controller.api.panel.serve import Panel
 from controller.api.routes import (
     agent,
     apply,
@@ -22,6 +23,7 @@ from controller.api.routes import (
     backup,
     detached,
     diff,
+    doctor,
     exec,  # noqa: A004 - the module
     files,
     health,
@@ -38,6 +40,7 @@ from controller.api.routes import (
 )
 from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
+from controller.kinds.observed.doctor import Finding
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
@@ -46,6 +49,7 @@ _OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why,
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
+Doctor = Callable[[], Sequence[Finding]]
 
 
 def create_app(
@@ -57,21 +61,23 @@ def create_app(
     who: Authenticator = in_process,
     load: LoadLimits = LoadLimits(),
     mcp_app: ASGIApp | None = None,
+    examine: Doctor = tuple,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
-    `ready` serves /readyz. `who` authenticates each request; every listener sets it. By default every caller is Paddock
-    itself. `mcp_app` answers at /mcp.
+    `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
+    sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    for each in (health, auth, audit, backup, apply, diff, images):
+    for each in (health, auth, audit, backup, apply, diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.discovery)
     for kind in services.registry:
@@ -94,5 +100,6 @@ def create_app(
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
+    app.add_middleware(Panel, kinds=services.registry)
     app.add_middleware(Trace)
     return app

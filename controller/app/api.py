@@ -8,6 +8,7 @@ from controller.api.middleware.load import LoadLimits
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
+from controller.app.doctor import examine
 from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
@@ -77,7 +78,13 @@ def start_listeners(
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(
-        create_app, services, ready=ready, meter=core.meter, load=load, mcp_app=McpEndpoint(services, core.meter)
+        create_app,
+        services,
+        ready=ready,
+        meter=core.meter,
+        load=load,
+        mcp_app=McpEndpoint(services, core.meter),
+        examine=partial(examine, settings),
     )
     listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)

@@ -36,6 +36,7 @@ COMMANDS = {
     "cp": "Copy files and folders into or out of a sandbox.",
     "port-forward": "Forward local ports to a sandbox.",
     "image": "List, pull, build and push images of the host.",
+    "panel": "Open the web panel in your browser.",
     "explain": "Document the fields of a kind.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the completion script for your shell.",

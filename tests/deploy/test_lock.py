@@ -9,7 +9,7 @@ import pytest
 from tests.deploy.conftest import CHECKOUT
 
 PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
-FILES = ("requirements.lock", "requirements-dev.lock", "tests/mcp/requirements.lock")
+FILES = ("requirements.lock", "requirements-dev.lock", "requirements-panel.lock", "tests/mcp/requirements.lock")
 
 
 def name_of(requirement: str) -> str:
@@ -34,14 +34,15 @@ def test_every_pin_has_a_hash(file: str) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
 
 
-def test_both_hold_what_the_project_asks_for_and_agree() -> None:
+def test_all_hold_what_the_project_asks_for_and_agree() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    runtime, dev = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES[:2])
+    runtime, dev, panel = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES[:3])
     asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
     assert {name_of(each) for each in asked} <= set(runtime)
     assert {name_of(each) for each in extras["dev"]} <= set(dev)
-    assert runtime.items() <= dev.items()
+    assert {name_of(each) for each in extras["panel"]} <= set(panel)
+    assert runtime.items() <= dev.items() <= panel.items()
 
 
 def test_the_lock_of_npm_packages_names_no_registry() -> None:

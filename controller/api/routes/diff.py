@@ -24,6 +24,9 @@ class DiffRequest(SetFields):
     namespace: str | None = None
     plan: Annotated[bool, Field(description="add the effect of each change, and the engine calls")] = False
     delete: Annotated[bool, Field(description="show a deletion of the named objects instead")] = False
+    replace: Annotated[
+        bool, Field(description="show a replacement (PUT) instead: what a document leaves out is removed")
+    ] = False
 
 
 routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
@@ -42,6 +45,7 @@ def _answer(services: Services, body: DiffRequest) -> JSONResponse:
         plan=body.plan,
         delete=body.delete,
         as_set=body.as_set,
+        whole=body.replace,
     )
     return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 

@@ -93,25 +93,27 @@ class Diff:
         plan: bool = False,
         delete: bool = False,
         as_set: ApplySet = NO_SET,
+        whole: bool = False,
     ) -> list[Difference]:
         """Return the effects of applying these files (or of deleting their objects), in the order of their documents.
 
+        `whole`: of replacing their objects instead, so that what a document leaves out is removed.
         Pruned objects come after them. Raises what apply raises, and ServiceUnavailable for a plan before the loop's
         first pass.
         """
         if delete and as_set.name:
             raise errors.BadRequest("a deletion has no apply set; leave out one of the two")
-        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set)]
+        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set, whole)]
         if delete:
             found = [each if each.before is None else self._deleted(each) for each in found]
         return self._planned(found) if plan else found
 
     def _compared(
-        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet
+        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet, whole: bool
     ) -> Sequence[tuple[Applied, StoredObject | None]]:
         """Return the results of apply with the objects stored now, of the same revision."""
         for _ in range(_TRIES):
-            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set)
+            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set, whole=whole)
             with errors.translate_store_errors():
                 pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
             if all(_is_unchanged(each, now) for each, now in pairs):

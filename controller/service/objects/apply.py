@@ -70,9 +70,12 @@ class Apply:
         namespace: str | None = None,
         dry_run: bool = False,
         as_set: ApplySet = NO_SET,
+        whole: bool = False,
         applied_by: str = "",
     ) -> list[Applied]:
         """Apply files; return the results in the order of their documents, then the pruned objects.
+
+        `whole`: a document replaces its object, and what it leaves out is removed.
 
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; nothing is written then.
         """
@@ -82,7 +85,7 @@ class Apply:
         applied: list[Applied] = []
         counted = _refusals_counted(self._meter)
         with suppress(_DryRun), counted, self._pipeline.transaction() as writing:
-            decided, problems, conflicts = self._decide(writing, documents, as_set)
+            decided, problems, conflicts = self._decide(writing, documents, as_set, whole=whole)
             if problems and not (as_set.prune and len(decided) == len(documents)):
                 raise errors.invalid([*problems, *conflicts])
             stored = writing.put(decided, claim=not dry_run and not problems)
@@ -146,7 +149,7 @@ class Apply:
         return found.documents, found.problems
 
     def _decide(
-        self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet
+        self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet, *, whole: bool
     ) -> tuple[list[PendingWrite], list[Problem], list[Problem]]:
         """Return the writes of the valid documents, all problems, and the conflicts with stored objects."""
         transaction = writing.transaction
@@ -156,7 +159,7 @@ class Apply:
         for place, count in Counter(each.key[:2] for each in documents).items():
             if count >= _MANY:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
-        writing.use_profiles(self._profiles(transaction, documents))
+        writing.use_profiles(self._profiles(transaction, documents, whole=whole))
         for each in documents:
             if len(problems) + len(conflicts) >= MOST_PROBLEMS:
                 problems.append(each.problem((), REST_UNREPORTED))
@@ -167,10 +170,10 @@ class Apply:
             conflicts += refused
             if refused:
                 continue
-            spec, wrong = writing.admitted(document, _merged_spec(document, current), document.text)
+            spec, wrong = writing.admitted(document, _merged_spec(document, current, whole=whole), document.text)
             problems += wrong
             if spec is not None:
-                obj = as_set.member(_laid_over(writing, document, current, spec))
+                obj = as_set.member(_laid_over(writing, document, current, spec, whole=whole))
                 problems += _annotated(document, current, obj)
                 pending.append(PendingWrite(document, current, obj))
         pending, wrong = writing.owned(pending, merge=True)
@@ -179,12 +182,15 @@ class Apply:
             problems += writing.quota_problems(pending)
         return pending, problems, conflicts
 
-    def _profiles(self, transaction: Transaction, documents: Sequence[Document]) -> Iterator[StoredObject]:
+    def _profiles(
+        self, transaction: Transaction, documents: Sequence[Document], *, whole: bool
+    ) -> Iterator[StoredObject]:
         """Yield the security profiles among the documents: the other documents are admitted by them."""
         for each in documents:
             if each.kind.name == PROFILE.name:
                 with suppress(ValidationError):  # reported with its document
-                    spec = normalise(each.kind, _merged_spec(each, transaction.get(*each.key)))
+                    merged = _merged_spec(each, transaction.get(*each.key), whole=whole)
+                    spec = normalise(each.kind, merged)
                     yield StoredObject(PROFILE.name, "", each.name, uid="", spec=spec.stored)
 
 
@@ -227,13 +233,15 @@ def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str
     return found  # type: ignore[no-any-return]
 
 
-def _merged_spec(document: Document, current: StoredObject | None) -> dict[str, Any]:
+def _merged_spec(document: Document, current: StoredObject | None, *, whole: bool) -> dict[str, Any]:
+    if whole:
+        return dict(without_nulls(document.spec))
     last = _section(current.last_applied, "spec") if current else {}
     return merge(last, document.spec, current.spec if current else {})
 
 
 def _laid_over(
-    writing: WriteTransaction, document: Document, current: StoredObject | None, spec: Normal
+    writing: WriteTransaction, document: Document, current: StoredObject | None, spec: Normal, *, whole: bool
 ) -> StoredObject:
     """Return the stored object with the document merged into it, or the new object."""
     sent: dict[str, Any] = {
@@ -247,6 +255,9 @@ def _laid_over(
         sent["metadata"]["ownerReferences"] = sent_references(document)
     if current is None:
         return writing.created(document, spec, last_applied=sent)
+    if whole:
+        names = sent["metadata"]
+        return with_spec(document.kind, current, spec, labels=names["labels"], annotations=names["annotations"])
     labels = _section(current.last_applied, "metadata", "labels")
     annotations = _section(current.last_applied, "metadata", "annotations")
     return with_spec(

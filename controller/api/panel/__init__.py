@@ -1,0 +1,1 @@
+"""The web panel: static files, served from memory."""

@@ -1,0 +1,152 @@
+// The shell: signing in, navigation, routes.
+import { clock, Fragment, h, html, observable, render, useEffect, useState, useValue, visibleText } from './lib.js';
+import { ApiError, call, ended, exchange, farewell, hasToken, kinds, link, recovered, signIn, signOut, who } from './api.js';
+import { Button, ErrorNote, Icon, Toasts } from './ui.js';
+import { KindPage, namespace } from './pages/list.js';
+
+const NAV = [
+  ['Workloads', ['sandboxes', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
+  ['Limits', ['quotas', 'hostquotas', 'securityprofiles']],
+  ['System', ['hosts', 'events', 'audit', 'tokens']],
+];
+export const TITLES = {
+  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'],
+};
+
+/** The parts of the address: #/sandboxes/default/web/logs -> ['sandboxes', 'default', 'web', 'logs']. */
+function parts() {
+  return location.hash.replace(/^#\/?/, '').split('?')[0].split('/').filter(Boolean).map(decodeURIComponent);
+}
+const route = observable(parts());
+addEventListener('hashchange', () => { route.set(parts()); scrollTo(0, 0); });
+
+// A page's module is loaded when it is first opened.
+const MODULES = {
+  sandbox: () => import('./pages/sandbox.js'), form: () => import('./pages/form.js'), object: () => import('./pages/object.js'),
+  hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
+  sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
+};
+function Page({ module, ...props }) {
+  const [found, set] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    let over = false;
+    set(null);
+    MODULES[module]().then((each) => { if (!over) set(() => each.default); }, () => { if (!over) setError(new ApiError(0, '', 'this page could not be loaded; reload the panel')); });
+    return () => { over = true; };
+  }, [module]);
+  if (error) return html`<${ErrorNote} error=${error}/>`;
+  return found ? h(found, props) : html`<p class="quiet">Loading…</p>`;
+}
+
+function Routed() {
+  const [plural = 'sandboxes', ...rest] = useValue(route);
+  const known = useValue(kinds);
+  const kind = known.find((each) => each.name === plural);
+  useEffect(() => {
+    document.title = `${rest.filter((each) => each !== '-').at(-1) ?? TITLES[plural]?.[0] ?? plural} · Paddock`;
+    document.querySelector('h1')?.focus?.();
+  }, [plural, ...rest]);
+  if (plural === 'audit' || plural === 'tokens') return html`<${Page} key=${plural} module=${plural}/>`;
+  if (!kind) return html`<h1>Not found</h1><p class="quiet">The daemon serves no kind named ${visibleText(plural)}.</p>`;
+  const [space, name, tab = ''] = kind.namespaced ? rest : ['', ...rest];
+  if (rest[0] === 'new') return html`<${Page} key="new-${plural}" module=${plural === 'sandboxes' ? 'form' : 'object'} kind=${kind} create=${true}/>`;
+  if (name && plural === 'sandboxes') return html`<${Page} key="${space}/${name}" module="sandbox" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
+  if (plural === 'hosts') return html`<${Page} module="hosts" kind=${kind}/>`;
+  if (name) return html`<${Page} key="${plural}/${space}/${name}" module="object" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
+  if (plural in MODULES) return html`<${Page} key=${plural} module=${plural} kind=${kind}/>`;
+  return html`<${KindPage} key=${plural} kind=${kind} title=${TITLES[plural]?.[0]}/>`;
+}
+
+const THEMES = ['auto', 'light', 'dark'];
+function applyTheme(theme) {
+  if (theme === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+applyTheme(localStorage.getItem('paddock.theme') ?? 'auto');
+
+function Theme() {
+  const [theme, set] = useState(localStorage.getItem('paddock.theme') ?? 'auto');
+  const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  return html`<${Button} icon="sun" tone="ghost" title="Colours: ${theme}" aria-label="Colours: ${theme}; switch to ${next}" onClick=${() => { localStorage.setItem('paddock.theme', next); applyTheme(next); set(next); }}>${theme}</${Button}>`;
+}
+
+function Shell() {
+  const me = useValue(who);
+  const known = useValue(kinds);
+  const [current = 'sandboxes'] = useValue(route);
+  const [open, setOpen] = useState(false);
+  const since = useValue(link);
+  useEffect(() => setOpen(false), [current]);
+  const admin = me.grants.some((each) => each.role === 'admin' && each.namespaces.includes('*'));
+  const served = new Set([...known.map((each) => each.name), ...(admin ? ['audit', 'tokens'] : [])]);
+  const named = new Set(NAV.flatMap(([, names]) => names));
+  const more = known.filter((each) => !named.has(each.name)).map((each) => each.name);
+  const groups = [...NAV.map(([title, names]) => [title, names.filter((each) => served.has(each))]), ['More', more]].filter(([, names]) => names.length);
+  return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('#main').focus(); }}>Skip to content</a><div class="shell">
+    <div class="bar-top"><${Button} icon="menu" tone="ghost" aria-label="Menu" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}/><${Brand}/></div>
+    <aside class="side ${open ? 'open' : ''}"><${Brand}/>
+      <nav aria-label="Kinds">${groups.map(([title, names]) => html`<div key=${title}><h3>${title}</h3>${names.map((each) => {
+        const [text, icon] = TITLES[each] ?? [known.find((one) => one.name === each)?.kind ?? each, 'cube'];
+        return html`<a key=${each} class="item" href="#/${each}" aria-current=${current === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
+      })}</div>`)}</nav>
+      <div class="foot"><div><div class="name" title=${visibleText(me.name)}>${visibleText(me.name)}</div><div class="quiet">${roles(me)}</div></div>
+        <div class="row"><${Theme}/><${Button} onClick=${() => signOut()}>Sign out</${Button}></div></div>
+    </aside>
+    <main class="main" id="main" tabindex="-1">
+      ${since !== 'live' ? html`<div class="banner" role="alert"><${Icon} name="warn"/><span>No answer from the daemon since ${new Date(since).toLocaleTimeString()}. What you see may be outdated; it is asked again until it answers.</span></div>` : ''}
+      <${Routed}/></main>
+  </div><${Toasts}/>`;
+}
+
+const roles = (me) => me.grants.map((each) => `${each.role} in ${each.namespaces.join(', ')}`).join('; ') || 'no grants';
+const Brand = () => html`<a class="brand" href="#/sandboxes"><img src="icon.svg" width="26" height="26" alt=""/>Paddock</a>`;
+
+function SignIn({ problem }) {
+  const said = useValue(farewell);
+  const [token, setToken] = useState('');
+  const [error, setError] = useState(problem);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try { await signIn(token); } catch (failed) { if (!ended(failed)) setError(failed); }
+    setBusy(false);
+  };
+  return html`<main class="signin"><form onSubmit=${submit}><div class="brand"><img src="icon.svg" width="32" height="32" alt=""/><h1>Paddock</h1></div>
+    ${said && !error ? html`<div class="note warn" role="alert">${visibleText(said)}</div>` : ''}<${ErrorNote} error=${error}/>
+    <label class="field"><span>Token</span><input type="password" autocomplete="off" autofocus required value=${token} onInput=${(event) => setToken(event.target.value)} placeholder="paste a token"/></label>
+    <button type="submit" class="primary" disabled=${busy || !token}>Sign in</button>
+    <p class="quiet">The token stays in this tab. On the daemon's own host, <code>paddock panel</code> opens this page signed in; an admin creates tokens with <code>paddock token create</code>.</p></form></main>`;
+}
+
+function App() {
+  const me = useValue(who);
+  const [state, set] = useState({ ready: false });
+  useEffect(() => {
+    (async () => {
+      const code = /^#code=([A-Za-z0-9_-]+)/.exec(location.hash)?.[1];
+      try {
+        if (code) {
+          history.replaceState(null, '', `${location.pathname}#/sandboxes`); // no code in the history
+          route.set(parts());
+          await exchange(code);
+        } else if (hasToken()) {
+          await signIn();
+        }
+        set({ ready: true });
+      } catch (error) {
+        if (hasToken() && error.status === 0) { // a reload while the daemon is away
+          await recovered();
+          await signIn().catch(() => {});
+        }
+        set({ ready: true, problem: ended(error) ? null : error });
+      }
+    })();
+  }, []);
+  if (!state.ready) return html`<p class="boot">Opening Paddock…</p>`;
+  return me ? html`<${Shell} key=${me.name}/>` : html`<${SignIn} problem=${state.problem}/>`;
+}
+
+render(html`<${App}/>`, document.getElementById('app'));

@@ -1,0 +1,158 @@
+// A live table of any kind, with the columns that the daemon gives it.
+import { bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText } from '../lib.js';
+import { call, follow, link, pathOf, TABLE, useCan, usePolled, who } from '../api.js';
+import { Age, Button, DataTable, ErrorNote, Icon, Meter, Status, toneOf } from '../ui.js';
+
+/** The namespace that lists show; '' is all. */
+export const namespace = observable(sessionStorage.getItem('paddock.namespace') ?? '');
+
+/** The namespaces that the caller's grants name; none for a caller who may read all. */
+export function ownNamespaces(me) {
+  const found = (me?.grants ?? []).flatMap((each) => each.namespaces);
+  return found.includes('*') ? [] : found.filter((each) => !each.endsWith('*'));
+}
+
+/** Rows of a kind, live: {rows, columns, error, loading}. Changes that come together are drawn together. */
+export function useTable(kind, space) {
+  const [state, set] = useState({ rows: [], columns: [], loading: true });
+  useEffect(() => {
+    let rows = new Map();
+    let columns = [];
+    let due = 0;
+    const draw = () => { due = 0; set({ rows: [...rows.values()], columns, loading: false }); };
+    const soon = () => { due ||= requestAnimationFrame(draw); };
+    const keyOf = (row) => row.object.metadata.uid ?? `${row.object.metadata.namespace}/${row.object.metadata.name}`;
+    set({ rows: [], columns: [], loading: true });
+    const stop = follow({
+      path: pathOf(kind, space), accept: TABLE, watchable: kind.verbs.includes('watch'),
+      onList: (list) => { columns = list.columnDefinitions; rows = new Map(list.rows.map((row) => [keyOf(row), row])); soon(); },
+      onEvent: (type, table) => {
+        for (const row of table.rows) if (type === 'DELETED') rows.delete(keyOf(row)); else rows.set(keyOf(row), row);
+        soon();
+      },
+      onError: (error) => set((old) => ({ ...old, error, loading: false })),
+    });
+    return () => { stop(); cancelAnimationFrame(due); };
+  }, [kind, space]);
+  return state;
+}
+
+export function NamespaceSelect() {
+  const current = useValue(namespace);
+  const me = useValue(who);
+  const { value } = usePolled((signal) => call('sandboxes', { accept: TABLE, signal }).catch(() => null), 0, [me]);
+  const known = [...new Set([...(value?.rows ?? []).map((row) => row.object.metadata.namespace), ...ownNamespaces(me), 'default', current])].filter(Boolean).sort();
+  const all = me.grants.some((each) => each.namespaces.includes('*'));
+  const choose = (name) => { sessionStorage.setItem('paddock.namespace', name); namespace.set(name); };
+  useEffect(() => { if (!all && !current) choose(ownNamespaces(me)[0] ?? 'default'); }, [all]);
+  return html`<select aria-label="Namespace" value=${current} onChange=${(event) => choose(event.target.value)}>
+    ${all ? html`<option value="">All namespaces</option>` : ''}${known.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;
+}
+
+const STATUS_COLUMNS = new Set(['STATUS', 'STATE', 'READY', 'ACCEPTED', 'TYPE']);
+const TITLES = { CPU: 'CPU', PIDS: 'PIDs', GPUS: 'GPUs' };
+const NUMBERS = new Set(['RESTARTS', 'CPU', 'MEMORY', 'PIDS', 'DESIRED', 'WARM', 'CLAIMED', 'MAX', 'COUNT', 'INSTANCES', 'SANDBOXES', 'DISK', 'GPUS', 'SIZE']);
+
+export function linkTo(kind, metadata, tab = '') {
+  const name = encodeURIComponent(metadata.name);
+  const head = kind.namespaced ? `#/${kind.name}/${encodeURIComponent(metadata.namespace)}/${name}` : `#/${kind.name}/${name}`;
+  return tab ? `${head}/${tab}` : head;
+}
+
+/** The columns of a Table of the API for DataTable. `extra` come after the name. */
+export function columnsOf(kind, definitions, { everywhere, extra = [], without = [] } = {}) {
+  const made = definitions.flatMap((each, at) => {
+    const title = each.name;
+    if (without.includes(title)) return [];
+    const base = { key: title, title: TITLES[title] ?? title.charAt(0) + title.slice(1).toLowerCase(), num: NUMBERS.has(title), hide: each.priority ? 'narrow-hide' : '', value: (row) => row.cells[at] };
+    if (title === 'NAME' || (kind.kind === 'Event' && title === 'OBJECT')) return [{ ...base, cell: (row) => (title === 'NAME' ? html`<a class="strong" href=${linkTo(kind, row.object.metadata)}>${visibleText(row.cells[at])}</a>` : visibleText(row.cells[at])) }];
+    if (title === 'AGE' && kind.kind !== 'Event') return [{ ...base, num: true, value: (row) => -Date.parse(row.object.metadata.creationTimestamp ?? 0), cell: (row) => (row.object.metadata.creationTimestamp ? html`<${Age} time=${row.object.metadata.creationTimestamp}/>` : visibleText(row.cells[at])) }];
+    if (title === 'CPU' || title === 'MEMORY' || title === 'DISK' || title === 'SIZE') return [{ ...base, value: (row) => quantity(String(row.cells[at]).split('/')[0]), cell: (row) => visibleText(row.cells[at]) }];
+    if (title === 'READY' && kind.kind !== 'Sandbox') return [{ ...base, num: true, cell: (row) => visibleText(row.cells[at]) }];
+    if (STATUS_COLUMNS.has(title)) return [{ ...base, cell: (row) => html`<${Status} word=${row.cells[at]}/>` }];
+    return [{ ...base, cell: (row) => html`<span title=${visibleText(row.cells[at])}>${visibleText(row.cells[at])}</span>` }];
+  });
+  const space = kind.namespaced && everywhere ? [{ key: 'NAMESPACE', title: 'Namespace', value: (row) => row.object.metadata.namespace, cell: (row) => visibleText(row.object.metadata.namespace) }] : [];
+  const status = made.findIndex((each) => each.key === 'STATUS');
+  const lead = status === 1 ? 2 : 1;
+  return [...made.slice(0, 1), ...space, ...made.slice(1, lead), ...extra, ...made.slice(lead)];
+}
+
+const matches = (row, words) => {
+  const text = `${row.cells.join(' ')} ${row.object.metadata.namespace ?? ''} ${Object.entries(row.object.metadata.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(' ')}`.toLowerCase();
+  return words.every((each) => text.includes(each));
+};
+
+export function SearchBox({ value, onInput, label }) {
+  const input = useRef();
+  useEffect(() => {
+    const key = (event) => {
+      if (event.key === '/' && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName) && !document.querySelector('dialog[open]')) { event.preventDefault(); input.current?.focus(); }
+    };
+    addEventListener('keydown', key);
+    return () => removeEventListener('keydown', key);
+  }, []);
+  return html`<div class="searchbox"><${Icon} name="search"/><input ref=${input} type="search" aria-label=${label} placeholder="${label} (/)" value=${value} onInput=${(event) => onInput(event.target.value)}/></div>`;
+}
+
+export function KindPage({ kind, title, intro, extra, without, tiles }) {
+  const chosen = useValue(namespace);
+  const space = kind.namespaced ? chosen : '';
+  const { rows, columns, error, loading } = useTable(kind, space);
+  const [text, setText] = useState('');
+  const [only, setOnly] = useState('');
+  const can = useCan('create', kind.kind, space || null);
+  const isSandbox = kind.kind === 'Sandbox';
+  const usage = useUsage(isSandbox && rows.length > 0, space);
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const at = columns.findIndex((each) => each.name === 'STATUS');
+  const found = useMemo(() => rows.filter((row) => matches(row, words) && (!only || group(row.cells[at]) === only)), [rows, text, only, at]);
+  const shownColumns = useMemo(() => columnsOf(kind, columns, { everywhere: !space, extra: isSandbox ? usageColumns(usage, columns) : extra ?? [], without: isSandbox ? ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER'] : without }), [kind, columns, space, usage, extra]);
+  const writable = kind.verbs.includes('create');
+  return html`<div class="head"><div class="title"><h1 tabindex="-1">${title ?? kind.kind}</h1><span class="badge" aria-live="polite">${loading ? '…' : rows.length}</span></div>
+    <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</${Button}>`) : ''}</div></div>
+    ${intro ?? ''}${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
+    <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
+      ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly}.</span>` : ''}</div>
+    <${ErrorNote} error=${error}/>
+    ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} href=${(row) => linkTo(kind, row.object.metadata)}
+      empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
+}
+
+const GROUPS = { ok: 'running', wait: 'starting', unknown: 'starting', idle: 'at rest', warn: 'in trouble', bad: 'in trouble' };
+const group = (word) => GROUPS[toneOf(word)];
+
+function Tiles({ rows, at, usage, only, setOnly }) {
+  const counts = { running: 0, starting: 0, 'at rest': 0, 'in trouble': 0 };
+  for (const row of rows) counts[group(row.cells[at])] += 1;
+  const away = useValue(link) !== 'live';
+  const cpu = Object.values(usage).reduce((sum, each) => sum + each.cpuPercent, 0);
+  const memory = Object.values(usage).reduce((sum, each) => sum + each.memoryUsageBytes, 0);
+  return html`<div class="tiles">
+    ${[['running', 'ok'], ['starting', 'wait'], ['at rest', 'idle'], ['in trouble', 'bad']].map(([name, tone]) => html`<button key=${name} type="button" class="tile" aria-pressed=${String(only === name)} onClick=${() => setOnly(only === name ? '' : name)}>
+      <span class="label"><span class="dot ${away ? 'idle' : tone}"></span>${name.charAt(0).toUpperCase() + name.slice(1)}</span><span class="figure">${away ? '?' : counts[name]}</span></button>`)}
+    <div class="tile"><span class="label">CPU used</span><span class="figure">${(cpu / 100).toFixed(2)} <small>cores</small></span></div>
+    <div class="tile"><span class="label">Memory used</span><span class="figure">${bytes(memory).split(' ')[0]} <small>${bytes(memory).split(' ')[1] ?? ''}</small></span></div></div>`;
+}
+
+/** Usage of running sandboxes by uid, every few seconds. */
+function useUsage(wanted, space) {
+  const path = space ? `namespaces/${encodeURIComponent(space)}/sandboxes/-/metrics` : 'sandboxes/-/metrics';
+  const { value } = usePolled(wanted ? (signal) => call(path, { signal }) : null, 5000, [wanted, path]);
+  return useMemo(() => Object.fromEntries((value?.items ?? []).map((each) => [each.metadata.uid, each.usage])), [value]);
+}
+
+function usageColumns(usage, columns) {
+  const limit = (row, name) => row.cells[columns.findIndex((each) => each.name === name)];
+  const of = (row) => usage[row.object.metadata.uid];
+  return [
+    { key: 'cpu', title: 'CPU', value: (row) => of(row)?.cpuPercent ?? -1, cell: (row) => {
+      const most = quantity(limit(row, 'CPU'));
+      return of(row) && most ? html`<${Meter} label="CPU" used=${of(row).cpuPercent / 100} most=${most} text="${(of(row).cpuPercent / 100).toFixed(2)} / ${limit(row, 'CPU')}"/>` : html`<span class="quiet">${visibleText(limit(row, 'CPU'))}</span>`;
+    } },
+    { key: 'memory', title: 'Memory', value: (row) => of(row)?.memoryUsageBytes ?? -1, cell: (row) => {
+      const most = quantity(limit(row, 'MEMORY'));
+      return of(row) && most ? html`<${Meter} label="Memory" used=${of(row).memoryUsageBytes} most=${most} text="${bytes(of(row).memoryUsageBytes)} / ${limit(row, 'MEMORY')}"/>` : html`<span class="quiet">${visibleText(limit(row, 'MEMORY'))}</span>`;
+    } },
+  ];
+}

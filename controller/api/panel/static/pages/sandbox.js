@@ -1,0 +1,130 @@
+// One sandbox: why it is as it is, what it uses, its log, terminal and files.
+import { bytes, h, html, useEffect, useState, visibleText, when } from '../lib.js';
+import { call, ended, link, local, preview, sandboxPath, useCan, useObject, usePolled } from '../api.js';
+import { useValue } from '../lib.js';
+import { Age, Button, Card, Conditions, Confirm, ErrorNote, fail, Facts, Icon, Status, Tabs, toast, toneOf } from '../ui.js';
+import { statusWord } from '../words.js';
+import { PlanView } from '../plan.js';
+import { written } from '../yaml.js';
+
+const TABS = [['', 'Overview'], ['charts', 'Charts'], ['logs', 'Logs'], ['terminal', 'Terminal'], ['files', 'Files'], ['events', 'Events'], ['attest', 'Attestation'], ['yaml', 'YAML'], ['edit', 'Edit']];
+const PARTS = {
+  charts: () => import('./charts.js'), logs: () => import('./logs.js'), terminal: () => import('./terminal.js'), files: () => import('./files.js'), edit: () => import('./form.js'), yaml: () => import('./object.js').then((each) => ({ default: each.YamlTab })),
+};
+const MERGE = 'application/merge-patch+json';
+
+export default function SandboxPage({ kind, namespace, name, tab }) {
+  const { object, error, gone } = useObject(kind, namespace, name);
+  const [asked, setAsked] = useState(null);
+  const canUpdate = useCan('update', 'Sandbox', namespace, name);
+  const canDelete = useCan('delete', 'Sandbox', namespace, name);
+  const base = `#/sandboxes/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+  const state = object?.spec.runState;
+  const setState = (next) => call(sandboxPath(namespace, name), { method: 'PATCH', type: MERGE, body: JSON.stringify({ metadata: { resourceVersion: object.metadata.resourceVersion }, spec: { runState: next } }) })
+    .then(() => toast(`${name}: ${next === 'Running' ? 'starting' : next === 'Paused' ? 'pausing' : 'suspending'}`), fail);
+  const deleting = object?.metadata.deletionTimestamp;
+  return html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a> / ${visibleText(namespace)}</div>
+    <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<${Status} word=${statusWord(object)}/>` : ''}</div>
+      ${object && !gone ? html`<div class="row">
+        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Freeze</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
+        <a class="button" href="${base}/edit"><${Icon} name="edit"/>Edit</a>
+        <${Button} icon="trash" tone="danger" allowed=${canDelete} disabled=${Boolean(deleting)} onClick=${() => setAsked('delete')}>Delete</${Button}></div>` : ''}</div>
+    <${Tabs} tabs=${TABS} current=${tab} base=${base}/>
+    <${ErrorNote} error=${error}/>
+    ${gone ? html`<div class="empty"><${Icon} name="box" size=${36}/><b>There is no sandbox ${visibleText(name)} in ${visibleText(namespace)}</b><a href="#/sandboxes">All sandboxes</a></div>`
+    : !object ? html`<p class="quiet">Loading…</p>`
+    : tab in PARTS ? html`<${Part} key=${tab} part=${tab} kind=${kind} object=${object} namespace=${namespace} name=${name}/>`
+    : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind="Sandbox" version=${object.metadata.resourceVersion}/>`
+    : tab === 'attest' ? html`<${Attest} namespace=${namespace} name=${name}/>`
+    : html`<${Overview} object=${object} namespace=${namespace} name=${name}/>`}
+    ${asked === 'delete' ? html`<${DeleteDialog} object=${object} onClose=${() => setAsked(null)}/>` : ''}`;
+}
+
+function Part({ part, ...props }) {
+  const [found, set] = useState(null);
+  useEffect(() => { PARTS[part]().then((each) => set(() => each.default), () => fail(new Error('this part could not be loaded; reload the panel'))); }, [part]);
+  return found ? h(found, props) : html`<p class="quiet">Loading…</p>`;
+}
+
+const VERDICTS = { AsAsked: ['ok', 'As its spec asks'], Acting: ['wait', 'Acting'], Waiting: ['wait', 'Waiting'], Refused: ['bad', 'Refused'], Unknown: ['unknown', 'Unknown'], NotSeenYet: ['wait', 'Not seen yet'] };
+
+function Why({ namespace, name, version }) {
+  const away = useValue(link) !== 'live';
+  const { value, error } = usePolled((signal) => call(sandboxPath(namespace, name, 'why'), { signal }), 4000, [namespace, name, version]);
+  const [last, setLast] = useState(null);
+  useEffect(() => { if (value) setLast(value); }, [value]);
+  const why = value ?? last;
+  if (!why) return html`<${Card} title="Why it is so"><${ErrorNote} error=${error}/>${error ? '' : html`<p class="quiet">Loading…</p>`}</${Card}>`;
+  const [tone, word] = away ? ['unknown', 'Unknown'] : VERDICTS[why.verdict] ?? ['warn', why.verdict];
+  const rows = new Map();
+  for (const [column, facts] of [['wanted', why.wanted], ['seen', why.seen]]) for (const each of facts) rows.set(each.name, { ...(rows.get(each.name) ?? {}), [column]: each.value });
+  return html`<${Card} title="Why it is so"><div class="verdict ${tone}"><${Icon} name=${tone} size=${18}/><div><b>${word}${why.reason && why.reason !== why.verdict ? ` · ${visibleText(why.reason)}` : ''}</b><div class="wrap">${visibleText(why.message)}</div>${why.until ? html`<div class="quiet">until ${when(why.until)}</div>` : ''}</div></div>
+    ${why.calls.length ? html`<ul class="calls">${why.calls.map((each) => html`<li><code>${visibleText(each.call)}</code><span class="quiet">${visibleText(each.why)}</span></li>`)}</ul>` : ''}
+    <table class="plain"><thead><tr><th></th><th>Desired</th><th>Observed</th></tr></thead><tbody>${[...rows].map(([field, each]) => html`<tr key=${field}><td class="quiet">${field}</td><td class="wrap">${visibleText(each.wanted ?? '')}</td><td class="wrap">${visibleText(each.seen ?? '')}</td></tr>`)}</tbody></table>
+    ${why.remembered.length ? html`<h3 class="gap">Recorded</h3><${Facts} facts=${why.remembered.map((each) => [each.name, each.value])}/>` : ''}</${Card}>`;
+}
+
+function Overview({ object, namespace, name }) {
+  const { status = {}, spec, metadata } = object;
+  const end = status.lastTermination;
+  const asked = spec.resources?.limits ?? {};
+  const held = status.resources?.limits ?? {};
+  const names = [...new Set(['cpu', 'memory', 'pids', ...Object.keys(asked), ...Object.keys(held)])];
+  return html`<div class="grid">
+    <${Why} namespace=${namespace} name=${name} version=${metadata.resourceVersion}/>
+    <${Card} title="Conditions"><${Conditions} conditions=${status.conditions}/></${Card}>
+    <${Card} title="Sandbox"><${Facts} facts=${[
+      ['Image', spec.template?.image ?? html`template <a href="#/sandboxtemplates/${encodeURIComponent(namespace)}/${encodeURIComponent(spec.templateRef?.name)}">${visibleText(spec.templateRef?.name)}</a>`],
+      ['Security level', html`<a href="#/securityprofiles/${encodeURIComponent(spec.securityLevel ?? spec.template?.securityLevel ?? '')}">${visibleText(spec.securityLevel ?? spec.template?.securityLevel ?? 'of its template')}</a>`],
+      ['Launch', status.launchType ? `${status.launchType}${status.launchReason ? `: ${status.launchReason}` : ''}` : '–'],
+      ['Container', status.instanceRef?.name ?? '–'], ['Started', status.startTime ? html`${when(status.startTime)} (<${Age} time=${status.startTime}/> ago)` : '–'], ['Restarts', String(status.restartCount ?? 0)], ['Restart policy', spec.restartPolicy], ['Created', when(metadata.creationTimestamp)],
+      metadata.labels && ['Labels', Object.entries(metadata.labels).map(([key, value]) => `${key}=${value}`).join(', ')]]}/></${Card}>
+    <${Card} title="Limits"><table class="plain"><thead><tr><th></th><th>Asked</th><th>In force</th></tr></thead><tbody>${names.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${visibleText(asked[each] ?? 'default')}</td><td>${visibleText(held[each] ?? '–')}</td></tr>`)}</tbody></table>
+      <p class="quiet gap">“In force” is read back from the host. Limits change while it runs: <a href="#/sandboxes/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/edit">edit</a>.</p></${Card}>
+    <${Card} title="Last end">${end ? html`<${Facts} facts=${[['Reason', html`<${Status} word=${end.reason}/>`], ['Exit code', String(end.exitCode ?? '–')], ['Finished', end.finishedTime ? when(end.finishedTime) : '–'], end.message && ['Message', end.message]]}/>${end.logTail?.length ? html`<h3 class="gap">Its last lines</h3><pre class="block" tabindex="0">${end.logTail.map((each) => visibleText(typeof each === 'string' ? each : each.text ?? JSON.stringify(each))).join('\n')}</pre>` : ''}` : html`<p class="quiet">It has not ended yet.</p>`}</${Card}>
+    <${Preview} namespace=${namespace} name=${name}/></div>`;
+}
+
+function Preview({ namespace, name }) {
+  const here = useValue(local);
+  const can = useCan('use', 'Sandbox', namespace, name, 'portforward');
+  const [port, setPort] = useState('8080');
+  const [opened, setOpened] = useState([]);
+  if (!here) return html`<${Card} title="Preview"><p class="quiet">Web ports are previewed from your own machine: <code>paddock port-forward ${visibleText(name)} 8080 --open</code>, or open this panel with <code>paddock panel</code>. Each preview has an origin of its own, so that its page can't act as this panel.</p></${Card}>`;
+  const go = async (event) => {
+    event.preventDefault();
+    try {
+      const url = await preview(namespace, name, Number(port));
+      setOpened((old) => [...old.filter((each) => each.url !== url), { url, port }]);
+      window.open(url, '_blank', 'noopener');
+    } catch (error) { if (!ended(error)) fail(error); }
+  };
+  return html`<${Card} title="Preview"><form class="row" onSubmit=${go}><label class="row">Port <input type="number" min="1" max="65535" required value=${port} onInput=${(event) => setPort(event.target.value)}/></label><button type="submit" disabled=${!can.allowed} title=${can.reason}><${Icon} name="open"/>Open</button></form>
+    ${opened.map((each) => html`<p key=${each.url} class="gap"><a href=${each.url} target="_blank" rel="noopener noreferrer">${each.url}</a> <span class="quiet">port ${each.port}, until this panel's command ends</span></p>`)}
+    <p class="quiet gap">Opens at an address of its own, so that the sandbox's page can't act as this panel.</p></${Card}>`;
+}
+
+export function Events({ namespace, name, kind, version }) {
+  const { value, error } = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/events`, { signal, query: { kind, name, limit: '200' } }), 4000, [namespace, name, kind, version]);
+  const items = [...(value?.items ?? [])].sort((a, b) => Date.parse(b.lastTimestamp) - Date.parse(a.lastTimestamp));
+  return html`<${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !items.length ? html`<div class="empty">No events yet.</div>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="data"><thead><tr><th>Type</th><th>Reason</th><th>Message</th><th class="num">Count</th><th class="num">Last</th></tr></thead><tbody>
+    ${items.map((each) => html`<tr key=${each.metadata.name}><td><${Status} word=${each.type} tone=${each.type === 'Normal' ? 'ok' : 'warn'}/></td><td><b>${visibleText(each.reason)}</b></td><td title=${visibleText(each.message)}>${visibleText(each.message)}</td><td class="num">${each.count}</td><td class="num"><${Age} time=${each.lastTimestamp}/></td></tr>`)}</tbody></table></div>`}`;
+}
+
+function Attest({ namespace, name }) {
+  const [run, setRun] = useState(0);
+  const { value, error } = usePolled((signal) => call(sandboxPath(namespace, name, 'attest'), { signal }), 0, [namespace, name, run]);
+  const tone = { True: 'ok', False: 'bad' }[value?.secured] ?? 'unknown';
+  return html`<div class="row gap-below"><${Button} icon="shield" onClick=${() => setRun(run + 1)}>Verify again</${Button}>${value ? html`<span class="quiet">verified ${when(value.time)}</span>` : ''}</div><${ErrorNote} error=${error}/>
+    ${!value ? (error ? '' : html`<p class="quiet">Looking at it from inside…</p>`) : html`<div class="verdict ${tone}"><${Icon} name=${tone} size=${18}/><div><b>${visibleText(value.reason)}</b><div>${visibleText(value.message)}</div></div></div>
+    <div class="grid"><${Card} title="Compared with its rendered config"><table class="plain"><thead><tr><th>Setting</th><th>Desired</th><th>Found</th></tr></thead><tbody>${value.facts.map((each) => html`<tr key=${each.name}><td><${Status} word=${each.name} tone=${each.holds ? 'ok' : 'bad'}/></td><td class="wrap">${visibleText(each.wanted)}</td><td class="wrap">${visibleText(each.found)}</td></tr>`)}</tbody></table></${Card}>
+    <${Card} title="What holds it"><${Facts} facts=${value.report.map((each) => [each.name, each.found])}/></${Card}></div>`}`;
+}
+
+function DeleteDialog({ object, onClose }) {
+  const { name, namespace } = object.metadata;
+  const [plan, setPlan] = useState(null);
+  useEffect(() => { call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text: JSON.stringify(written(object)) }], plan: true, delete: true } }).then((found) => setPlan(found.items[0]), () => {}); }, []);
+  return html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${onClose} onDo=${async () => { await call(sandboxPath(namespace, name), { method: 'DELETE' }); toast(`${name}: deletion requested`); location.hash = '#/sandboxes'; }}>
+    <p>Its container is removed with everything in it that is not on a volume or in a folder of the host.</p>${plan ? html`<${PlanView} plan=${{ ...plan, changes: [] }} created=${true}/>` : ''}</${Confirm}>`;
+}
