@@ -231,7 +231,7 @@ def _get(address: str | None, path: str) -> Any:
             timeout=_TIMEOUT_SECONDS,
             headers=authorization(server),
             trust_env=False,
-            verify=trusted() if server.url.startswith("https") else True,
+            verify=trusted(server) if server.url.startswith("https") else True,
         ) as client:
             answer = client.get(f"{PREFIX}/{path}" if path else PREFIX)
             return answer.json() if answer.is_success else None

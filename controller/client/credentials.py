@@ -5,6 +5,7 @@ They are never arguments, which everybody on the host can read in the process li
 
 import os
 import ssl
+import stat
 from pathlib import Path
 
 from controller.client.errors import ClientError
@@ -14,11 +15,11 @@ _MAX_BYTES = 4096
 
 
 def authorization(server: Server) -> dict[str, str]:
-    """Return the header with the token of PADDOCK_TOKEN_FILE or PADDOCK_TOKEN; empty if neither is set.
+    """Return the header with the token: the server's own, else that of PADDOCK_TOKEN_FILE or PADDOCK_TOKEN.
 
-    Raises ClientError for a connection on which others could read the token.
+    Empty if none is set. Raises ClientError for a connection on which others could read the token.
     """
-    token = _from_file() or os.environ.get("PADDOCK_TOKEN", "").strip()
+    token = server.token or _of_context(server) or _from_file() or os.environ.get("PADDOCK_TOKEN", "").strip()
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:
@@ -28,15 +29,30 @@ def authorization(server: Server) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def trusted() -> ssl.SSLContext:
-    """Return a TLS context that trusts the authorities of PADDOCK_CA_FILE, or those of this host."""
-    file = os.environ.get("PADDOCK_CA_FILE")
+def trusted(server: Server) -> ssl.SSLContext:
+    """Return a TLS context that trusts the authorities of the server's file or PADDOCK_CA_FILE, or the host's."""
+    file = server.ca_file or os.environ.get("PADDOCK_CA_FILE")
     try:
         return ssl.create_default_context(cafile=file or None)
     except (OSError, ssl.SSLError) as error:
         raise ClientError(
-            f"{file}: not a readable certificate file ({error}); set PADDOCK_CA_FILE to a PEM file"
+            f"{file}: not a readable certificate file ({error}); name a PEM file in PADDOCK_CA_FILE or the context"
         ) from error
+
+
+def _of_context(server: Server) -> str:
+    return read_private(server.token_file) if server.token_file else ""
+
+
+def read_private(file: str) -> str:
+    """Return the token in a file that only its owner may read. Raises ClientError."""
+    try:
+        with Path(file).expanduser().open() as opened:
+            if others := stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & 0o077:
+                raise ClientError(f"{file}: others may read the token (mode bits {others:03o}); run `chmod 600 {file}`")
+            return opened.read(_MAX_BYTES).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"{file}: can't read the token ({error}); check the context's tokenFile") from error
 
 
 def _from_file() -> str:

@@ -29,7 +29,7 @@ def open_socket(server: Server) -> socket.socket:
         try:
             sock = socket.create_connection((parts.hostname or "", parts.port or (443 if secure else 80)), 10.0)
             if secure:
-                sock = trusted().wrap_socket(sock, server_hostname=parts.hostname)
+                sock = trusted(server).wrap_socket(sock, server_hostname=parts.hostname)
         except OSError as error:
             raise unreachable(server, error.strerror or str(error)) from error
     sock.settimeout(_HANDSHAKE_SECONDS)

@@ -179,6 +179,11 @@ class PortConnection:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
 
 
+def open_port(server: Server, path: str, port: int) -> PortConnection:
+    """Connect to a port of the sandbox at `path`."""
+    return PortConnection(server, path, port)
+
+
 class Forwarding:
     """Local listener that relays each connection to a port of the sandbox. Close it.
 

@@ -84,7 +84,7 @@ def _connection(server: Server) -> http.client.HTTPConnection:
     host = parts.hostname or ""
     link: http.client.HTTPConnection
     if parts.scheme == "https":
-        link = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=trusted())
+        link = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=trusted(server))
     else:
         link = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_SECONDS)
     try:
