@@ -81,7 +81,7 @@ class AsyncSandbox:
     @property
     def phase(self) -> str:
         """Phase when it was read last, such as Running."""
-        return str(self._found.get("status", {}).get("phase", ""))
+        return str(self._found.get("status", {}).get("phase", "Pending")) if self._found else ""
 
     @property
     def ready(self) -> bool:
@@ -123,7 +123,7 @@ class AsyncSandbox:
     async def pause(self, *, timeout: float = 60.0) -> "AsyncSandbox":
         """Freeze its processes, and keep their memory."""
         await self.patch({"spec": {"runState": "Paused"}})
-        return await self.wait_until("Suspended", timeout=timeout)
+        return await self.wait_until(_is_paused, timeout=timeout)
 
     async def resume(self, *, timeout: float = _READY_SECONDS) -> "AsyncSandbox":
         """Start it again after `suspend` or `pause`, and wait until it is Ready."""
@@ -440,6 +440,10 @@ class AsyncSandbox:
 def _argv(command: str | Sequence[str], method: str) -> list[str]:
     """Return the program and its arguments; a string is a shell line."""
     return ["sh", "-c", command] if isinstance(command, str) else checked_command(command, method)
+
+
+def _is_paused(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:

@@ -82,7 +82,7 @@ class Sandbox:
     @property
     def phase(self) -> str:
         """Phase when it was read last, such as Running."""
-        return str(self._found.get("status", {}).get("phase", ""))
+        return str(self._found.get("status", {}).get("phase", "Pending")) if self._found else ""
 
     @property
     def ready(self) -> bool:
@@ -124,7 +124,7 @@ class Sandbox:
     def pause(self, *, timeout: float = 60.0) -> "Sandbox":
         """Freeze its processes, and keep their memory."""
         self.patch({"spec": {"runState": "Paused"}})
-        return self.wait_until("Suspended", timeout=timeout)
+        return self.wait_until(_is_paused, timeout=timeout)
 
     def resume(self, *, timeout: float = _READY_SECONDS) -> "Sandbox":
         """Start it again after `suspend` or `pause`, and wait until it is Ready."""
@@ -439,6 +439,10 @@ class Sandbox:
 def _argv(command: str | Sequence[str], method: str) -> list[str]:
     """Return the program and its arguments; a string is a shell line."""
     return ["sh", "-c", command] if isinstance(command, str) else checked_command(command, method)
+
+
+def _is_paused(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
