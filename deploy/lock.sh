@@ -21,13 +21,16 @@ progress "fetching uv into it" "$work/uv/bin/pip" install --quiet uv ||
 # What builds the project is pinned as well: it is installed without build isolation.
 "$python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >"$work/build.in"
 
+# The SDK is built from this repository; what it needs is listed by the project, too (tests/deploy/test_lock.py).
+grep -v '"paddock-sdk"' pyproject.toml >"$work/pyproject.toml"
+
 # compile FILE EXTRA...: uv reads the present pins from the output file; folders of local wheels that this machine may prefer are left out.
 compile() {
     local out=$1 extra extras=()
     shift
     for extra in "$@"; do extras+=(--extra "$extra"); done
     if [ -e "$out" ]; then cp "$out" "$work/$out"; fi
-    progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile pyproject.toml "$work/build.in" "${extras[@]}" "${constraint[@]}" "${upgrade[@]}" \
+    progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile "$work/pyproject.toml" "$work/build.in" "${extras[@]}" "${constraint[@]}" "${upgrade[@]}" \
         --universal --python-version 3.11 --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-annotate \
         --custom-compile-command 'make lock' --output-file "$work/$out" ||
         die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement of pyproject.toml conflicts."

@@ -217,10 +217,10 @@ def _get(address: str | None, path: str) -> Any:
     """Return the JSON of one short request; None on any error."""
     import httpx
 
-    from controller.client.connection import PREFIX
-    from controller.client.credentials import authorization, trusted
-    from controller.client.errors import ClientError
-    from controller.client.server import locate
+    from paddock._client.connection import PREFIX
+    from paddock._client.credentials import authorization, trusted
+    from paddock._client.errors import ClientError
+    from paddock._client.server import locate
 
     try:
         server = locate(address)

@@ -38,6 +38,8 @@ def test_both_hold_what_the_project_asks_for_and_agree() -> None:
     extras = project["project"]["optional-dependencies"]
     runtime, dev = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES)
     asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
-    assert {name_of(each) for each in asked} <= set(runtime)
+    assert {name_of(each) for each in asked} - {"paddock-sdk"} <= set(runtime)
+    sdk = tomllib.loads((CHECKOUT / "controller/client/pyproject.toml").read_text())["project"]["dependencies"]
+    assert set(sdk) <= set(project["project"]["dependencies"])
     assert {name_of(each) for each in extras["dev"]} <= set(dev)
     assert runtime.items() <= dev.items()

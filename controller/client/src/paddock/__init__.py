@@ -14,22 +14,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controller.client.command import Secret as Secret
-    from controller.client.errors import AlreadyExists as AlreadyExists
-    from controller.client.errors import BadRequest as BadRequest
-    from controller.client.errors import Conflict as Conflict
-    from controller.client.errors import Expired as Expired
-    from controller.client.errors import Forbidden as Forbidden
-    from controller.client.errors import Invalid as Invalid
-    from controller.client.errors import NotFound as NotFound
-    from controller.client.errors import PaddockError as PaddockError
-    from controller.client.errors import Refused as Refused
-    from controller.client.errors import TimedOut as TimedOut
-    from controller.client.errors import TooManyRequests as TooManyRequests
-    from controller.client.errors import Unauthorized as Unauthorized
-    from controller.client.errors import Unavailable as Unavailable
-    from controller.client.errors import Unreachable as Unreachable
-    from controller.client.files import FileInfo as FileInfo
     from paddock._async.client import AsyncPaddock as AsyncPaddock
     from paddock._async.client import AsyncSandboxes as AsyncSandboxes
     from paddock._async.files import AsyncFiles as AsyncFiles
@@ -38,6 +22,22 @@ if TYPE_CHECKING:
     from paddock._async.process import AsyncBackgroundCommand as AsyncBackgroundCommand
     from paddock._async.process import AsyncProcess as AsyncProcess
     from paddock._async.sandbox import AsyncSandbox as AsyncSandbox
+    from paddock._client.command import Secret as Secret
+    from paddock._client.errors import AlreadyExists as AlreadyExists
+    from paddock._client.errors import BadRequest as BadRequest
+    from paddock._client.errors import Conflict as Conflict
+    from paddock._client.errors import Expired as Expired
+    from paddock._client.errors import Forbidden as Forbidden
+    from paddock._client.errors import Invalid as Invalid
+    from paddock._client.errors import NotFound as NotFound
+    from paddock._client.errors import PaddockError as PaddockError
+    from paddock._client.errors import Refused as Refused
+    from paddock._client.errors import TimedOut as TimedOut
+    from paddock._client.errors import TooManyRequests as TooManyRequests
+    from paddock._client.errors import Unauthorized as Unauthorized
+    from paddock._client.errors import Unavailable as Unavailable
+    from paddock._client.errors import Unreachable as Unreachable
+    from paddock._client.files import FileInfo as FileInfo
     from paddock._models import Change as Change
     from paddock._models import CommandFailed as CommandFailed
     from paddock._models import CommandResult as CommandResult
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from paddock._sync.process import Process as Process
     from paddock._sync.sandbox import Sandbox as Sandbox
 
-_CLIENT = "controller.client"
+_CLIENT = "paddock._client"
 _MODULES = {
     "paddock._async.client": ("AsyncPaddock", "AsyncSandboxes"),
     "paddock._async.files": ("AsyncFiles",),

@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass, replace
 
-from controller.client.contexts import chosen_context
-from controller.client.server import Server, locate
+from paddock._client.contexts import chosen_context
+from paddock._client.server import Server, locate
 
 DEFAULT_NAMESPACE = "default"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client.errors import ClientError, TimedOut
+from paddock._client.errors import ClientError, TimedOut
 
 Object = Mapping[str, Any]
 _SHOWN_CHARACTERS = 2000

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from controller.version import API_VERSION
+from paddock._version import API_VERSION
 
 DEFAULT_IMAGE = "paddock/python:1"
 _SLEEP = ("sleep", "infinity")

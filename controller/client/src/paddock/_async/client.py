@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from controller.client.errors import ClientError
-from controller.version import API_VERSION
 from paddock._async.objects import AsyncObjects
 from paddock._async.sandbox import AsyncSandbox
+from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
 from paddock._models import Change, Object, change_of
 from paddock._spec import SandboxOptions, document, new_name, spec_of
 from paddock._transport.aio import AsyncTransport
+from paddock._version import API_VERSION
 
 _READY_SECONDS = 120.0
 _YAML = "application/yaml"

@@ -4,9 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from controller.client.errors import NotFound
-from controller.client.files import FileInfo, Progress
-from controller.client.files import Files as RemoteFiles
+from paddock._client.errors import NotFound
+from paddock._client.files import FileInfo, Progress
+from paddock._client.files import Files as RemoteFiles
 from paddock._transport.aio import AsyncTransport
 
 Messages = Sequence[str]

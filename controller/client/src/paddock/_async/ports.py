@@ -1,6 +1,6 @@
 """Ports of a sandbox on this machine."""
 
-from controller.client.port_forward import Forwarding
+from paddock._client.port_forward import Forwarding
 from paddock._transport.aio import AsyncTransport
 
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from controller.client.command import as_json, as_query, checked_command
-from controller.client.connection import segment
-from controller.client.errors import ClientError, NotFound
-from controller.client.port_forward import Forwarding, open_port
 from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
 from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProcess
+from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.connection import segment
+from paddock._client.errors import ClientError, NotFound
+from paddock._client.port_forward import Forwarding, open_port
 from paddock._interpreters import interpreter
 from paddock._models import (
     CommandResult,

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from controller.client.errors import ClientError
-from controller.version import API_VERSION
+from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
 from paddock._models import Change, Object, change_of
 from paddock._spec import SandboxOptions, document, new_name, spec_of
 from paddock._sync.objects import Objects
 from paddock._sync.sandbox import Sandbox
 from paddock._transport.blocking import Transport
+from paddock._version import API_VERSION
 
 _READY_SECONDS = 120.0
 _YAML = "application/yaml"

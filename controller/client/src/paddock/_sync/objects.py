@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from controller.client.connection import segment
-from controller.client.errors import Expired, TimedOut, refusal
+from paddock._client.connection import segment
+from paddock._client.errors import Expired, TimedOut, refusal
 from paddock._models import Object, WaitTimedOut, WatchEvent
 from paddock._transport.blocking import Transport
 

@@ -1,7 +1,7 @@
 # Generated from _async/ports.py by `python -m tests.sdk.unasync`: change that one.
 """Ports of a sandbox on this machine."""
 
-from controller.client.port_forward import Forwarding
+from paddock._client.port_forward import Forwarding
 from paddock._transport.blocking import Transport
 
 

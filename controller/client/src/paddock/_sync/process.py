@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller.client.connection import segment
-from controller.client.errors import refusal
-from controller.client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
+from paddock._client.connection import segment
+from paddock._client.errors import refusal
+from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
 from paddock._models import CommandResult, Decoder, Output, WaitTimedOut
 from paddock._transport.blocking import Socket, Transport, pause
 

@@ -14,7 +14,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.connection import (
+from paddock._client.connection import (
     AGENT,
     IDLE_SECONDS,
     MAX_RETRIES,
@@ -22,11 +22,11 @@ from controller.client.connection import (
     json_of,
     retry_seconds,
 )
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, TimedOut, refusal
-from controller.client.port_forward import PortConnection
-from controller.client.server import Server, unreachable
-from controller.client.websocket import connect_websocket
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.port_forward import PortConnection
+from paddock._client.server import Server, unreachable
+from paddock._client.websocket import connect_websocket
 
 P = ParamSpec("P")
 T = TypeVar("T")

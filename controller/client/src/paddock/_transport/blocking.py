@@ -9,13 +9,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.connection import Connection, connect
-from controller.client.errors import ClientError
-from controller.client.files import cut
-from controller.client.port_forward import PortConnection as PortConnection
-from controller.client.server import Server
-from controller.client.transfer import exchange
-from controller.client.websocket import WebSocket, open_websocket
+from paddock._client.connection import Connection, connect
+from paddock._client.errors import ClientError
+from paddock._client.files import cut
+from paddock._client.port_forward import PortConnection as PortConnection
+from paddock._client.server import Server
+from paddock._client.transfer import exchange
+from paddock._client.websocket import WebSocket, open_websocket
 
 P = ParamSpec("P")
 T = TypeVar("T")

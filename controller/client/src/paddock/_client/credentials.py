@@ -8,8 +8,8 @@ import ssl
 import stat
 from pathlib import Path
 
-from controller.client.errors import ClientError
-from controller.client.server import Server
+from paddock._client.errors import ClientError
+from paddock._client.server import Server
 
 _MAX_BYTES = 4096
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.archive.names import Unsafe
-from controller.archive.pack import Piece, Span, pack, read_out
-from controller.archive.tar import Reader, TarError
-from controller.archive.unpack import LimitExceeded, Rules, unpack
-from controller.client.errors import ClientError, Refused
-from controller.client.server import Server
-from controller.client.transfer import PIECE_BYTES, Answer, exchange
+from paddock._archive.names import Unsafe
+from paddock._archive.pack import Piece, Span, pack, read_out
+from paddock._archive.tar import Reader, TarError
+from paddock._archive.unpack import LimitExceeded, Rules, unpack
+from paddock._client.errors import ClientError, Refused
+from paddock._client.server import Server
+from paddock._client.transfer import PIECE_BYTES, Answer, exchange
 
 Progress = Callable[[int], None]
 PULL_MAX_BYTES = 8 << 30

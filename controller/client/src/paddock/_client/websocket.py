@@ -14,10 +14,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from controller.client.connection import full_path
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import refusal
-from controller.client.server import Server, dial, unreachable
+from paddock._client.connection import full_path
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import refusal
+from paddock._client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
 # Read-ahead for a slow reader. It is small: the daemon disconnects stalled clients.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.client.contexts import chosen_context
-from controller.client.errors import BadAddress, ClientError, Unreachable
+from paddock._client.contexts import chosen_context
+from paddock._client.errors import BadAddress, ClientError, Unreachable
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 

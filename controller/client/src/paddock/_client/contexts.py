@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from controller.client.errors import ClientError
+from paddock._client.errors import ClientError
 
 _FIELDS = {
     "name": "name",

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import httpx
 
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, TimedOut, refusal
-from controller.client.server import Server, dial, locate, unreachable
-from controller.version import API_VERSION, VERSION
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.server import Server, dial, locate, unreachable
+from paddock._version import API_VERSION, VERSION
 
 PREFIX = f"/apis/{API_VERSION}"
 TABLE = {"Accept": "application/json;as=Table"}

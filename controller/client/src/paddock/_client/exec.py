@@ -12,10 +12,10 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.command import as_json, as_query, checked_command
-from controller.client.connection import Connection
-from controller.client.errors import ClientError, refusal
-from controller.client.websocket import WebSocket, json_or_none, open_websocket
+from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.connection import Connection
+from paddock._client.errors import ClientError, refusal
+from paddock._client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL = 0, 1, 2, 3, 4, 5  # channels
