@@ -23,7 +23,7 @@ EXAMPLES = {
     "streaming": [
         "stdout: step fetch",
         "stdout: step compile",
-        "stderr: error: no such symbol",
+        "stdout: error: no such symbol",
         "stdout: a shell line may report, too",
     ],
     "fan_out": [str({"seed": BEST, "score": (BEST * 7919) % 101})],

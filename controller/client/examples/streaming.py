@@ -5,7 +5,7 @@ from paddock import Paddock, Process
 BUILD = """
 for step in fetch compile test; do
     echo "step $step"
-    [ "$step" = compile ] && echo "error: no such symbol" >&2
+    [ "$step" = compile ] && echo "error: no such symbol"
     sleep 1
 done
 """
