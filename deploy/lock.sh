@@ -23,6 +23,9 @@ progress "fetching uv into it" "$work/uv/bin/pip" install --quiet uv ||
 # What builds the project is pinned as well: it is installed without build isolation.
 "$python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >"$work/build.in"
 
+# The SDK is built from this repository; what it needs is listed by the project, too (tests/deploy/test_lock.py).
+grep -v '"paddock-sdk"' pyproject.toml >"$work/pyproject.toml"
+
 # compile FILE SOURCE...: uv reads the present pins from the output file; folders of local wheels that this machine may prefer are left out.
 compile() {
     local out=$1
@@ -38,7 +41,7 @@ compile() {
 upgrade=()
 [ -z "${1:-}" ] || upgrade=("$1")
 constraint=()
-project=(pyproject.toml "$work/build.in" --extra postgres)
+project=("$work/pyproject.toml" "$work/build.in" --extra postgres)
 compile requirements.lock "${project[@]}"
 # The second never differs from the first in what both hold.
 constraint=(--constraint "$work/requirements.lock")

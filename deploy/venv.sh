@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The virtual environment: every package pinned and checked against the hashes of the lock file, then Paddock itself, editable.
+# The virtual environment: every package pinned and checked against the hashes of the lock file, then Paddock itself and its
+# SDK (controller/client), editable.
 #   deploy/venv.sh          what Paddock needs to run       (requirements.lock)
 #   deploy/venv.sh --copy   the same with Paddock copied into it, so that it needs this checkout no more (deploy/install.sh)
 #   deploy/venv.sh --dev    and what its tests need as well (requirements-dev.lock, which holds all of the other)
@@ -72,7 +73,7 @@ fi
 
 want_lock="$(basename "$lock") $(hash_of "$lock")"
 runtime_lock="requirements.lock $(hash_of "$ROOT/requirements.lock")"
-want_project="$ROOT $(hash_of "$ROOT/pyproject.toml")"
+want_project="$ROOT $(hash_of "$ROOT/pyproject.toml" "$ROOT/controller/client/pyproject.toml")"
 
 if ! "$venv/bin/python" -c '' 2>/dev/null; then make_venv; fi # absent, broken off, or its interpreter is gone
 if ! grep -qsxF "$want_lock" "$locked"; then
@@ -86,7 +87,7 @@ if ! grep -qsxF "$want_lock" "$locked"; then
 fi
 if [ "$(cat "$project" 2>/dev/null)" != "$want_project" ]; then
     progress "pip install ${how[*]:+${how[*]} }(Paddock itself)" \
-        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation "${how[@]}" "$ROOT" ||
+        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation "${how[@]}" "$ROOT/controller/client" "${how[@]}" "$ROOT" ||
         die "Paddock itself could not be installed into $venv." "The output above says why."
     printf '%s\n' "$want_project" >"$project"
 fi

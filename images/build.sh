@@ -129,7 +129,7 @@ build_daemon() {
     for glibc in 2_28 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
     progress "packages" "${pip[@]}" --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" \
         --require-hashes -r "$ROOT/requirements.lock" || die "the packages for $(tag_of daemon) could not be fetched." "The output above says why."
-    progress "Paddock" "${pip[@]}" --no-deps --no-build-isolation "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
+    progress "Paddock" "${pip[@]}" --no-deps --no-build-isolation "$ROOT/controller/client" "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
     build daemon "$work/daemon"
 }
 

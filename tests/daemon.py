@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.client import Paddock
-from controller.client.errors import ClientError
+from paddock._client.errors import ClientError
 from tests.forks import run_paddock, start_paddock
 from tests.migrated import place_migrated
 from tests.mounts import unmount_below

@@ -2,7 +2,7 @@
 
 import os
 
-from controller.archive.names import Parts, Unsafe, shown
+from .names import Parts, Unsafe, shown
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 

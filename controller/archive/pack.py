@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from controller.archive.folders import open_folder
-from controller.archive.names import DEPTH
-from controller.archive.tar import CHANGED, END, FAILED, PIECE_BYTES, SKIPPED, Entry, header, note, padding
+from .folders import open_folder
+from .names import DEPTH
+from .tar import CHANGED, END, FAILED, PIECE_BYTES, SKIPPED, Entry, header, note, padding
 
 _SPAN_BYTES = 1 << 20
 _ZEROS = bytes(PIECE_BYTES)

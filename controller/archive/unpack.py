@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from controller.archive.folders import Folders, open_folder
-from controller.archive.moving import write_all
-from controller.archive.names import Parts, Unsafe, leads_out, parts_of, shown
-from controller.archive.tar import CHANGED, FAILED, Entry, Reader, TarError
+from .folders import Folders, open_folder
+from .moving import write_all
+from .names import Parts, Unsafe, leads_out, parts_of, shown
+from .tar import CHANGED, FAILED, Entry, Reader, TarError
 
 _HOLE_BYTES = 4096  # zeros that a file system can store as a hole
 _ZEROS = bytes(_HOLE_BYTES)

@@ -2,10 +2,10 @@
 
 import click
 
-from controller.client.connection import PREFIX as PREFIX
-from controller.client.connection import Connection
-from controller.client.connection import connect as connect_to
-from controller.client.connection import segment as segment
+from paddock._client.connection import PREFIX as PREFIX
+from paddock._client.connection import Connection
+from paddock._client.connection import connect as connect_to
+from paddock._client.connection import segment as segment
 
 Client = Connection
 

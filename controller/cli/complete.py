@@ -217,10 +217,10 @@ def _get(address: str | None, path: str) -> Any:
     """Return the JSON of one short request; None on any error."""
     import httpx
 
-    from controller.client.connection import PREFIX
-    from controller.client.credentials import authorization, trusted
-    from controller.client.errors import ClientError
-    from controller.client.server import locate
+    from paddock._client.connection import PREFIX
+    from paddock._client.credentials import authorization, trusted
+    from paddock._client.errors import ClientError
+    from paddock._client.server import locate
 
     try:
         server = locate(address)
@@ -231,7 +231,7 @@ def _get(address: str | None, path: str) -> Any:
             timeout=_TIMEOUT_SECONDS,
             headers=authorization(server),
             trust_env=False,
-            verify=trusted() if server.url.startswith("https") else True,
+            verify=trusted(server) if server.url.startswith("https") else True,
         ) as client:
             answer = client.get(f"{PREFIX}/{path}" if path else PREFIX)
             return answer.json() if answer.is_success else None

@@ -5,9 +5,9 @@ from typing import IO, Any
 import click
 
 from controller.cli.safe_text import plain
-from controller.client.errors import BadAddress, ClientError
-from controller.client.errors import Refused as Refused
-from controller.client.errors import refusal as refusal
+from paddock._client.errors import BadAddress, ClientError
+from paddock._client.errors import Refused as Refused
+from paddock._client.errors import refusal as refusal
 
 
 class CliError(click.ClickException):

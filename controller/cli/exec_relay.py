@@ -18,8 +18,8 @@ from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
 from controller.cli.terminal import is_terminal, raw, size
 from controller.cli.terminal_filter import Output
-from controller.client.exec import PIECE_BYTES, Running
-from controller.client.sandbox import Sandbox
+from paddock._client.exec import PIECE_BYTES, Running
+from paddock._client.sandbox import Sandbox
 
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED_INTERRUPTS = 3  # Ctrl-C is forwarded so often; the next one ends this process and kills the command

@@ -7,7 +7,7 @@ import click
 
 from controller.cli.errors import as_cli_error
 from controller.cli.options import split_flag_values
-from controller.client.errors import ClientError
+from paddock._client.errors import ClientError
 
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {

@@ -23,9 +23,9 @@ from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import waiting_for
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
-from controller.client.errors import ClientError
-from controller.client.sandbox import Sandbox
 from controller.version import API_VERSION
+from paddock._client.errors import ClientError
+from paddock._client.sandbox import Sandbox
 
 IMAGE = "paddock/python:1"
 LABEL = "paddock-run"

@@ -11,7 +11,7 @@ import click
 
 from controller.cli.client import Client
 from controller.cli.kinds import Resource
-from controller.client.errors import Refused, TimedOut, refusal
+from paddock._client.errors import Refused, TimedOut, refusal
 
 Object = Mapping[str, Any]
 # Reasons of a condition that Paddock is already working on.

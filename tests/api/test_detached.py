@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from controller.client import Paddock, Refused
-from controller.client.sandbox import Sandbox
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, discover
@@ -20,6 +19,7 @@ from controller.service.access import access
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.exec_records import ExecRecords
+from paddock._client.sandbox import Sandbox
 from tests.helpers_api import Endless, World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"

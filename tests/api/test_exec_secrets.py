@@ -7,9 +7,9 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from controller.api.streams.exec_websocket import ExecQuery
-from controller.client.command import Secret, as_json, as_query
 from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
+from paddock._client.command import Secret, as_json, as_query
 from tests.api.test_exec_result import BASE, box, http, run
 from tests.helpers_api import World
 

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from controller.client import ClientError, Paddock
-from controller.client.port_forward import PortConnection
-from controller.client.sandbox import Sandbox
+from paddock._client.port_forward import PortConnection
+from paddock._client.sandbox import Sandbox
 from tests.api.test_port_forward import box as box
 from tests.api.test_port_forward import echo, freed, listening
 from tests.api.test_stalls import ask
@@ -150,7 +150,7 @@ def test_half_of_an_answer_does_not_look_whole_to_one_that_still_sends(
             while True:
                 link.send(b"x" * 10_000)
 
-    monkeypatch.setattr("controller.client.port_forward.can_splice", lambda: raw)
+    monkeypatch.setattr("paddock._client.port_forward.can_splice", lambda: raw)
     with listening(box, serve):
         for _ in range(20):
             with sandbox.connect(80) as link:
@@ -180,7 +180,7 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
             while sock.recv(1):
                 pass
 
-    monkeypatch.setattr("controller.client.port_forward.can_splice", lambda: raw)
+    monkeypatch.setattr("paddock._client.port_forward.can_splice", lambda: raw)
     with listening(box, serve):
         with sandbox.forward(80) as here:
             local = socket.create_connection(("127.0.0.1", here.port))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from controller.cli.main import cli
 from controller.cli.options import DURATION
-from controller.client.server import locate
+from paddock._client.server import locate
 from tests.helpers_api import World
 
 

@@ -81,7 +81,7 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
 def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
     from controller.cli import watch as watching
     from controller.cli.client import Client
-    from controller.client.server import Server
+    from paddock._client.server import Server
 
     client = Client(Server("http://paddock", str(served.socket)))
     events = watching.follow(client, "namespaces/default/sandboxes", "0", {"timeoutSeconds": "1"})

@@ -13,9 +13,9 @@ import pytest
 
 from controller.api.server.server import uvicorn_config
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
-from controller.client.connection import IDLE_SECONDS
-from controller.client.exec import PIECE_BYTES
 from controller.kinds.common.chunk import Chunk
+from paddock._client.connection import IDLE_SECONDS
+from paddock._client.exec import PIECE_BYTES
 from tests.helpers_api import QUICKSTART, World
 
 ROOT = Path(__file__).resolve().parents[2]

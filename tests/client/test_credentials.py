@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.client.credentials import authorization
-from controller.client.errors import ClientError
-from controller.client.server import locate
+from paddock._client.credentials import authorization
+from paddock._client.errors import ClientError
+from paddock._client.server import locate
 
 TOKEN = {"Authorization": "Bearer pdk_x"}
 

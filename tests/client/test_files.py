@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller.client import ClientError, Paddock, Refused
-from controller.client.sandbox import Sandbox
+from paddock._client.sandbox import Sandbox
 from tests.daemon import wait_for
 from tests.helpers_api import World
 

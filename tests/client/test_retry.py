@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from controller.client.connection import RetryingTransport
+from paddock._client.connection import RetryingTransport
 
 
 class Daemon:

@@ -30,6 +30,8 @@ class World:
             shutil.copytree(CHECKOUT / folder, self.root / folder)
         for file in ("pyproject.toml", "requirements.lock", "requirements-dev.lock", "Makefile"):
             shutil.copy(CHECKOUT / file, self.root / file)
+        (self.root / "controller/client").mkdir(parents=True)
+        shutil.copy(CHECKOUT / "controller/client/pyproject.toml", self.root / "controller/client")
         self.bin.mkdir()
         (base / "os-release").write_text(DEBIAN)
         self.env = {

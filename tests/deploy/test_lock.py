@@ -39,7 +39,9 @@ def test_all_hold_what_the_project_asks_for_and_agree() -> None:
     extras = project["project"]["optional-dependencies"]
     runtime, dev, panel = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES[:3])
     asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
-    assert {name_of(each) for each in asked} <= set(runtime)
+    assert {name_of(each) for each in asked} - {"paddock-sdk"} <= set(runtime)
+    sdk = tomllib.loads((CHECKOUT / "controller/client/pyproject.toml").read_text())["project"]["dependencies"]
+    assert set(sdk) <= set(project["project"]["dependencies"])
     assert {name_of(each) for each in extras["dev"]} <= set(dev)
     assert {name_of(each) for each in extras["panel"]} <= set(panel)
     assert runtime.items() <= dev.items() <= panel.items()

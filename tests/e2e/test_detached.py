@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller.client import Paddock
-from controller.client.detached import DetachedExec
-from controller.client.sandbox import Sandbox
+from paddock._client.detached import DetachedExec
+from paddock._client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
 
 pytestmark = pytest.mark.docker

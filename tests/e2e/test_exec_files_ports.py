@@ -21,7 +21,7 @@ import pexpect
 import pytest
 
 from controller.client import Paddock
-from controller.client.sandbox import Sandbox
+from paddock._client.sandbox import Sandbox
 from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]

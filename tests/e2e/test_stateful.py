@@ -27,8 +27,8 @@ from hypothesis.stateful import (
 )
 
 from controller.client import Paddock
-from controller.client.errors import ClientError
 from controller.kinds.common.labels import INSTANCE, NAME, UID
+from paddock._client.errors import ClientError
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 

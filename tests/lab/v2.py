@@ -46,7 +46,7 @@ docker version --format 'engine {{.Server.Version}} (API {{.Server.APIVersion}})
 docker info --format 'cgroup v{{.CgroupVersion}}, by {{.CgroupDriver}}; kernel {{.KernelVersion}}'
 docker load -q -i /work/images.tar
 cd /work/paddock
-export HOME=/root PYTHONPATH=/opt/packages PADDOCK_TEST_DOCKER=1
+export HOME=/root PYTHONPATH=/opt/packages:/work/paddock/controller/client/src PADDOCK_TEST_DOCKER=1
 python3 -m @words@
 echo "ended with $?"
 """

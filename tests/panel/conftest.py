@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from controller.client.connection import connect
+
 from controller.client.panel import PanelRelay
 from tests.daemon import RunningDaemon, running
 

@@ -13,9 +13,9 @@ from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
 from controller.cli.output import note
 from controller.cli.progress import transferring
-from controller.client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
-from controller.client.sandbox import Sandbox
-from controller.client.transfer import PIECE_BYTES
+from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
+from paddock._client.sandbox import Sandbox
+from paddock._client.transfer import PIECE_BYTES
 
 
 @click.command("cp")

@@ -10,7 +10,7 @@ from controller.cli import files
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
-from controller.client.errors import ClientError
+from paddock._client.errors import ClientError
 
 
 @click.command("diff")

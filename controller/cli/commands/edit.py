@@ -15,7 +15,7 @@ from controller.cli.errors import CliError, Refused
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say, yaml_text
 from controller.cli.patch import ObjectRef, change_line, find_one, with_version
-from controller.client.errors import ClientError
+from paddock._client.errors import ClientError
 
 _HEAD = """\
 # Edit the object below and save; lines that start with # are ignored.

@@ -65,7 +65,7 @@ def exec_(
     if detach and (with_stdin or tty):
         raise click.UsageError("--detach runs in the background; leave -i and -t out")
     from controller.cli.exec_relay import exec_attached, exec_detached
-    from controller.client import Secret
+    from paddock._client.command import Secret
 
     variables = {name: value for name, _, value in (each.partition("=") for each in env)}
     variables |= {name: Secret(value) for name, _, value in (each.partition("=") for each in secrets)}

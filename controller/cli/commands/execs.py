@@ -27,7 +27,7 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
     paddock logs quickstart --exec ID
     paddock execs quickstart --kill ID
     """
-    from controller.client.sandbox import Sandbox
+    from paddock._client.sandbox import Sandbox
 
     plain = sandbox_name(name)
     client = connect(ctx)

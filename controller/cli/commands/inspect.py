@@ -22,7 +22,7 @@ def inspect_(ctx: click.Context, name: str, namespace: str | None, output: str) 
     paddock inspect quickstart
     paddock inspect quickstart -o json
     """
-    from controller.client.sandbox import Sandbox
+    from paddock._client.sandbox import Sandbox
 
     found = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).inspect()
     say((json_text if output == "json" else yaml_text)(found))

@@ -51,7 +51,7 @@ def logs_(
     every byte.
     """
     from controller.cli.terminal_filter import Output
-    from controller.client.sandbox import Sandbox
+    from paddock._client.sandbox import Sandbox
 
     box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     if exec_id is not None:

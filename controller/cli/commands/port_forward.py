@@ -13,7 +13,7 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say
-from controller.client.sandbox import Sandbox
+from paddock._client.sandbox import Sandbox
 
 _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandbox import status_word
 from controller.service.errors import ServiceError
 from controller.version import API_GROUP, API_VERSION
 
@@ -27,8 +29,13 @@ def obj(stored: StoredObject) -> Json:
         "spec": dict(stored.spec),
     }
     if stored.status:
-        shown["status"] = dict(stored.status)
+        shown["status"] = dict(stored.status) | _phase(stored)
     return shown
+
+
+def _phase(stored: StoredObject) -> Json:
+    """Return the phase, computed from the conditions: it is never stored, and decides nothing."""
+    return {"phase": status_word(stored)} if stored.kind == SANDBOX.name else {}
 
 
 def shown(kind: Kind, stored: StoredObject) -> Json:

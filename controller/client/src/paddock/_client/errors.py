@@ -25,6 +25,7 @@ class TimedOut(ClientError):
 
 
 TimeIsOver = TimedOut  # the former name
+PaddockError = ClientError  # its name in the package paddock
 
 
 class Refused(ClientError):
@@ -42,6 +43,60 @@ class Refused(ClientError):
         return any((each.get("reason"), each.get("field")) == (reason, field) for each in self.causes)
 
 
+class BadRequest(Refused):
+    """The request is malformed, or the daemon does not understand it."""
+
+
+class Invalid(Refused):
+    """The object breaks a rule; `causes` name every field at once."""
+
+
+class Unauthorized(Refused):
+    """The credentials are missing, unknown or expired."""
+
+
+class Forbidden(Refused):
+    """Your grants do not allow it."""
+
+
+class NotFound(Refused):
+    """The object does not exist, or you may not read it."""
+
+
+class AlreadyExists(Refused):
+    """An object of this name exists."""
+
+
+class Conflict(Refused):
+    """The object was changed meanwhile, or its state does not allow the request."""
+
+
+class Expired(Refused):
+    """The revision is too old to watch from; list again."""
+
+
+class TooManyRequests(Refused):
+    """A limit of concurrent requests is reached; it was retried as long as the daemon asked for."""
+
+
+class Unavailable(Refused):
+    """The daemon, its store or the sandbox can't serve the request now."""
+
+
+_BY_REASON: dict[str, type[Refused]] = {
+    "AlreadyExists": AlreadyExists,
+    "BadRequest": BadRequest,
+    "Conflict": Conflict,
+    "Expired": Expired,
+    "Forbidden": Forbidden,
+    "Invalid": Invalid,
+    "NotFound": NotFound,
+    "ServiceUnavailable": Unavailable,
+    "TooManyRequests": TooManyRequests,
+    "Unauthorized": Unauthorized,
+}
+
+
 def refusal(body: Any, code: int) -> Refused:
     """Return the error for a response with that status code and body (a Status)."""
     if not isinstance(body, dict) or body.get("kind") != "Status":
@@ -49,4 +104,6 @@ def refusal(body: Any, code: int) -> Refused:
     details = body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     named = [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []
-    return Refused(str(body.get("message", f"the server answered {code}")), str(body.get("reason", "")), code, named)
+    reason = str(body.get("reason", ""))
+    class_ = _BY_REASON.get(reason, Refused)
+    return class_(str(body.get("message", f"the server answered {code}")), reason, code, named)

@@ -3,8 +3,8 @@
 from types import TracebackType
 from typing import Any
 
-from controller.client.connection import connect, segment
-from controller.client.sandbox import Sandbox
+from paddock._client.connection import connect, segment
+from paddock._client.sandbox import Sandbox
 
 
 class Paddock:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.archive.names import Unsafe
-from controller.archive.pack import Piece, Span, pack, read_out
-from controller.archive.tar import Reader, TarError
-from controller.archive.unpack import LimitExceeded, Rules, unpack
-from controller.client.errors import ClientError, Refused
-from controller.client.server import Server
-from controller.client.transfer import PIECE_BYTES, Answer, exchange
+from paddock._archive.names import Unsafe
+from paddock._archive.pack import Piece, Span, pack, read_out
+from paddock._archive.tar import Reader, TarError
+from paddock._archive.unpack import LimitExceeded, Rules, unpack
+from paddock._client.errors import ClientError, Refused
+from paddock._client.server import Server
+from paddock._client.transfer import PIECE_BYTES, Answer, exchange
 
 Progress = Callable[[int], None]
 PULL_MAX_BYTES = 8 << 30
@@ -61,7 +61,7 @@ class Files:
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, mode: int | None = None) -> FileInfo:
         """Create or replace a regular file atomically. `mode` None: an existing file keeps its mode."""
-        pieces = _cut(data) if isinstance(data, bytes) else data
+        pieces = cut(data) if isinstance(data, bytes) else data
         query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
         return _info(self._ask("PUT", "", query, pieces))
 
@@ -146,7 +146,8 @@ def _left_out(messages: list[str], count: int) -> list[str]:
     return messages if count <= len(messages) else [*messages, f"and {count - len(messages)} more"]
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
+def cut(data: bytes) -> Iterator[bytes]:
+    """Cut a body into pieces."""
     return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 

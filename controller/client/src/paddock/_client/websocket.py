@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import socket
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -12,10 +14,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from controller.client.connection import full_path
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import refusal
-from controller.client.server import Server, dial, unreachable
+from paddock._client.connection import full_path
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import refusal
+from paddock._client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
 # Read-ahead for a slow reader. It is small: the daemon disconnects stalled clients.
@@ -95,21 +97,44 @@ def open_websocket(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
 ) -> WebSocket:
     """Open a WebSocket at `path` (relative to the API version). Raises Unreachable and Refused."""
+    url, sock, options = _asked(server, path, query, protocol)
+    with _translated(server):
+        return WebSocket(_opened(url, sock=sock, proxy=None, **options))
+
+
+async def connect_websocket(
+    server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
+) -> ClientConnection:
+    """Open a WebSocket in the running event loop. Raises Unreachable and Refused."""
+    url, sock, options = _asked(server, path, query, protocol)
+    with _translated(server):
+        return await _opened(url, sock=sock, proxy=None, **options)
+
+
+@contextmanager
+def _translated(server: Server) -> Iterator[None]:
+    try:
+        yield
+    except InvalidStatus as error:
+        raise refusal(json_or_none(error.response.body), error.response.status_code) from error
+    except (OSError, InvalidHandshake) as error:
+        raise unreachable(server, str(error)) from error
+
+
+def _asked(
+    server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], protocol: str
+) -> tuple[str, socket.socket | None, dict[str, Any]]:
+    """Return address, socket and options of a WebSocket."""
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
     options["additional_headers"] = authorization(server)
     options["max_queue"] = _AHEAD
     if url.startswith("wss"):
-        options["ssl"] = trusted()
+        options["ssl"] = trusted(server)
     # No pings: a side blocked by its slow reader does not answer them.
     options |= {"ping_interval": None, "close_timeout": _CLOSE_SECONDS}
-    try:
-        return WebSocket(_opened(url, sock=sock, proxy=None, **options))
-    except InvalidStatus as error:
-        raise refusal(json_or_none(error.response.body), error.response.status_code) from error
-    except (OSError, InvalidHandshake) as error:
-        raise unreachable(server, str(error)) from error
+    return url, sock, options
 
 
 async def _opened(url: str, **options: Any) -> ClientConnection:

@@ -13,11 +13,11 @@ import struct
 import threading
 from collections.abc import Callable
 
-from controller.client.connection import full_path
-from controller.client.errors import ClientError
-from controller.client.handshake import open_socket, protocol, upgrade
-from controller.client.server import Server
-from controller.client.splice import Pipe, can_splice
+from paddock._client.connection import full_path
+from paddock._client.errors import ClientError
+from paddock._client.handshake import open_socket, protocol, upgrade
+from paddock._client.server import Server
+from paddock._client.splice import Pipe, can_splice
 
 _PROTOCOL, _RAW = "portforward.paddock", "raw.portforward.paddock"
 _LENGTH = struct.Struct(">I")
@@ -177,6 +177,11 @@ class PortConnection:
                         self._sock.sendall(rest)
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
+
+
+def open_port(server: Server, path: str, port: int) -> PortConnection:
+    """Connect to a port of the sandbox at `path`."""
+    return PortConnection(server, path, port)
 
 
 class Forwarding:

@@ -3,21 +3,28 @@
 import ipaddress
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.client.errors import BadAddress, Unreachable
+from paddock._client.contexts import chosen_context
+from paddock._client.errors import BadAddress, ClientError, Unreachable
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Address. `socket` is a Unix socket's path; if empty, `url` is used over TCP."""
+    """Address. `socket` is a Unix socket's path; if empty, `url` is used over TCP.
+
+    `token`, `token_file` and `ca_file` are those of a context or a program; empty: those of the environment.
+    """
 
     url: str
     socket: str = ""
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    ca_file: str = ""
 
     @property
     def in_clear(self) -> bool:
@@ -29,15 +36,29 @@ class Server:
         return f"unix://{self.socket}" if self.socket else self.url
 
 
-def locate(given: str | None) -> Server:
-    """Return the daemon given by --server or the environment, else the first existing socket."""
+def locate(given: str | None, *, context: str | None = None) -> Server:
+    """Return the daemon of `given` or `context`, else of the environment, else of the current context, else a socket.
+
+    Raises BadAddress for a malformed address, and ClientError for a missing context or a bad file of contexts.
+    """
+    if given and context:
+        raise ClientError("a server and a context exclude each other; name one")
     if given:
-        return _parse(given)
-    if path := os.environ.get("PADDOCK_SOCKET"):
-        return _parse(path)
+        return parse_address(given)
+    if context is None:
+        for variable in ("PADDOCK_SERVER", "PADDOCK_SOCKET"):
+            if address := os.environ.get(variable):
+                return parse_address(address)
+    chosen = chosen_context(context)
+    if chosen is not None and chosen.server:
+        return replace(
+            parse_address(chosen.server),
+            token_file=chosen.token_file,
+            ca_file=chosen.ca_file,
+        )
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     own = Path(runtime) / "paddock.sock" if runtime else None
-    return _parse(str(own) if own is not None and _is_ours(own) else _SYSTEM_SOCKET)
+    return parse_address(str(own) if own is not None and _is_ours(own) else _SYSTEM_SOCKET)
 
 
 def _is_ours(path: Path) -> bool:
@@ -75,7 +96,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _parse(text: str) -> Server:
+def parse_address(text: str) -> Server:
+    """Return the address in a text. Raises BadAddress."""
     if text.startswith("/"):
         return Server("http://paddock", text)
     parts = urlsplit(text)

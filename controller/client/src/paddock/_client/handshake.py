@@ -10,9 +10,9 @@ import socket
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, refusal
-from controller.client.server import Server, dial, unreachable
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, refusal
+from paddock._client.server import Server, dial, unreachable
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTROL_BYTES = 1 << 10
@@ -29,7 +29,7 @@ def open_socket(server: Server) -> socket.socket:
         try:
             sock = socket.create_connection((parts.hostname or "", parts.port or (443 if secure else 80)), 10.0)
             if secure:
-                sock = trusted().wrap_socket(sock, server_hostname=parts.hostname)
+                sock = trusted(server).wrap_socket(sock, server_hostname=parts.hostname)
         except OSError as error:
             raise unreachable(server, error.strerror or str(error)) from error
     sock.settimeout(_HANDSHAKE_SECONDS)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client.command import as_json, checked_command
-from controller.client.connection import Connection, segment
+from paddock._client.command import as_json, checked_command
+from paddock._client.connection import Connection, segment
 
 
 @dataclass(frozen=True, slots=True)

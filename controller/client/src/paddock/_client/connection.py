@@ -10,14 +10,14 @@ from urllib.parse import quote
 
 import httpx
 
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, TimedOut, refusal
-from controller.client.server import Server, dial, locate, unreachable
-from controller.version import API_VERSION, VERSION
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.server import Server, dial, locate, unreachable
+from paddock._version import API_VERSION, VERSION
 
 PREFIX = f"/apis/{API_VERSION}"
 TABLE = {"Accept": "application/json;as=Table"}
-_AGENT = f"paddock/{VERSION}"
+AGENT = f"paddock/{VERSION}"
 # Idle connections are kept this long. The daemon closes them after 5 s: a request sent at that moment is lost, and
 # its sender can't tell whether it was executed (found by a soak test).
 IDLE_SECONDS = 2.0
@@ -28,12 +28,12 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        verify = trusted() if server.url.startswith("https") else False  # certificates are only loaded for TLS
+        verify = trusted(server) if server.url.startswith("https") else False  # certificates are only loaded for TLS
         kept = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
         transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False, limits=kept)
         # No read timeout: a long transaction ends by itself, and a followed log may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
-        headers = {"User-Agent": _AGENT, **authorization(server)}
+        headers = {"User-Agent": AGENT, **authorization(server)}
         self._http = httpx.Client(
             base_url=server.url,
             transport=RetryingTransport(transport),
@@ -49,14 +49,20 @@ class Connection:
         *,
         params: Mapping[str, str] | None = None,
         json: Any = None,
+        text: str | None = None,
         table: bool = False,
         content_type: str = "",
     ) -> Any:
-        """Send a request; return the JSON response. Raises Refused. `content_type`: of the body, if not plain JSON."""
+        """Send a request; return the JSON response. Raises Refused.
+
+        The body is `json` or `text`; `content_type` is its type, if it is not plain JSON.
+        """
         headers = {**(TABLE if table else {}), **({"Content-Type": content_type} if content_type else {})}
         with self._translated():
-            answer = self._http.request(method, full_path(path), params=params, json=json, headers=headers)
-            body = _json(answer)
+            answer = self._http.request(
+                method, full_path(path), params=params, json=json, content=text, headers=headers
+            )
+            body = json_of(answer)
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
         return body
@@ -73,7 +79,7 @@ class Connection:
         with self._translated(), self._http.stream("GET", full_path(path), params=params) as answer:
             if answer.is_error:
                 answer.read()
-                raise refusal(_json(answer), answer.status_code)
+                raise refusal(json_of(answer), answer.status_code)
             if "Warning" in answer.headers:
                 warn(_warning(answer.headers["Warning"]))
             yield answer.iter_bytes()
@@ -92,7 +98,7 @@ class Connection:
             ):
                 if answer.is_error:
                     answer.read()
-                    raise refusal(_json(answer), answer.status_code)
+                    raise refusal(json_of(answer), answer.status_code)
                 yield answer.iter_lines()
         except ClientError as error:
             if isinstance(error.__cause__, httpx.ReadTimeout):
@@ -115,9 +121,9 @@ class Connection:
             ) from error
 
 
-def connect(address: str | None = None) -> Connection:
+def connect(address: str | Server | None = None) -> Connection:
     """Connect to the daemon at that address, or to the one that `locate` finds. Raises BadAddress, Unreachable."""
-    server = locate(address)
+    server = address if isinstance(address, Server) else locate(address)
     if server.socket:
         # httpcore never closes a socket whose connect failed, and its message is worse.
         dial(server).close()
@@ -143,19 +149,20 @@ def _warning(header: str) -> str:
         return quoted
 
 
-def _json(answer: httpx.Response) -> Any:
+def json_of(answer: httpx.Response) -> Any:
+    """Return the body as JSON, or None if it is malformed."""
     try:
         return answer.json()
     except ValueError:
         return None
 
 
-_MAX_RETRIES = 5
+MAX_RETRIES = 5
 _MAX_WAIT_SECONDS = 10.0
 
 
 class RetryingTransport(httpx.BaseTransport):
-    """Transport that retries a request, a few times, after a 429 response with `Retry-After`.
+    """Transport that retries a request, a few times, after a 429 response with `Retry-After`, a read after a 503, too.
 
     A streamed body can't be sent again: its response is returned at once.
     """
@@ -165,9 +172,10 @@ class RetryingTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         same = isinstance(request.stream, httpx.ByteStream)
-        for _ in range(_MAX_RETRIES if same else 0):
+        for _ in range(MAX_RETRIES if same else 0):
             answer = self._inner.handle_request(request)
-            wait = _seconds(answer)
+            answer.request = request
+            wait = retry_seconds(answer)
             if wait is None:
                 return answer
             answer.close()
@@ -178,8 +186,10 @@ class RetryingTransport(httpx.BaseTransport):
         self._inner.close()
 
 
-def _seconds(answer: httpx.Response) -> float | None:
+def retry_seconds(answer: httpx.Response) -> float | None:
+    """Return the wait that the daemon asks for before a retry; None: don't retry."""
     value = answer.headers.get("Retry-After", "")
-    if answer.status_code != 429 or not value.isdecimal() or float(value) > _MAX_WAIT_SECONDS:
+    refused = answer.status_code == 429 or (answer.status_code == 503 and answer.request.method in ("GET", "HEAD"))
+    if not refused or not value.isdecimal() or float(value) > _MAX_WAIT_SECONDS:
         return None
     return float(value)

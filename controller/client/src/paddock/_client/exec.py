@@ -12,15 +12,15 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.command import as_json, as_query, checked_command
-from controller.client.connection import Connection
-from controller.client.errors import ClientError, refusal
-from controller.client.websocket import WebSocket, json_or_none, open_websocket
+from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.connection import Connection
+from paddock._client.errors import ClientError, refusal
+from paddock._client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"
-_STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _SIGNAL = 0, 1, 2, 3, 4, 5
-_CLOSE_STDIN = b"\xff\x00"
-_STREAMS = {_STDOUT: "stdout", _STDERR: "stderr"}
+STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL = 0, 1, 2, 3, 4, 5  # channels
+CLOSE_STDIN = b"\xff\x00"
+STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
 PIECE_BYTES = 1 << 15
 
 
@@ -80,12 +80,12 @@ class Running(Iterator[Output]):
             frame, self._first = self._first, None
             if not isinstance(frame, bytes) or not frame:
                 continue
-            if frame[0] == _STATUS:
+            if frame[0] == STATUS:
                 status = json_or_none(frame[1:])
-                self.timed_out = "TimedOut" in _causes(status)
-                self.exit_code = _exit_code(status)
-            elif frame[0] in _STREAMS and len(frame) > 1:
-                return Output(_STREAMS[frame[0]], frame[1:])
+                self.timed_out = "TimedOut" in causes_of(status)
+                self.exit_code = exit_code_of(status)
+            elif frame[0] in STREAMS and len(frame) > 1:
+                return Output(STREAMS[frame[0]], frame[1:])
         raise StopIteration
 
     def _receive(self) -> bytes | str:
@@ -96,19 +96,19 @@ class Running(Iterator[Output]):
 
     def write(self, data: bytes) -> bool:
         """Write to stdin; block while the command does not read. False: it has ended."""
-        return self._send(bytes((_STDIN,)) + data)
+        return self._send(bytes((STDIN,)) + data)
 
     def end_of_input(self) -> bool:
         """Close stdin."""
-        return self._send(_CLOSE_STDIN)
+        return self._send(CLOSE_STDIN)
 
     def resize(self, rows: int, columns: int) -> bool:
         """Set the size of the command's terminal."""
-        return self._send(bytes((_RESIZE,)) + json.dumps({"Width": columns, "Height": rows}).encode())
+        return self._send(bytes((RESIZE,)) + json.dumps({"Width": columns, "Height": rows}).encode())
 
     def signal(self, name: str) -> bool:
         """Send a signal, such as `INT`, to the command and its children."""
-        return self._send(bytes((_SIGNAL,)) + json.dumps({"signal": name}).encode())
+        return self._send(bytes((SIGNAL,)) + json.dumps({"signal": name}).encode())
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         """Write all chunks, then close stdin; stop early when the command has ended.
@@ -185,16 +185,17 @@ def run(
     )
 
 
-def _exit_code(status: Any) -> int:
+def exit_code_of(status: Any) -> int:
+    """Return the exit code in a final Status. Raises Refused if the command did not run."""
     if isinstance(status, dict) and status.get("status") == "Success":
         return 0
-    code = _causes(status).get("ExitCode")
+    code = causes_of(status).get("ExitCode")
     if code is None:
         raise refusal(status, int((status or {}).get("code", 500)))
     return int(code)
 
 
-def _causes(status: Any) -> dict[str, str]:
+def causes_of(status: Any) -> dict[str, str]:
     """Return the messages by reason."""
     causes = (status or {}).get("details", {}).get("causes", [])
     return {str(each.get("reason")): str(each.get("message")) for each in causes}

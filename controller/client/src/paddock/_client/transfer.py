@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from controller.client.connection import full_path
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, refusal
-from controller.client.server import Server, dial, unreachable
+from paddock._client.connection import full_path
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, refusal
+from paddock._client.server import Server, dial, unreachable
 
 PIECE_BYTES = 1 << 18
 _CONNECT_SECONDS = 10.0
@@ -88,7 +88,7 @@ def _connection(server: Server) -> http.client.HTTPConnection:
     host = parts.hostname or ""
     link: http.client.HTTPConnection
     if parts.scheme == "https":
-        link = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=trusted())
+        link = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=trusted(server))
     else:
         link = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_SECONDS)
     try:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from controller.client import detached
-from controller.client.connection import Connection, segment
-from controller.client.detached import DetachedExec
-from controller.client.files import Files
-from controller.client.port_forward import Forwarding, PortConnection
+from paddock._client import detached
+from paddock._client.connection import Connection, segment
+from paddock._client.detached import DetachedExec
+from paddock._client.files import Files
+from paddock._client.port_forward import Forwarding, PortConnection
 
 if TYPE_CHECKING:
-    from controller.client.exec import Completed, Running
+    from paddock._client.exec import Completed, Running
 
 
 class Sandbox:
@@ -68,7 +68,7 @@ class Sandbox:
         After `timeout_seconds` the command is killed with exit code 124. Without it the daemon's limit holds, except
         for a terminal (`tty`); 0 is none.
         """
-        from controller.client import exec as exec_
+        from paddock._client import exec as exec_
 
         return exec_.start(
             self.connection,
@@ -94,7 +94,7 @@ class Sandbox:
 
         For more than a few MiB of input or output use `start`.
         """
-        from controller.client import exec as exec_
+        from paddock._client import exec as exec_
 
         return exec_.run(
             self.connection,

@@ -1,0 +1,183 @@
+"""Client of one daemon."""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from paddock._async.objects import AsyncObjects
+from paddock._async.sandbox import AsyncSandbox
+from paddock._client.errors import ClientError
+from paddock._connect import chosen_server
+from paddock._models import Change, Object, change_of
+from paddock._spec import SandboxOptions, document, new_name, spec_of
+from paddock._transport.aio import AsyncTransport
+from paddock._version import API_VERSION
+
+_READY_SECONDS = 120.0
+_YAML = "application/yaml"
+
+
+class AsyncPaddock:
+    """Client of a daemon. Use it in an `async with`, or close it.
+
+        async with AsyncPaddock() as paddock:
+            async with await paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+                print((await sandbox.run_code("print(6 * 7)")).text)
+
+    Without arguments it finds the daemon as the command `paddock` does: PADDOCK_SERVER, the current context, then the
+    socket of this host. `server` is unix:///path or https://host:port, `context` a name in
+    ~/.config/paddock/config.toml. The token is `token`, else that of the context, PADDOCK_TOKEN_FILE or PADDOCK_TOKEN.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        context: str | None = None,
+        namespace: str | None = None,
+        token: str = "",
+        ca_file: str = "",
+    ) -> None:
+        found = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
+        self.namespace = found.namespace
+        self._transport = AsyncTransport(found.server)
+
+    async def __aenter__(self) -> "AsyncPaddock":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+    @property
+    def server(self) -> str:
+        """Address of the daemon."""
+        return str(self._transport.server)
+
+    @property
+    def sandboxes(self) -> "AsyncSandboxes":
+        """The sandboxes of the namespace."""
+        return AsyncSandboxes(self._transport, self.namespace)
+
+    @property
+    def templates(self) -> AsyncObjects:
+        """The SandboxTemplates of the namespace."""
+        return self.objects("sandboxtemplates")
+
+    @property
+    def pools(self) -> AsyncObjects:
+        """The SandboxPools of the namespace."""
+        return self.objects("sandboxpools")
+
+    def objects(self, plural: str, *, namespaced: bool = True) -> AsyncObjects:
+        """Return the objects of any kind, such as `objects("quotas")`; `namespaced=False` for those of the host."""
+        return AsyncObjects(self._transport, self.namespace if namespaced else None, plural)
+
+    def sandbox(self, name: str, *, env: Mapping[str, str] | None = None) -> AsyncSandbox:
+        """Return a handle of an existing sandbox; nothing is requested yet."""
+        return AsyncSandbox(self._transport, self.namespace, name, env=env)
+
+    async def apply(self, spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Change]:
+        """Apply documents, all or none: YAML text, the path of a file, or dictionaries.
+
+        await paddock.apply(Path("specs/quickstart.yaml"))
+        """
+        body = {"documents": [_document(spec)], "namespace": self.namespace}
+        return [change_of(each) for each in (await self._transport.request("POST", "apply", json=body))["items"]]
+
+    async def version(self) -> str:
+        """Return the version of the daemon."""
+        return str((await self._transport.request("GET", "/version"))["version"])
+
+
+class AsyncSandboxes:
+    """The sandboxes of a namespace."""
+
+    def __init__(self, transport: AsyncTransport, namespace: str) -> None:
+        self._transport, self._namespace = transport, namespace
+        self._objects = AsyncObjects(transport, namespace, "sandboxes")
+        self.watch = self._objects.watch
+
+    async def create(
+        self,
+        name: str = "",
+        *,
+        spec: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        wait: bool = True,
+        timeout: float = _READY_SECONDS,
+        **options: Unpack[SandboxOptions],
+    ) -> AsyncSandbox:
+        """Create a sandbox, and wait until it is Ready. As a context manager it is deleted at the end.
+
+        Without `name` it gets one. Its container is that of `template`, `pool` or `image`; without them it has Python.
+        `spec` is a Sandbox's spec, or a whole document, instead of options. A sandbox that fails, or is not Ready
+        within `timeout` seconds, is deleted, and SandboxFailed or WaitTimedOut raised.
+
+            sandbox = await paddock.sandboxes.create(template="python", memory="1Gi", lifetime=3600)
+            sandbox = await paddock.sandboxes.create(spec={"templateRef": {"name": "python"}, "priority": 5})
+        """
+        if spec is not None and options:
+            given = ", ".join(f"`{each}`" for each in options)
+            raise TypeError(f"create: `spec` and {given} exclude each other; put all into the spec")
+        env: Mapping[str, str] = options.get("env", {})
+        if spec is None:
+            spec = spec_of(options, await self._template_of(options.get("pool", "")))
+        asked = document(name or new_name(), self._namespace, labels or {}, annotations or {}, spec)
+        found = await self._objects.create(asked)
+        metadata = found["metadata"]
+        sandbox = AsyncSandbox(
+            self._transport, metadata.get("namespace", self._namespace), metadata["name"], found=found, env=env
+        )
+        if wait:
+            try:
+                await sandbox.wait_until("Ready", timeout=timeout)
+            except BaseException:
+                await _remove(sandbox)
+                raise
+        return sandbox
+
+    async def get(self, name: str) -> AsyncSandbox:
+        """Return an existing sandbox. Raises NotFound."""
+        found = await self._objects.get(name)
+        return self._handle(found)
+
+    async def list(self, *, selector: str = "") -> list[AsyncSandbox]:
+        """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
+        return [self._handle(each) for each in await self._objects.list(selector=selector)]
+
+    async def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
+        """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
+        await self._objects.delete(name, wait=wait, timeout=timeout)
+
+    def _handle(self, found: Object) -> AsyncSandbox:
+        return AsyncSandbox(self._transport, self._namespace, found["metadata"]["name"], found=found)
+
+    async def _template_of(self, pool: str) -> str:
+        if not pool:
+            return ""
+        found = await AsyncObjects(self._transport, self._namespace, "sandboxpools").get(pool)
+        return str(found["spec"]["templateRef"]["name"])
+
+
+async def _remove(sandbox: AsyncSandbox) -> None:
+    """Delete a sandbox that failed; its own error is worth more than one of this."""
+    with contextlib.suppress(ClientError):
+        await sandbox.delete()
+
+
+def _document(spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return one text of the request for /apply. JSON is YAML."""
+    if isinstance(spec, Path):
+        return {"file": str(spec), "text": spec.read_text()}
+    if isinstance(spec, str):
+        return {"file": "request", "text": spec}
+    items = [spec] if isinstance(spec, Mapping) else list(spec)
+    whole = ({"apiVersion": API_VERSION, **each} for each in items)
+    return {"file": "request", "text": "\n---\n".join(json.dumps(each) for each in whole)}

@@ -1,0 +1,88 @@
+"""Files of a sandbox."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from paddock._client.errors import NotFound
+from paddock._client.files import FileInfo, Progress
+from paddock._client.files import Files as RemoteFiles
+from paddock._transport.aio import AsyncTransport
+
+Messages = Sequence[str]
+
+
+class AsyncFiles:
+    """Files of one sandbox, with the permissions of its user. Relative paths start at `/`.
+
+    await sandbox.files.write("/tmp/hello.txt", "hello")
+    assert await sandbox.files.read("/tmp/hello.txt") == "hello"
+    await sandbox.files.upload("project", "/workspace")
+    await sandbox.files.download("/workspace/project/out", "results")
+    """
+
+    def __init__(self, transport: AsyncTransport, sandbox_path: str) -> None:
+        self._transport, self._path = transport, f"{sandbox_path}/files"
+        self._blocking = RemoteFiles(transport.server, sandbox_path)
+
+    async def read(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Read a text file."""
+        return (await self.read_bytes(path)).decode(encoding, errors)
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Read a file."""
+        return await self._transport.download(self._path, {"path": path})
+
+    async def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
+        """Create or replace a file atomically. `mode` None: an existing file keeps its mode."""
+        raw = data.encode(encoding) if isinstance(data, str) else data
+        query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
+        await self._transport.upload(self._path, query, raw)
+
+    async def list(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
+        """List a folder by name, at most `limit` entries (10,000 at most)."""
+        return await self._transport.call(self._blocking.entries, path, limit=limit)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """Return metadata; `follow` a symlink at the end of the path. Raises NotFound."""
+        return await self._transport.call(self._blocking.stat, path, follow=follow)
+
+    async def exists(self, path: str) -> bool:
+        """Tell if something exists at the path. Raises NotFound if the sandbox does not exist."""
+        try:
+            await self.stat(path)
+        except NotFound as error:
+            if error.has_cause("NotFound", "path"):  # the path, not the sandbox
+                return False
+            raise
+        return True
+
+    async def mkdir(self, path: str, *, parents: bool = True) -> None:
+        """Create a folder; `parents`: create missing parents, and accept an existing folder."""
+        await self._transport.call(self._blocking.mkdir, path, parents=parents)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a symlink or a folder; `recursive`: with its content."""
+        await self._transport.call(self._blocking.remove, path, recursive=recursive)
+
+    async def upload(
+        self, source: str | Path, path: str, *, follow: bool = False, progress: Progress | None = None
+    ) -> Messages:
+        """Copy a local file or tree into the sandbox, named as by `docker cp`; return messages about skipped entries.
+
+        Into an existing folder it is copied under its own name; `source/.` copies the content of a folder.
+        """
+        return await self._transport.call(
+            self._blocking.push, os.fspath(source), path, follow=follow, progress=progress
+        )
+
+    async def download(
+        self, path: str, target: str | Path, *, follow: bool = False, progress: Progress | None = None
+    ) -> Messages:
+        """Copy a file or tree of the sandbox to `target`; return messages about skipped entries.
+
+        A hostile sandbox writes nothing outside of the target.
+        """
+        return await self._transport.call(
+            self._blocking.pull, path, os.fspath(target), follow=follow, progress=progress
+        )

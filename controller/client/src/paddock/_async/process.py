@@ -1,0 +1,167 @@
+"""Commands of a sandbox: running ones, and ones in the background."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paddock._client.connection import segment
+from paddock._client.errors import refusal
+from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
+from paddock._models import CommandResult, Decoder, Output, WaitTimedOut
+from paddock._transport.aio import AsyncSocket, AsyncTransport, pause
+
+PROTOCOL = "v5.channel.k8s.io"
+_PIECE_BYTES = 1 << 15
+_POLL_SECONDS = 0.2
+_RUNNING = "Running"
+
+
+class AsyncProcess:
+    """A running command: iterate over its output until it ends. Leaving the `async with` kills it.
+
+        async with await sandbox.start("for i in 1 2 3; do echo $i; sleep 1; done") as process:
+            async for output in process:
+                print(output.stream, output.text)
+        print(process.exit_code)
+
+    `exit_code` is None until the iteration ends; then `timed_out` tells if the timeout killed it.
+    """
+
+    def __init__(self, socket: AsyncSocket) -> None:
+        self._socket = socket
+        self._decoder = Decoder()
+        self.exit_code: int | None = None
+        self.timed_out = False
+
+    async def __aenter__(self) -> "AsyncProcess":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    def __aiter__(self) -> "AsyncProcess":
+        return self
+
+    async def __anext__(self) -> Output:
+        while self.exit_code is None:
+            frame = await self._socket.receive()
+            if not isinstance(frame, bytes) or not frame:
+                continue
+            if frame[0] == STATUS:
+                self._end(frame[1:])
+            elif frame[0] in STREAMS and len(frame) > 1:
+                return self._decoder.output(STREAMS[frame[0]], frame[1:])
+        raise StopAsyncIteration
+
+    async def wait(self) -> CommandResult:
+        """Wait for its end; return the output that was not iterated over yet, with the exit code."""
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        async for output in self:
+            texts[output.stream].append(output.text)
+        return CommandResult(
+            self.exit_code or 0, "".join(texts["stdout"]), "".join(texts["stderr"]), timed_out=self.timed_out
+        )
+
+    async def write(self, data: str | bytes) -> bool:
+        """Write to stdin, for a command started with `stdin=True`. False: it has ended."""
+        raw = data.encode() if isinstance(data, str) else data
+        for at in range(0, len(raw), _PIECE_BYTES):
+            if not await self._socket.send(bytes((STDIN,)) + raw[at : at + _PIECE_BYTES]):
+                return False
+        return True
+
+    async def close_stdin(self) -> bool:
+        """Close stdin."""
+        return await self._socket.send(CLOSE_STDIN)
+
+    async def feed(self, data: str | bytes) -> None:
+        """Write to stdin, and close it."""
+        if await self.write(data):
+            await self.close_stdin()
+
+    async def resize(self, rows: int, columns: int) -> bool:
+        """Set the size of the command's terminal."""
+        size = {"Width": columns, "Height": rows}
+        return await self._socket.send(bytes((RESIZE,)) + json.dumps(size).encode())
+
+    async def signal(self, name: str) -> bool:
+        """Send a signal, such as `INT`, to the command and its children."""
+        return await self._socket.send(bytes((SIGNAL,)) + json.dumps({"signal": name}).encode())
+
+    async def kill(self) -> None:
+        """Kill it, unless it has ended, and close the connection."""
+        await self._socket.close()
+
+    def _end(self, body: bytes) -> None:
+        try:
+            status = json.loads(body)
+        except ValueError:
+            raise refusal(None, 500) from None
+        self.timed_out = "TimedOut" in causes_of(status)
+        self.exit_code = exit_code_of(status)
+
+
+class AsyncBackgroundCommand:
+    """A command that outlives this program. It ends with its sandbox.
+
+    `state` is Running, Exited, TimedOut, Killed or Lost; `refresh` reads it again.
+
+        server = await sandbox.background("python3 -m http.server 8000")
+        print(await server.log())
+        await server.kill()
+    """
+
+    def __init__(self, transport: AsyncTransport, sandbox_path: str, found: Mapping[str, Any]) -> None:
+        self._transport, self._sandbox_path = transport, sandbox_path
+        self.id: str = found["id"]
+        self._found = found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state}>"
+
+    @property
+    def command(self) -> list[str]:
+        """The program and its arguments."""
+        return list(self._found["command"])
+
+    @property
+    def state(self) -> str:
+        """State when it was read last."""
+        return str(self._found["state"])
+
+    @property
+    def running(self) -> bool:
+        """True if it ran when it was read last."""
+        return self.state == _RUNNING
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code; None if it runs, or if it was lost."""
+        code: int | None = self._found.get("exitCode")
+        return code
+
+    async def refresh(self) -> "AsyncBackgroundCommand":
+        """Read its state again."""
+        self._found = await self._transport.request("GET", f"{self._sandbox_path}/execs/{segment(self.id)}")
+        return self
+
+    async def wait(self, timeout: float = 300.0) -> CommandResult:
+        """Wait for its end; return its output and exit code. Raises WaitTimedOut."""
+        waited = 0.0
+        while (await self.refresh()).running:
+            if waited >= timeout:
+                raise WaitTimedOut(f"the command {self.id} still runs after {timeout:g} s; wait longer, or kill it")
+            await pause(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+        code = -1 if self.exit_code is None else self.exit_code
+        return CommandResult(code, await self.log(), "", timed_out=self.state == "TimedOut")
+
+    async def log(self) -> str:
+        """Return stdout and stderr so far; of long output head and tail."""
+        path = f"{self._sandbox_path}/execs/{segment(self.id)}/log"
+        return (await self._transport.download(path, {})).decode(errors="replace")
+
+    async def kill(self) -> "AsyncBackgroundCommand":
+        """Kill all of its processes. Its log is kept."""
+        self._found = await self._transport.request("POST", f"{self._sandbox_path}/execs/{segment(self.id)}/kill")
+        return self

@@ -1,0 +1,455 @@
+"""One sandbox."""
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from paddock._async.files import AsyncFiles
+from paddock._async.objects import AsyncObjects
+from paddock._async.ports import AsyncForward
+from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProcess
+from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.connection import segment
+from paddock._client.errors import ClientError, NotFound
+from paddock._client.port_forward import Forwarding, open_port
+from paddock._interpreters import interpreter
+from paddock._models import (
+    CommandResult,
+    Metrics,
+    Object,
+    SandboxFailed,
+    WatchEvent,
+    condition_of,
+    failure_of,
+    holds,
+    metrics_of,
+    obstacle,
+)
+from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, pause, tell
+
+_PLURAL = "sandboxes"
+_READY_SECONDS = 120.0
+_PORT_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+
+
+class AsyncSandbox:
+    """One sandbox. As a context manager it is deleted at the end.
+
+        async with await paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+            result = await sandbox.run("pip list | head")
+            print(result.stdout)
+
+    `env` are variables that every command of this handle gets.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        namespace: str,
+        name: str,
+        *,
+        found: Object | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.namespace, self.name = namespace, name
+        self.env = dict(env or {})
+        self._transport = transport
+        self._objects = AsyncObjects(transport, namespace, _PLURAL)
+        self._found: Object = found or {}
+        self._path = f"namespaces/{segment(namespace)}/{_PLURAL}/{segment(name)}"
+
+    async def __aenter__(self) -> "AsyncSandbox":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with contextlib.suppress(NotFound):
+            await self.delete()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namespace}/{self.name} {self.phase or 'not read yet'}>"
+
+    # The object
+
+    @property
+    def object(self) -> Object:
+        """The object as it was read last: `metadata`, `spec` and `status`. Empty before the first read."""
+        return self._found
+
+    @property
+    def phase(self) -> str:
+        """Phase when it was read last, such as Running."""
+        return str(self._found.get("status", {}).get("phase", "Pending")) if self._found else ""
+
+    @property
+    def ready(self) -> bool:
+        """True if it was Ready when it was read last."""
+        return bool(self._found) and holds(self._found, "Ready", "True")
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Files of the sandbox."""
+        return AsyncFiles(self._transport, self._path)
+
+    def condition(self, type_: str) -> Mapping[str, Any] | None:
+        """Return a condition as it was read last, such as `condition("Ready")`; None if it has none."""
+        return condition_of(self._found, type_)
+
+    async def refresh(self) -> "AsyncSandbox":
+        """Read the object again."""
+        self._found = await self._objects.get(self.name)
+        return self
+
+    async def patch(self, change: Mapping[str, Any]) -> "AsyncSandbox":
+        """Change fields of the object by a merge patch, such as `{"spec": {"priority": 5}}`."""
+        self._found = await self._objects.patch(self.name, change)
+        return self
+
+    async def set_limits(self, **limits: str | int) -> "AsyncSandbox":
+        """Change limits while it runs: `set_limits(cpu="2", memory="1Gi", pids=256)`."""
+        return await self.patch({"spec": {"resources": {"limits": limits}}})
+
+    async def delete(self, *, wait: bool = False, timeout: float = 60.0) -> None:
+        """Delete it; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
+        await self._objects.delete(self.name, wait=wait, timeout=timeout)
+
+    async def suspend(self, *, timeout: float = 60.0) -> "AsyncSandbox":
+        """Stop its container, and keep its files, except those in memory. The next command starts it again."""
+        await self.patch({"spec": {"runState": "Suspended"}})
+        return await self.wait_until("Suspended", timeout=timeout)
+
+    async def pause(self, *, timeout: float = 60.0) -> "AsyncSandbox":
+        """Freeze its processes, and keep their memory."""
+        await self.patch({"spec": {"runState": "Paused"}})
+        return await self.wait_until(_is_paused, timeout=timeout)
+
+    async def resume(self, *, timeout: float = _READY_SECONDS) -> "AsyncSandbox":
+        """Start it again after `suspend` or `pause`, and wait until it is Ready."""
+        await self.patch({"spec": {"runState": "Running"}})
+        return await self.wait_until("Ready", timeout=timeout)
+
+    async def wait_until(
+        self,
+        condition: str | Callable[[Object], bool] = "Ready",
+        *,
+        status: str = "True",
+        timeout: float = _READY_SECONDS,
+    ) -> "AsyncSandbox":
+        """Wait until a condition has that status, or until a function of the object returns true.
+
+        Raises SandboxFailed when it was refused or has ended, NotFound when it is gone, WaitTimedOut.
+
+            await sandbox.wait_until("Ready")
+            await sandbox.wait_until(lambda found: found["status"].get("restartCount", 0) > 0)
+        """
+        name = condition if isinstance(condition, str) else ""
+
+        def done(found: Object | None) -> bool:
+            if found is None:
+                raise NotFound(f"sandboxes/{self.name}: not found; it was deleted", "NotFound", 404)
+            self._found = found
+            if holds(found, name, status) if isinstance(condition, str) else condition(found):
+                return True
+            failure = failure_of(found) if name.lower() == "ready" and status == "True" else None
+            if failure is not None:
+                raise SandboxFailed(f"sandboxes/{self.name}: failed: {failure[0]}: {failure[1]}", failure[0])
+            return False
+
+        def reason(found: Object | None) -> str:
+            return "it does not exist" if found is None else obstacle(found, name or "Ready")
+
+        await self._objects.wait(self.name, done, timeout=timeout, reason=reason)
+        return self
+
+    async def watch(self, *, timeout: float | None = None) -> AsyncIterator[WatchEvent]:
+        """Yield the object as it is, then every change of it, until `timeout` seconds are over."""
+        async for event in self._objects.watch(name=self.name, timeout=timeout):
+            yield event
+
+    async def events(self) -> list[dict[str, Any]]:
+        """List its events, newest last."""
+        query = {"kind": "Sandbox", "name": self.name}
+        path = f"namespaces/{segment(self.namespace)}/events"
+        return list((await self._transport.request("GET", path, params=query))["items"])
+
+    async def why(self) -> dict[str, Any]:
+        """Explain its state and what it waits for."""
+        return cast("dict[str, Any]", await self._transport.request("GET", f"{self._path}/why"))
+
+    async def metrics(self) -> Metrics:
+        """Measure its use of CPU, memory, network, disk and processes."""
+        return metrics_of(await self._transport.request("GET", f"{self._path}/metrics"))
+
+    # Commands
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: str | bytes = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+        shell: str = "sh",
+    ) -> CommandResult:
+        """Run a shell line to its end. A program with a list of arguments is run by `exec`.
+
+        After `timeout` seconds it is killed with exit code 124; without it the daemon's limit holds. `on_stdout` and
+        `on_stderr` get the output as it comes. `check`: CommandFailed for another exit code than 0.
+
+            result = await sandbox.run("pip list | head -3")
+            await sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
+        """
+        if not isinstance(command, str):
+            raise TypeError(f"run: takes a shell line; write exec({list(command)!r}) for a program and its arguments")
+        return await self._run(
+            [shell, "-c", command],
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+        )
+
+    async def exec(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: str | bytes = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Run a program with its arguments to its end; options as for `run`. TypeError for a string.
+
+        await sandbox.exec(["python3", "-c", "print(6 * 7)"])
+        """
+        argv = checked_command(command, "exec")
+        callbacks = (on_stdout, on_stderr)
+        return await self._run(argv, env=env, cwd=cwd, stdin=stdin, timeout=timeout, callbacks=callbacks, check=check)
+
+    async def run_code(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
+
+        The code goes in over stdin, so it may be as long as you like.
+
+            assert (await sandbox.run_code("print(6 * 7)")).text == "42"
+        """
+        return await self._run(
+            [*interpreter(language), *args],
+            env=env,
+            cwd=cwd,
+            stdin=code,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+        )
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: bool = False,
+        tty: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncProcess:
+        """Start a shell line, or a program with a list of arguments, and stream its output.
+
+        `stdin`: it can be written to. `tty`: give it a terminal. A suspended sandbox is resumed first.
+
+            async with await sandbox.start("pip install requests") as process:
+                async for output in process:
+                    print(output.text, end="")
+        """
+        query = [("command", each) for each in _argv(command, "start")]
+        query += as_query({**self.env, **(env or {})})
+        query += [("stdin", "true")] if stdin else []
+        query += [("tty", "true")] if tty else []
+        query += [("workingDir", cwd)] if cwd else []
+        query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
+        return AsyncProcess(await self._transport.websocket(f"{self._path}/exec", query, PROTOCOL))
+
+    async def background(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,
+    ) -> AsyncBackgroundCommand:
+        """Start a shell line, or a program with a list of arguments, that outlives this program.
+
+        server = await sandbox.background("python3 -m http.server 8000")
+        """
+        asked = {
+            "command": _argv(command, "background"),
+            "env": as_json({**self.env, **(env or {})}),
+            "workingDir": cwd,
+            "timeoutSeconds": timeout,
+        }
+        found = await self._transport.request("POST", f"{self._path}/execs", json=asked)
+        return AsyncBackgroundCommand(self._transport, self._path, found)
+
+    async def background_commands(self) -> list[AsyncBackgroundCommand]:
+        """List the background commands, oldest first."""
+        found = await self._transport.request("GET", f"{self._path}/execs")
+        return [AsyncBackgroundCommand(self._transport, self._path, each) for each in found["items"]]
+
+    async def _run(
+        self,
+        command: list[str],
+        *,
+        env: Mapping[str, str] | None,
+        cwd: str,
+        stdin: str | bytes,
+        timeout: float | None,
+        callbacks: tuple[TextCallback | None, TextCallback | None],
+        check: bool,
+    ) -> CommandResult:
+        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        if callbacks == (None, None):
+            result = await self._collected(command, env, cwd, raw, timeout)
+        else:
+            process = await self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
+            async with process:
+                result = await self._streamed(process, raw, callbacks)
+        return result.check() if check else result
+
+    async def _collected(
+        self, command: list[str], env: Mapping[str, str] | None, cwd: str, stdin: bytes, timeout: float | None
+    ) -> CommandResult:
+        asked = {
+            "command": command,
+            "env": as_json({**self.env, **(env or {})}),
+            "workingDir": cwd,
+            "stdin": base64.b64encode(stdin).decode(),
+            "encoding": "base64",
+            "timeoutSeconds": timeout,
+        }
+        done = await self._transport.request("POST", f"{self._path}/exec", json=asked)
+        return CommandResult(
+            exit_code=done["exitCode"],
+            stdout=base64.b64decode(done["stdout"]).decode(errors="replace"),
+            stderr=base64.b64decode(done["stderr"]).decode(errors="replace"),
+            duration_seconds=done["durationSeconds"],
+            truncated=done["truncated"],
+            timed_out=done["timedOut"],
+        )
+
+    async def _streamed(
+        self, process: AsyncProcess, stdin: bytes, callbacks: tuple[TextCallback | None, TextCallback | None]
+    ) -> CommandResult:
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        told = dict(zip(texts, callbacks, strict=True))
+
+        async def read() -> None:
+            async for output in process:
+                texts[output.stream].append(output.text)
+                await tell(told[output.stream], output.text)
+
+        if stdin:
+            async with beside(process.feed, stdin):
+                await read()
+        else:
+            await read()
+        stdout, stderr = "".join(texts["stdout"]), "".join(texts["stderr"])
+        return CommandResult(process.exit_code or 0, stdout, stderr, timed_out=process.timed_out)
+
+    # Logs and ports
+
+    async def logs(
+        self, *, tail: int | None = None, since: float | None = None, timestamps: bool = False, previous: bool = False
+    ) -> str:
+        """Return the log of the main process: its last `tail` lines, or those of the last `since` seconds.
+
+        `previous`: of the run before the last restart.
+        """
+        query = _log_query(tail, since, timestamps) | ({"previous": "true"} if previous else {})
+        return (await self._transport.download(f"{self._path}/logs", query)).decode(errors="replace")
+
+    async def follow_logs(
+        self, *, tail: int | None = None, since: float | None = None, timestamps: bool = False
+    ) -> AsyncIterator[str]:
+        """Yield the lines of the log, without line breaks, as they come; until the main process ends."""
+        query = _log_query(tail, since, timestamps) | {"follow": "true"}
+        async with self._transport.lines(f"{self._path}/logs", query, float("inf")) as lines:
+            async for line in lines:
+                yield line
+
+    async def connect(self, port: int) -> AsyncPortConnection:
+        """Connect to a TCP port on the sandbox's 127.0.0.1, also without a network. Raises Refused if none listens."""
+        return await self._transport.connect(self._path, port)
+
+    async def forward(self, port: int, *, local: int = 0, address: str = "127.0.0.1") -> AsyncForward:
+        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port."""
+        return await self._forward(port, local, address, "/")
+
+    async def preview(
+        self, port: int, *, path: str = "/", local: int = 0, timeout: float = _PORT_SECONDS
+    ) -> AsyncForward:
+        """Wait until a port of the sandbox accepts connections, and return its address on this machine.
+
+        Each preview is an origin of its own: a sandbox's page has no access to another one.
+
+            await sandbox.background("python3 -m http.server 8000")
+            async with await sandbox.preview(8000) as preview:
+                print(preview.url)
+        """
+        waited = 0.0
+        while True:
+            try:
+                connection = await self.connect(port)
+            except ClientError:
+                if waited >= timeout:
+                    raise
+                await pause(_POLL_SECONDS)
+                waited += _POLL_SECONDS
+            else:
+                await connection.close()
+                return await self._forward(port, local, "127.0.0.1", path)
+
+    async def _forward(self, port: int, local: int, address: str, path: str) -> AsyncForward:
+        open_ = partial(open_port, self._transport.server, self._path)
+        inner = await self._transport.call(Forwarding, open_, port, local, address, lambda _message: None)
+        return AsyncForward(self._transport, inner, path)
+
+
+def _argv(command: str | Sequence[str], method: str) -> list[str]:
+    """Return the program and its arguments; a string is a shell line."""
+    return ["sh", "-c", command] if isinstance(command, str) else checked_command(command, method)
+
+
+def _is_paused(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
+
+
+def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
+    given = {
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": "" if since is None else f"{since:g}",
+        "timestamps": "true" if timestamps else "",
+    }
+    return {key: value for key, value in given.items() if value}

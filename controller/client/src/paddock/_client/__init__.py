@@ -1,0 +1,1 @@
+"""Requests to the daemon, as the command line and the classes of `paddock` send them. It is not a public API."""

@@ -1,0 +1,21 @@
+"""Interpreters of `run_code`, each reading its program from stdin."""
+
+_BY_LANGUAGE = {
+    "python": ("python3", "-"),
+    "node": ("node", "-"),
+    "bash": ("bash", "-s", "--"),
+    "sh": ("sh", "-s", "--"),
+    "ruby": ("ruby", "-"),
+    "perl": ("perl", "-"),
+}
+_OTHER_NAMES = {"python3": "python", "py": "python", "javascript": "node", "js": "node", "shell": "sh", "rb": "ruby"}
+
+
+def interpreter(language: str) -> tuple[str, ...]:
+    """Return the command of a language. Raises ValueError for an unknown one."""
+    name = language.lower()
+    found = _BY_LANGUAGE.get(_OTHER_NAMES.get(name, name))
+    if found is None:
+        known = ", ".join(_BY_LANGUAGE)
+        raise ValueError(f"run_code: unknown language {language!r}; use one of {known}, or `exec` with its interpreter")
+    return found

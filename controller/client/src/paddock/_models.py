@@ -1,0 +1,175 @@
+"""Values that the client returns, the same for `Paddock` and `AsyncPaddock`."""
+
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock._client.errors import ClientError, TimedOut
+
+Object = Mapping[str, Any]
+_SHOWN_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """Result of a command, as text.
+
+    `truncated`: of long output only head and tail were kept. `timed_out`: the command was killed at its timeout; its
+    exit code is 124.
+
+        result = sandbox.run("ls /workspace")
+        if result.ok:
+            print(result.stdout)
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration_seconds: float = 0.0
+    truncated: bool = False
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """True for exit code 0."""
+        return self.exit_code == 0
+
+    @property
+    def text(self) -> str:
+        """Return stdout without the last line break, for one-line answers."""
+        return self.stdout.removesuffix("\n")
+
+    def check(self) -> "CommandResult":
+        """Return this result. Raises CommandFailed for any exit code but 0."""
+        if not self.ok:
+            raise CommandFailed(self)
+        return self
+
+
+class CommandFailed(ClientError):
+    """A command ended with another exit code than 0; `result` has its output."""
+
+    def __init__(self, result: CommandResult) -> None:
+        ended = "the command timed out" if result.timed_out else f"the command failed with exit code {result.exit_code}"
+        output = (result.stderr.strip() or result.stdout.strip())[-_SHOWN_CHARACTERS:]
+        super().__init__(f"{ended}: {output}" if output else ended)
+        self.result = result
+
+
+class SandboxFailed(ClientError):
+    """The sandbox can't become what was waited for; `reason` is that of its condition."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class WaitTimedOut(TimedOut):
+    """A wait ended before its condition held; the message says why it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of a command's output. `stream` is stdout or stderr; `text` never ends within a character."""
+
+    stream: str
+    text: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Resource usage of a sandbox. 100 % of CPU is one busy core; None: no limit, no network, or not reported."""
+
+    cpu_percent: float
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    network_receive_bytes: int | None
+    network_transmit_bytes: int | None
+    disk_read_bytes: int | None
+    disk_write_bytes: int | None
+    processes: int
+    uptime_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """A change of an object: `type` is ADDED, MODIFIED or DELETED, `object` its newest state."""
+
+    type: str
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Result of one applied document: `created`, `configured` or `unchanged`."""
+
+    kind: str
+    name: str
+    result: str
+
+
+class Decoder:
+    """Text of two byte streams; a character cut between two pieces is whole again."""
+
+    def __init__(self) -> None:
+        class_ = codecs.getincrementaldecoder("utf-8")
+        self._streams = {name: class_(errors="replace") for name in ("stdout", "stderr")}
+
+    def output(self, stream: str, data: bytes) -> Output:
+        """Return a piece with its text."""
+        return Output(stream, self._streams[stream].decode(data), data)
+
+
+def metrics_of(found: Mapping[str, Any]) -> Metrics:
+    """Return the usage in a SandboxMetrics."""
+    usage = found["usage"]
+    return Metrics(
+        cpu_percent=usage["cpuPercent"],
+        memory_bytes=usage["memoryUsageBytes"],
+        memory_limit_bytes=usage["memoryLimitBytes"],
+        network_receive_bytes=usage["networkReceiveBytes"],
+        network_transmit_bytes=usage["networkTransmitBytes"],
+        disk_read_bytes=usage["diskReadBytes"],
+        disk_write_bytes=usage["diskWriteBytes"],
+        processes=usage["processes"],
+        uptime_seconds=usage["uptimeSeconds"],
+    )
+
+
+def change_of(found: Mapping[str, Any]) -> Change:
+    """Return one item of an ApplyResult."""
+    return Change(found["kind"], found["metadata"]["name"], found["result"])
+
+
+def condition_of(found: Object, type_: str) -> Mapping[str, Any] | None:
+    """Return the condition of that type, whatever its case."""
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if str(each["type"]).lower() == type_.lower()), None)
+
+
+def holds(found: Object, type_: str, status: str) -> bool:
+    """Tell if the condition has that status, for the newest generation."""
+    condition = condition_of(found, type_)
+    if condition is None or str(condition["status"]).lower() != status.lower():
+        return False
+    return int(condition.get("observedGeneration", 0)) >= int(found["metadata"].get("generation", 0))
+
+
+def failure_of(found: Object) -> tuple[str, str] | None:
+    """Return reason and message of a sandbox that will not become Ready by itself, or None."""
+    for type_, status in (("Accepted", "False"), ("Finished", "True")):
+        if holds(found, type_, status):
+            condition = condition_of(found, type_) or {}
+            return str(condition.get("reason", type_)), str(condition.get("message", ""))
+    return None
+
+
+def obstacle(found: Object, type_: str) -> str:
+    """Describe why a condition does not hold."""
+    condition = condition_of(found, type_)
+    if condition is None:
+        return f"it has no condition {type_} yet"
+    message = f": {condition['message']}" if condition.get("message") else ""
+    return f"{condition['type']}={condition['status']} {condition.get('reason', '')}{message}"

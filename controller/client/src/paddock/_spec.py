@@ -1,0 +1,150 @@
+"""Documents of new sandboxes from keyword arguments."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from paddock._version import API_VERSION
+
+DEFAULT_IMAGE = "paddock/python:1"
+_SLEEP = ("sleep", "infinity")
+
+
+class SandboxOptions(TypedDict, total=False):
+    """Keyword arguments of `sandboxes.create`; each is one field of a Sandbox's spec."""
+
+    template: str
+    """A SandboxTemplate of the namespace; a warm sandbox of its pools is claimed if there is one."""
+    image: str
+    """A container image; its sandbox runs `command`, or just waits for yours."""
+    pool: str
+    """A SandboxPool of the namespace: the sandbox is one of its warm members."""
+    command: Sequence[str]
+    """Main process. Default with `image`: one that waits. It can't be given with `template` or `pool`."""
+    env: Mapping[str, str]
+    """Variables of the main process and of every command. With `template` or `pool`: of every command only."""
+    level: str
+    """Security level: full-isolation (default), development, build or production, or a SecurityProfile's name."""
+    cpu: str | float
+    """CPU limit, such as "500m" or 2."""
+    memory: str | int
+    """Memory limit, such as "512Mi", or bytes."""
+    pids: int
+    """Limit of processes and threads."""
+    disk: str | int
+    """Disk reserved, such as "2Gi"."""
+    gpus: int
+    """Number of GPUs."""
+    workspace: Mapping[str, Any]
+    """Working folder: `{"hostPath": PATH}` or `{"volume": {"name": NAME, "size": "1Gi"}}`."""
+    volumes: Sequence[Mapping[str, Any]]
+    """Volumes: `{"name": NAME, "mountPath": PATH, "size": "1Gi"}` each. Only with `image`."""
+    allowed_hosts: Sequence[str]
+    """Host names that it may reach."""
+    restart: str
+    """Always (default), OnFailure or Never."""
+    idle_timeout: float
+    """Seconds without use until it is suspended, or deleted with `on_idle`."""
+    on_idle: str
+    """Suspend (default) or Delete."""
+    lifetime: float
+    """Seconds after which it is stopped and deleted, whatever it does."""
+    keep_running: bool
+    """Never idle."""
+    priority: int
+    """Order in the queue when resources are short."""
+
+
+_LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
+_IN_TEMPLATE = ("command", "volumes")
+
+
+def new_name() -> str:
+    """Return a name that no other sandbox has."""
+    return f"sb-{secrets.token_hex(5)}"
+
+
+def document(
+    name: str, namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a Sandbox document. `spec` may be a whole document, whose metadata is kept."""
+    whole = spec if "kind" in spec or "spec" in spec else {"spec": spec}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, **whole.get("metadata", {})}
+    if labels:
+        metadata["labels"] = {**metadata.get("labels", {}), **labels}
+    if annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    return {"apiVersion": API_VERSION, "kind": "Sandbox", **whole, "metadata": metadata}
+
+
+def spec_of(options: SandboxOptions, pool_template: str = "") -> dict[str, Any]:
+    """Return a Sandbox's spec. `pool_template` is that of the option `pool`. Raises TypeError with all faults."""
+    _check(options)
+    template = pool_template or options.get("template", "")
+    spec: dict[str, Any] = {"templateRef": {"name": template}} if template else {"template": _template(options)}
+    if pool_template:
+        spec["poolPolicy"] = "Require"
+    for option, field in (("level", "securityLevel"), ("workspace", "workspace"), ("restart", "restartPolicy")):
+        if option in options:
+            spec[field] = options[option]  # type: ignore[literal-required] # the names above
+    if "priority" in options:
+        spec["priority"] = options["priority"]
+    limits = {key: _quantity(options[key]) for key in _LIMITS if key in options}  # type: ignore[literal-required]
+    if limits:
+        spec["resources"] = {"limits": limits}
+    if "allowed_hosts" in options:
+        spec["network"] = {"allowedHosts": list(options["allowed_hosts"])}
+    lifecycle = _lifecycle(options)
+    if lifecycle:
+        spec["lifecycle"] = lifecycle
+    return spec
+
+
+def _check(options: SandboxOptions) -> None:
+    known = SandboxOptions.__annotations__
+    faults = [f"unknown option `{each}`" for each in options if each not in known]
+    sources = [each for each in ("template", "image", "pool") if options.get(each)]
+    if len(sources) > 1:
+        faults.append(f"{' and '.join(f'`{each}`' for each in sources)} exclude each other; give one")
+    if sources and sources[0] != "image":
+        faults += [
+            f"`{each}` is part of a container, which `{sources[0]}` defines; change the template, or use `image`"
+            for each in _IN_TEMPLATE
+            if each in options
+        ]
+    if isinstance(options.get("command"), str):
+        faults.append('`command` must be a list of strings; write ["sh", "-c", LINE] for a shell line')
+    if faults:
+        raise TypeError(f"create: {'; '.join(faults)}")
+
+
+def _template(options: SandboxOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {"image": options.get("image", DEFAULT_IMAGE), "command": list(_SLEEP)}
+    if "command" in options:
+        found["command"] = list(options["command"])
+    if options.get("env"):
+        found["env"] = [{"name": name, "value": value} for name, value in options["env"].items()]
+    if "volumes" in options:
+        found["volumes"] = [dict(each) for each in options["volumes"]]
+    return found
+
+
+def _lifecycle(options: SandboxOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "idle_timeout" in options:
+        found["idleTimeoutSeconds"] = _seconds(options["idle_timeout"])
+    if "on_idle" in options:
+        found["onIdle"] = options["on_idle"]
+    if "keep_running" in options:
+        found["keepRunning"] = options["keep_running"]
+    if "lifetime" in options:
+        found |= {"activeDeadlineSeconds": _seconds(options["lifetime"]), "ttlSecondsAfterFinished": 0}
+    return found
+
+
+def _quantity(value: Any) -> Any:
+    return value if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)) else str(value)
+
+
+def _seconds(value: float) -> int:
+    return max(1, round(value))

@@ -1,0 +1,184 @@
+# Generated from _async/client.py by `python -m tests.sdk.unasync`: change that one.
+"""Client of one daemon."""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from paddock._client.errors import ClientError
+from paddock._connect import chosen_server
+from paddock._models import Change, Object, change_of
+from paddock._spec import SandboxOptions, document, new_name, spec_of
+from paddock._sync.objects import Objects
+from paddock._sync.sandbox import Sandbox
+from paddock._transport.blocking import Transport
+from paddock._version import API_VERSION
+
+_READY_SECONDS = 120.0
+_YAML = "application/yaml"
+
+
+class Paddock:
+    """Client of a daemon. Use it in a `with`, or close it.
+
+        with Paddock() as paddock:
+            with paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+                print((sandbox.run_code("print(6 * 7)")).text)
+
+    Without arguments it finds the daemon as the command `paddock` does: PADDOCK_SERVER, the current context, then the
+    socket of this host. `server` is unix:///path or https://host:port, `context` a name in
+    ~/.config/paddock/config.toml. The token is `token`, else that of the context, PADDOCK_TOKEN_FILE or PADDOCK_TOKEN.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        context: str | None = None,
+        namespace: str | None = None,
+        token: str = "",
+        ca_file: str = "",
+    ) -> None:
+        found = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
+        self.namespace = found.namespace
+        self._transport = Transport(found.server)
+
+    def __enter__(self) -> "Paddock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    @property
+    def server(self) -> str:
+        """Address of the daemon."""
+        return str(self._transport.server)
+
+    @property
+    def sandboxes(self) -> "Sandboxes":
+        """The sandboxes of the namespace."""
+        return Sandboxes(self._transport, self.namespace)
+
+    @property
+    def templates(self) -> Objects:
+        """The SandboxTemplates of the namespace."""
+        return self.objects("sandboxtemplates")
+
+    @property
+    def pools(self) -> Objects:
+        """The SandboxPools of the namespace."""
+        return self.objects("sandboxpools")
+
+    def objects(self, plural: str, *, namespaced: bool = True) -> Objects:
+        """Return the objects of any kind, such as `objects("quotas")`; `namespaced=False` for those of the host."""
+        return Objects(self._transport, self.namespace if namespaced else None, plural)
+
+    def sandbox(self, name: str, *, env: Mapping[str, str] | None = None) -> Sandbox:
+        """Return a handle of an existing sandbox; nothing is requested yet."""
+        return Sandbox(self._transport, self.namespace, name, env=env)
+
+    def apply(self, spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Change]:
+        """Apply documents, all or none: YAML text, the path of a file, or dictionaries.
+
+        paddock.apply(Path("specs/quickstart.yaml"))
+        """
+        body = {"documents": [_document(spec)], "namespace": self.namespace}
+        return [change_of(each) for each in (self._transport.request("POST", "apply", json=body))["items"]]
+
+    def version(self) -> str:
+        """Return the version of the daemon."""
+        return str((self._transport.request("GET", "/version"))["version"])
+
+
+class Sandboxes:
+    """The sandboxes of a namespace."""
+
+    def __init__(self, transport: Transport, namespace: str) -> None:
+        self._transport, self._namespace = transport, namespace
+        self._objects = Objects(transport, namespace, "sandboxes")
+        self.watch = self._objects.watch
+
+    def create(
+        self,
+        name: str = "",
+        *,
+        spec: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        wait: bool = True,
+        timeout: float = _READY_SECONDS,
+        **options: Unpack[SandboxOptions],
+    ) -> Sandbox:
+        """Create a sandbox, and wait until it is Ready. As a context manager it is deleted at the end.
+
+        Without `name` it gets one. Its container is that of `template`, `pool` or `image`; without them it has Python.
+        `spec` is a Sandbox's spec, or a whole document, instead of options. A sandbox that fails, or is not Ready
+        within `timeout` seconds, is deleted, and SandboxFailed or WaitTimedOut raised.
+
+            sandbox = paddock.sandboxes.create(template="python", memory="1Gi", lifetime=3600)
+            sandbox = paddock.sandboxes.create(spec={"templateRef": {"name": "python"}, "priority": 5})
+        """
+        if spec is not None and options:
+            given = ", ".join(f"`{each}`" for each in options)
+            raise TypeError(f"create: `spec` and {given} exclude each other; put all into the spec")
+        env: Mapping[str, str] = options.get("env", {})
+        if spec is None:
+            spec = spec_of(options, self._template_of(options.get("pool", "")))
+        asked = document(name or new_name(), self._namespace, labels or {}, annotations or {}, spec)
+        found = self._objects.create(asked)
+        metadata = found["metadata"]
+        sandbox = Sandbox(
+            self._transport, metadata.get("namespace", self._namespace), metadata["name"], found=found, env=env
+        )
+        if wait:
+            try:
+                sandbox.wait_until("Ready", timeout=timeout)
+            except BaseException:
+                _remove(sandbox)
+                raise
+        return sandbox
+
+    def get(self, name: str) -> Sandbox:
+        """Return an existing sandbox. Raises NotFound."""
+        found = self._objects.get(name)
+        return self._handle(found)
+
+    def list(self, *, selector: str = "") -> list[Sandbox]:
+        """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
+        return [self._handle(each) for each in self._objects.list(selector=selector)]
+
+    def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
+        """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
+        self._objects.delete(name, wait=wait, timeout=timeout)
+
+    def _handle(self, found: Object) -> Sandbox:
+        return Sandbox(self._transport, self._namespace, found["metadata"]["name"], found=found)
+
+    def _template_of(self, pool: str) -> str:
+        if not pool:
+            return ""
+        found = Objects(self._transport, self._namespace, "sandboxpools").get(pool)
+        return str(found["spec"]["templateRef"]["name"])
+
+
+def _remove(sandbox: Sandbox) -> None:
+    """Delete a sandbox that failed; its own error is worth more than one of this."""
+    with contextlib.suppress(ClientError):
+        sandbox.delete()
+
+
+def _document(spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return one text of the request for /apply. JSON is YAML."""
+    if isinstance(spec, Path):
+        return {"file": str(spec), "text": spec.read_text()}
+    if isinstance(spec, str):
+        return {"file": "request", "text": spec}
+    items = [spec] if isinstance(spec, Mapping) else list(spec)
+    whole = ({"apiVersion": API_VERSION, **each} for each in items)
+    return {"file": "request", "text": "\n---\n".join(json.dumps(each) for each in whole)}

@@ -1,0 +1,134 @@
+# Generated from _async/objects.py by `python -m tests.sdk.unasync`: change that one.
+"""Objects of any kind: templates, pools, quotas, volumes, sandboxes."""
+
+import json as json_
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from paddock._client.connection import segment
+from paddock._client.errors import Expired, TimedOut, refusal
+from paddock._models import Object, WaitTimedOut, WatchEvent
+from paddock._transport.blocking import Transport
+
+_MERGE = "application/merge-patch+json"
+_YAML = "application/yaml"
+_TYPES = ("ADDED", "MODIFIED", "DELETED")
+# None: the object is missing.
+Done = Callable[[Object | None], bool]
+
+
+class Objects:
+    """Objects of one kind in a namespace, as dictionaries.
+
+    for pool in paddock.pools.list():
+        print(pool["metadata"]["name"], pool["status"].get("readyReplicas"))
+    """
+
+    def __init__(self, transport: Transport, namespace: str | None, plural: str) -> None:
+        self._transport, self.namespace, self.plural = transport, namespace, plural
+
+    def list(self, *, selector: str = "") -> list[dict[str, Any]]:
+        """List the objects; `selector` by label (`app=web,tier!=db`)."""
+        found = self._transport.request("GET", self._path(), params=_given(labelSelector=selector))
+        return list(found["items"])
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return one object. Raises NotFound."""
+        found: dict[str, Any] = self._transport.request("GET", self._path(name))
+        return found
+
+    def create(self, document: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Create an object from a document, or from its YAML text. Raises AlreadyExists, Invalid."""
+        if isinstance(document, str):
+            found = self._transport.request("POST", self._path(), text=document, content_type=_YAML)
+        else:
+            found = self._transport.request("POST", self._path(), json=document)
+        created: dict[str, Any] = found
+        return created
+
+    def patch(self, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Change fields of an object by a merge patch: None removes a field, a list is replaced as a whole."""
+        found: dict[str, Any] = self._transport.request("PATCH", self._path(name), json=change, content_type=_MERGE)
+        return found
+
+    def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
+        """Request the deletion of an object; `wait`: until it is gone. Raises NotFound, WaitTimedOut."""
+        self._transport.request("DELETE", self._path(name))
+        if wait:
+            self.wait(name, lambda found: found is None, timeout=timeout, reason=lambda _: "it still exists")
+
+    def watch(self, *, name: str = "", selector: str = "", timeout: float | None = None) -> Iterator[WatchEvent]:
+        """Yield the existing objects as ADDED, then every change, until `timeout` seconds are over.
+
+        A revision that is too old is listed again: an object may be reported twice.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        revision = ""
+        while (left := _left(deadline)) > 0:
+            query = {
+                **_given(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else ""),
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": revision,
+            }
+            try:
+                with self._transport.lines(self._path(), query, left) as lines:
+                    for line in lines:
+                        type_, found = _event(line)
+                        revision = found.get("metadata", {}).get("resourceVersion", revision)
+                        if type_ in _TYPES:
+                            yield WatchEvent(type_, found)
+                        if _left(deadline) <= 0:
+                            return
+            except Expired:
+                revision = ""
+            except TimedOut:
+                return
+
+    def wait(self, name: str, done: Done, *, timeout: float, reason: Callable[[Object | None], str]) -> Object | None:
+        """Wait until `done` holds for an object; return it. Raises WaitTimedOut with the `reason` of the last state."""
+        deadline = time.monotonic() + timeout
+        last: Object | None = None
+        while True:
+            query = {"fieldSelector": f"metadata.name={name}"}
+            found = self._transport.request("GET", self._path(), params=query)
+            last = next(iter(found["items"]), None)
+            if done(last):
+                return last
+            query |= {"watch": "true", "allowWatchBookmarks": "true"}
+            query["resourceVersion"] = found["metadata"]["resourceVersion"]
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimedOut(f"{self.plural}/{name}: not reached within {timeout:g} s: {reason(last)}")
+            try:
+                with self._transport.lines(self._path(), query, left) as lines:
+                    for line in lines:
+                        type_, changed = _event(line)
+                        if type_ in _TYPES:
+                            last = None if type_ == "DELETED" else changed
+                            if done(last):
+                                return last
+                        if time.monotonic() >= deadline:
+                            break
+            except (Expired, TimedOut):
+                continue
+
+    def _path(self, name: str = "") -> str:
+        place = "" if self.namespace is None else f"namespaces/{segment(self.namespace)}/"
+        return f"{place}{segment(self.plural)}" + (f"/{segment(name)}" if name else "")
+
+
+def _event(line: str) -> tuple[str, dict[str, Any]]:
+    found = json_.loads(line)
+    if found["type"] == "ERROR":
+        raise refusal(found["object"], int(found["object"].get("code", 500)))
+    return found["type"], found["object"]
+
+
+def _left(deadline: float | None) -> float:
+    return float("inf") if deadline is None else deadline - time.monotonic()
+
+
+def _given(**params: str) -> dict[str, str]:
+    return {key: value for key, value in params.items() if value}

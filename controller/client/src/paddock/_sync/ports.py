@@ -1,0 +1,42 @@
+# Generated from _async/ports.py by `python -m tests.sdk.unasync`: change that one.
+"""Ports of a sandbox on this machine."""
+
+from paddock._client.port_forward import Forwarding
+from paddock._transport.blocking import Transport
+
+
+class Forward:
+    """A local listener whose connections reach a port of a sandbox, until it is closed.
+
+    with sandbox.forward(5432) as forward:
+        print(forward.address, forward.port)
+    """
+
+    def __init__(self, transport: Transport, inner: Forwarding, path: str = "/") -> None:
+        self._transport, self._inner, self._url_path = transport, inner, path
+
+    def __enter__(self) -> "Forward":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Local address."""
+        return self._inner.address
+
+    @property
+    def port(self) -> int:
+        """Local port."""
+        return self._inner.port
+
+    @property
+    def url(self) -> str:
+        """Address for a browser or an HTTP client."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}{self._url_path}"
+
+    def close(self) -> None:
+        """Stop listening, and close every connection."""
+        self._transport.call(self._inner.close)

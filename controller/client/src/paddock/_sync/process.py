@@ -1,0 +1,168 @@
+# Generated from _async/process.py by `python -m tests.sdk.unasync`: change that one.
+"""Commands of a sandbox: running ones, and ones in the background."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paddock._client.connection import segment
+from paddock._client.errors import refusal
+from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
+from paddock._models import CommandResult, Decoder, Output, WaitTimedOut
+from paddock._transport.blocking import Socket, Transport, pause
+
+PROTOCOL = "v5.channel.k8s.io"
+_PIECE_BYTES = 1 << 15
+_POLL_SECONDS = 0.2
+_RUNNING = "Running"
+
+
+class Process:
+    """A running command: iterate over its output until it ends. Leaving the `with` kills it.
+
+        with sandbox.start("for i in 1 2 3; do echo $i; sleep 1; done") as process:
+            for output in process:
+                print(output.stream, output.text)
+        print(process.exit_code)
+
+    `exit_code` is None until the iteration ends; then `timed_out` tells if the timeout killed it.
+    """
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+        self._decoder = Decoder()
+        self.exit_code: int | None = None
+        self.timed_out = False
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def __iter__(self) -> "Process":
+        return self
+
+    def __next__(self) -> Output:
+        while self.exit_code is None:
+            frame = self._socket.receive()
+            if not isinstance(frame, bytes) or not frame:
+                continue
+            if frame[0] == STATUS:
+                self._end(frame[1:])
+            elif frame[0] in STREAMS and len(frame) > 1:
+                return self._decoder.output(STREAMS[frame[0]], frame[1:])
+        raise StopIteration
+
+    def wait(self) -> CommandResult:
+        """Wait for its end; return the output that was not iterated over yet, with the exit code."""
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        for output in self:
+            texts[output.stream].append(output.text)
+        return CommandResult(
+            self.exit_code or 0, "".join(texts["stdout"]), "".join(texts["stderr"]), timed_out=self.timed_out
+        )
+
+    def write(self, data: str | bytes) -> bool:
+        """Write to stdin, for a command started with `stdin=True`. False: it has ended."""
+        raw = data.encode() if isinstance(data, str) else data
+        for at in range(0, len(raw), _PIECE_BYTES):
+            if not self._socket.send(bytes((STDIN,)) + raw[at : at + _PIECE_BYTES]):
+                return False
+        return True
+
+    def close_stdin(self) -> bool:
+        """Close stdin."""
+        return self._socket.send(CLOSE_STDIN)
+
+    def feed(self, data: str | bytes) -> None:
+        """Write to stdin, and close it."""
+        if self.write(data):
+            self.close_stdin()
+
+    def resize(self, rows: int, columns: int) -> bool:
+        """Set the size of the command's terminal."""
+        size = {"Width": columns, "Height": rows}
+        return self._socket.send(bytes((RESIZE,)) + json.dumps(size).encode())
+
+    def signal(self, name: str) -> bool:
+        """Send a signal, such as `INT`, to the command and its children."""
+        return self._socket.send(bytes((SIGNAL,)) + json.dumps({"signal": name}).encode())
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended, and close the connection."""
+        self._socket.close()
+
+    def _end(self, body: bytes) -> None:
+        try:
+            status = json.loads(body)
+        except ValueError:
+            raise refusal(None, 500) from None
+        self.timed_out = "TimedOut" in causes_of(status)
+        self.exit_code = exit_code_of(status)
+
+
+class BackgroundCommand:
+    """A command that outlives this program. It ends with its sandbox.
+
+    `state` is Running, Exited, TimedOut, Killed or Lost; `refresh` reads it again.
+
+        server = sandbox.background("python3 -m http.server 8000")
+        print(server.log())
+        server.kill()
+    """
+
+    def __init__(self, transport: Transport, sandbox_path: str, found: Mapping[str, Any]) -> None:
+        self._transport, self._sandbox_path = transport, sandbox_path
+        self.id: str = found["id"]
+        self._found = found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state}>"
+
+    @property
+    def command(self) -> list[str]:
+        """The program and its arguments."""
+        return list(self._found["command"])
+
+    @property
+    def state(self) -> str:
+        """State when it was read last."""
+        return str(self._found["state"])
+
+    @property
+    def running(self) -> bool:
+        """True if it ran when it was read last."""
+        return self.state == _RUNNING
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code; None if it runs, or if it was lost."""
+        code: int | None = self._found.get("exitCode")
+        return code
+
+    def refresh(self) -> "BackgroundCommand":
+        """Read its state again."""
+        self._found = self._transport.request("GET", f"{self._sandbox_path}/execs/{segment(self.id)}")
+        return self
+
+    def wait(self, timeout: float = 300.0) -> CommandResult:
+        """Wait for its end; return its output and exit code. Raises WaitTimedOut."""
+        waited = 0.0
+        while (self.refresh()).running:
+            if waited >= timeout:
+                raise WaitTimedOut(f"the command {self.id} still runs after {timeout:g} s; wait longer, or kill it")
+            pause(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+        code = -1 if self.exit_code is None else self.exit_code
+        return CommandResult(code, self.log(), "", timed_out=self.state == "TimedOut")
+
+    def log(self) -> str:
+        """Return stdout and stderr so far; of long output head and tail."""
+        path = f"{self._sandbox_path}/execs/{segment(self.id)}/log"
+        return (self._transport.download(path, {})).decode(errors="replace")
+
+    def kill(self) -> "BackgroundCommand":
+        """Kill all of its processes. Its log is kept."""
+        self._found = self._transport.request("POST", f"{self._sandbox_path}/execs/{segment(self.id)}/kill")
+        return self

@@ -1,0 +1,454 @@
+# Generated from _async/sandbox.py by `python -m tests.sdk.unasync`: change that one.
+"""One sandbox."""
+
+import base64
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.connection import segment
+from paddock._client.errors import ClientError, NotFound
+from paddock._client.port_forward import Forwarding, open_port
+from paddock._interpreters import interpreter
+from paddock._models import (
+    CommandResult,
+    Metrics,
+    Object,
+    SandboxFailed,
+    WatchEvent,
+    condition_of,
+    failure_of,
+    holds,
+    metrics_of,
+    obstacle,
+)
+from paddock._sync.files import Files
+from paddock._sync.objects import Objects
+from paddock._sync.ports import Forward
+from paddock._sync.process import PROTOCOL, BackgroundCommand, Process
+from paddock._transport.blocking import PortConnection, TextCallback, Transport, beside, pause, tell
+
+_PLURAL = "sandboxes"
+_READY_SECONDS = 120.0
+_PORT_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+
+
+class Sandbox:
+    """One sandbox. As a context manager it is deleted at the end.
+
+        with paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+            result = sandbox.run("pip list | head")
+            print(result.stdout)
+
+    `env` are variables that every command of this handle gets.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        name: str,
+        *,
+        found: Object | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.namespace, self.name = namespace, name
+        self.env = dict(env or {})
+        self._transport = transport
+        self._objects = Objects(transport, namespace, _PLURAL)
+        self._found: Object = found or {}
+        self._path = f"namespaces/{segment(namespace)}/{_PLURAL}/{segment(name)}"
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(NotFound):
+            self.delete()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namespace}/{self.name} {self.phase or 'not read yet'}>"
+
+    # The object
+
+    @property
+    def object(self) -> Object:
+        """The object as it was read last: `metadata`, `spec` and `status`. Empty before the first read."""
+        return self._found
+
+    @property
+    def phase(self) -> str:
+        """Phase when it was read last, such as Running."""
+        return str(self._found.get("status", {}).get("phase", "Pending")) if self._found else ""
+
+    @property
+    def ready(self) -> bool:
+        """True if it was Ready when it was read last."""
+        return bool(self._found) and holds(self._found, "Ready", "True")
+
+    @property
+    def files(self) -> Files:
+        """Files of the sandbox."""
+        return Files(self._transport, self._path)
+
+    def condition(self, type_: str) -> Mapping[str, Any] | None:
+        """Return a condition as it was read last, such as `condition("Ready")`; None if it has none."""
+        return condition_of(self._found, type_)
+
+    def refresh(self) -> "Sandbox":
+        """Read the object again."""
+        self._found = self._objects.get(self.name)
+        return self
+
+    def patch(self, change: Mapping[str, Any]) -> "Sandbox":
+        """Change fields of the object by a merge patch, such as `{"spec": {"priority": 5}}`."""
+        self._found = self._objects.patch(self.name, change)
+        return self
+
+    def set_limits(self, **limits: str | int) -> "Sandbox":
+        """Change limits while it runs: `set_limits(cpu="2", memory="1Gi", pids=256)`."""
+        return self.patch({"spec": {"resources": {"limits": limits}}})
+
+    def delete(self, *, wait: bool = False, timeout: float = 60.0) -> None:
+        """Delete it; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
+        self._objects.delete(self.name, wait=wait, timeout=timeout)
+
+    def suspend(self, *, timeout: float = 60.0) -> "Sandbox":
+        """Stop its container, and keep its files, except those in memory. The next command starts it again."""
+        self.patch({"spec": {"runState": "Suspended"}})
+        return self.wait_until("Suspended", timeout=timeout)
+
+    def pause(self, *, timeout: float = 60.0) -> "Sandbox":
+        """Freeze its processes, and keep their memory."""
+        self.patch({"spec": {"runState": "Paused"}})
+        return self.wait_until(_is_paused, timeout=timeout)
+
+    def resume(self, *, timeout: float = _READY_SECONDS) -> "Sandbox":
+        """Start it again after `suspend` or `pause`, and wait until it is Ready."""
+        self.patch({"spec": {"runState": "Running"}})
+        return self.wait_until("Ready", timeout=timeout)
+
+    def wait_until(
+        self,
+        condition: str | Callable[[Object], bool] = "Ready",
+        *,
+        status: str = "True",
+        timeout: float = _READY_SECONDS,
+    ) -> "Sandbox":
+        """Wait until a condition has that status, or until a function of the object returns true.
+
+        Raises SandboxFailed when it was refused or has ended, NotFound when it is gone, WaitTimedOut.
+
+            sandbox.wait_until("Ready")
+            sandbox.wait_until(lambda found: found["status"].get("restartCount", 0) > 0)
+        """
+        name = condition if isinstance(condition, str) else ""
+
+        def done(found: Object | None) -> bool:
+            if found is None:
+                raise NotFound(f"sandboxes/{self.name}: not found; it was deleted", "NotFound", 404)
+            self._found = found
+            if holds(found, name, status) if isinstance(condition, str) else condition(found):
+                return True
+            failure = failure_of(found) if name.lower() == "ready" and status == "True" else None
+            if failure is not None:
+                raise SandboxFailed(f"sandboxes/{self.name}: failed: {failure[0]}: {failure[1]}", failure[0])
+            return False
+
+        def reason(found: Object | None) -> str:
+            return "it does not exist" if found is None else obstacle(found, name or "Ready")
+
+        self._objects.wait(self.name, done, timeout=timeout, reason=reason)
+        return self
+
+    def watch(self, *, timeout: float | None = None) -> Iterator[WatchEvent]:
+        """Yield the object as it is, then every change of it, until `timeout` seconds are over."""
+        for event in self._objects.watch(name=self.name, timeout=timeout):
+            yield event
+
+    def events(self) -> list[dict[str, Any]]:
+        """List its events, newest last."""
+        query = {"kind": "Sandbox", "name": self.name}
+        path = f"namespaces/{segment(self.namespace)}/events"
+        return list((self._transport.request("GET", path, params=query))["items"])
+
+    def why(self) -> dict[str, Any]:
+        """Explain its state and what it waits for."""
+        return cast("dict[str, Any]", self._transport.request("GET", f"{self._path}/why"))
+
+    def metrics(self) -> Metrics:
+        """Measure its use of CPU, memory, network, disk and processes."""
+        return metrics_of(self._transport.request("GET", f"{self._path}/metrics"))
+
+    # Commands
+
+    def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: str | bytes = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+        shell: str = "sh",
+    ) -> CommandResult:
+        """Run a shell line to its end. A program with a list of arguments is run by `exec`.
+
+        After `timeout` seconds it is killed with exit code 124; without it the daemon's limit holds. `on_stdout` and
+        `on_stderr` get the output as it comes. `check`: CommandFailed for another exit code than 0.
+
+            result = sandbox.run("pip list | head -3")
+            sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
+        """
+        if not isinstance(command, str):
+            raise TypeError(f"run: takes a shell line; write exec({list(command)!r}) for a program and its arguments")
+        return self._run(
+            [shell, "-c", command],
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+        )
+
+    def exec(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: str | bytes = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Run a program with its arguments to its end; options as for `run`. TypeError for a string.
+
+        sandbox.exec(["python3", "-c", "print(6 * 7)"])
+        """
+        argv = checked_command(command, "exec")
+        callbacks = (on_stdout, on_stderr)
+        return self._run(argv, env=env, cwd=cwd, stdin=stdin, timeout=timeout, callbacks=callbacks, check=check)
+
+    def run_code(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
+
+        The code goes in over stdin, so it may be as long as you like.
+
+            assert (sandbox.run_code("print(6 * 7)")).text == "42"
+        """
+        return self._run(
+            [*interpreter(language), *args],
+            env=env,
+            cwd=cwd,
+            stdin=code,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+        )
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        stdin: bool = False,
+        tty: bool = False,
+        timeout: float | None = None,
+    ) -> Process:
+        """Start a shell line, or a program with a list of arguments, and stream its output.
+
+        `stdin`: it can be written to. `tty`: give it a terminal. A suspended sandbox is resumed first.
+
+            with sandbox.start("pip install requests") as process:
+                for output in process:
+                    print(output.text, end="")
+        """
+        query = [("command", each) for each in _argv(command, "start")]
+        query += as_query({**self.env, **(env or {})})
+        query += [("stdin", "true")] if stdin else []
+        query += [("tty", "true")] if tty else []
+        query += [("workingDir", cwd)] if cwd else []
+        query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
+        return Process(self._transport.websocket(f"{self._path}/exec", query, PROTOCOL))
+
+    def background(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,
+    ) -> BackgroundCommand:
+        """Start a shell line, or a program with a list of arguments, that outlives this program.
+
+        server = sandbox.background("python3 -m http.server 8000")
+        """
+        asked = {
+            "command": _argv(command, "background"),
+            "env": as_json({**self.env, **(env or {})}),
+            "workingDir": cwd,
+            "timeoutSeconds": timeout,
+        }
+        found = self._transport.request("POST", f"{self._path}/execs", json=asked)
+        return BackgroundCommand(self._transport, self._path, found)
+
+    def background_commands(self) -> list[BackgroundCommand]:
+        """List the background commands, oldest first."""
+        found = self._transport.request("GET", f"{self._path}/execs")
+        return [BackgroundCommand(self._transport, self._path, each) for each in found["items"]]
+
+    def _run(
+        self,
+        command: list[str],
+        *,
+        env: Mapping[str, str] | None,
+        cwd: str,
+        stdin: str | bytes,
+        timeout: float | None,
+        callbacks: tuple[TextCallback | None, TextCallback | None],
+        check: bool,
+    ) -> CommandResult:
+        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        if callbacks == (None, None):
+            result = self._collected(command, env, cwd, raw, timeout)
+        else:
+            process = self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
+            with process:
+                result = self._streamed(process, raw, callbacks)
+        return result.check() if check else result
+
+    def _collected(
+        self, command: list[str], env: Mapping[str, str] | None, cwd: str, stdin: bytes, timeout: float | None
+    ) -> CommandResult:
+        asked = {
+            "command": command,
+            "env": as_json({**self.env, **(env or {})}),
+            "workingDir": cwd,
+            "stdin": base64.b64encode(stdin).decode(),
+            "encoding": "base64",
+            "timeoutSeconds": timeout,
+        }
+        done = self._transport.request("POST", f"{self._path}/exec", json=asked)
+        return CommandResult(
+            exit_code=done["exitCode"],
+            stdout=base64.b64decode(done["stdout"]).decode(errors="replace"),
+            stderr=base64.b64decode(done["stderr"]).decode(errors="replace"),
+            duration_seconds=done["durationSeconds"],
+            truncated=done["truncated"],
+            timed_out=done["timedOut"],
+        )
+
+    def _streamed(
+        self, process: Process, stdin: bytes, callbacks: tuple[TextCallback | None, TextCallback | None]
+    ) -> CommandResult:
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        told = dict(zip(texts, callbacks, strict=True))
+
+        def read() -> None:
+            for output in process:
+                texts[output.stream].append(output.text)
+                tell(told[output.stream], output.text)
+
+        if stdin:
+            with beside(process.feed, stdin):
+                read()
+        else:
+            read()
+        stdout, stderr = "".join(texts["stdout"]), "".join(texts["stderr"])
+        return CommandResult(process.exit_code or 0, stdout, stderr, timed_out=process.timed_out)
+
+    # Logs and ports
+
+    def logs(
+        self, *, tail: int | None = None, since: float | None = None, timestamps: bool = False, previous: bool = False
+    ) -> str:
+        """Return the log of the main process: its last `tail` lines, or those of the last `since` seconds.
+
+        `previous`: of the run before the last restart.
+        """
+        query = _log_query(tail, since, timestamps) | ({"previous": "true"} if previous else {})
+        return (self._transport.download(f"{self._path}/logs", query)).decode(errors="replace")
+
+    def follow_logs(
+        self, *, tail: int | None = None, since: float | None = None, timestamps: bool = False
+    ) -> Iterator[str]:
+        """Yield the lines of the log, without line breaks, as they come; until the main process ends."""
+        query = _log_query(tail, since, timestamps) | {"follow": "true"}
+        with self._transport.lines(f"{self._path}/logs", query, float("inf")) as lines:
+            for line in lines:
+                yield line
+
+    def connect(self, port: int) -> PortConnection:
+        """Connect to a TCP port on the sandbox's 127.0.0.1, also without a network. Raises Refused if none listens."""
+        return self._transport.connect(self._path, port)
+
+    def forward(self, port: int, *, local: int = 0, address: str = "127.0.0.1") -> Forward:
+        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port."""
+        return self._forward(port, local, address, "/")
+
+    def preview(self, port: int, *, path: str = "/", local: int = 0, timeout: float = _PORT_SECONDS) -> Forward:
+        """Wait until a port of the sandbox accepts connections, and return its address on this machine.
+
+        Each preview is an origin of its own: a sandbox's page has no access to another one.
+
+            sandbox.background("python3 -m http.server 8000")
+            with sandbox.preview(8000) as preview:
+                print(preview.url)
+        """
+        waited = 0.0
+        while True:
+            try:
+                connection = self.connect(port)
+            except ClientError:
+                if waited >= timeout:
+                    raise
+                pause(_POLL_SECONDS)
+                waited += _POLL_SECONDS
+            else:
+                connection.close()
+                return self._forward(port, local, "127.0.0.1", path)
+
+    def _forward(self, port: int, local: int, address: str, path: str) -> Forward:
+        open_ = partial(open_port, self._transport.server, self._path)
+        inner = self._transport.call(Forwarding, open_, port, local, address, lambda _message: None)
+        return Forward(self._transport, inner, path)
+
+
+def _argv(command: str | Sequence[str], method: str) -> list[str]:
+    """Return the program and its arguments; a string is a shell line."""
+    return ["sh", "-c", command] if isinstance(command, str) else checked_command(command, method)
+
+
+def _is_paused(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
+
+
+def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
+    given = {
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": "" if since is None else f"{since:g}",
+        "timestamps": "true" if timestamps else "",
+    }
+    return {key: value for key, value in given.items() if value}

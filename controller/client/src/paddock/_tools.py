@@ -1,0 +1,89 @@
+"""Tools of one sandbox for a model, as plain functions: the adapters hand them to a framework."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from paddock._client.errors import Refused
+from paddock._models import CommandResult
+from paddock._sync.sandbox import Sandbox
+
+MAX_CHARACTERS = 20_000
+
+
+def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[..., str]]:
+    """Return the tools. Names, annotations and docstrings are what the model sees; errors are told to it as text."""
+
+    def run_command(command: str) -> str:
+        """Run a shell line in the sandbox. Returns its exit code and output.
+
+        Args:
+            command: The line, such as `ls -l /tmp | head`.
+        """
+        return _told(sandbox.run(command, timeout=timeout))
+
+    def run_python(code: str) -> str:
+        """Run a Python program in a new interpreter in the sandbox. Returns its exit code and output.
+
+        Args:
+            code: The program; it must print what you want to see.
+        """
+        return _told(sandbox.run_code(code, timeout=timeout))
+
+    def read_file(path: str) -> str:
+        """Read a text file of the sandbox.
+
+        Args:
+            path: Absolute path of the file.
+        """
+        return _cut(sandbox.files.read(path, errors="replace"))
+
+    def write_file(path: str, content: str) -> str:
+        """Create or replace a text file in the sandbox.
+
+        Args:
+            path: Absolute path of the file.
+            content: The whole content.
+        """
+        sandbox.files.write(path, content)
+        return f"wrote {len(content)} characters to {path}"
+
+    def list_files(path: str) -> str:
+        """List a folder of the sandbox: one entry a line, folders with a slash at the end.
+
+        Args:
+            path: Absolute path of the folder.
+        """
+        found = sandbox.files.list(path)
+        return _cut("\n".join(each.name + ("/" if each.type == "folder" else "") for each in found))
+
+    return tuple(_telling(each) for each in (run_command, run_python, read_file, write_file, list_files))
+
+
+def _telling(function: Callable[..., str]) -> Callable[..., str]:
+    """Return the function with refusals as its result: a model can correct a wrong path."""
+
+    @functools.wraps(function)
+    def call(*args: str, **kwargs: str) -> str:
+        try:
+            return function(*args, **kwargs)
+        except Refused as error:
+            return f"error: {error}"
+
+    return call
+
+
+def _told(result: CommandResult) -> str:
+    ended = "timed out" if result.timed_out else f"exit code {result.exit_code}"
+    parts = [
+        ended,
+        *(f"{name}:\n{text}" for name, text in (("stdout", result.stdout), ("stderr", result.stderr)) if text),
+    ]
+    return _cut("\n".join(parts))
+
+
+def _cut(text: str) -> str:
+    """Return long text without its middle."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    half = MAX_CHARACTERS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

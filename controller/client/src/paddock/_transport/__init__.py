@@ -1,0 +1,1 @@
+"""Requests over the network: `aio` for AsyncPaddock, `blocking` for Paddock. Both have the same names."""

@@ -1,0 +1,260 @@
+"""Requests of asyncio; the names are those of `blocking`, with `Async` in front of classes."""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import httpx
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from paddock._client.connection import (
+    AGENT,
+    IDLE_SECONDS,
+    MAX_RETRIES,
+    full_path,
+    json_of,
+    retry_seconds,
+)
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.port_forward import PortConnection
+from paddock._client.server import Server, unreachable
+from paddock._client.websocket import connect_websocket
+
+P = ParamSpec("P")
+T = TypeVar("T")
+TextCallback = Callable[[str], object]
+_THREADS = 64  # at once, for copies of trees and port connections
+_CONNECT_SECONDS = 10.0
+_PIECE_BYTES = 1 << 18
+
+
+class AsyncSocket:
+    """A WebSocket; one task may send while another receives."""
+
+    def __init__(self, inner: ClientConnection) -> None:
+        self._inner = inner
+
+    async def send(self, data: bytes) -> bool:
+        """Send one frame; False: the other side has closed."""
+        try:
+            await self._inner.send(data)
+        except ConnectionClosed:
+            return False
+        return True
+
+    async def receive(self) -> bytes | str:
+        """Receive the next frame. Raises ClientError when the connection broke."""
+        try:
+            return await self._inner.recv()
+        except ConnectionClosed as error:
+            raise ClientError(f"the connection broke: {error}; the command may still run") from error
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._inner.close()
+
+
+class RetryingAsyncTransport(httpx.AsyncBaseTransport):
+    """Transport that retries as `RetryingTransport` does."""
+
+    def __init__(
+        self, inner: httpx.AsyncBaseTransport, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._inner, self._sleep = inner, sleep
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        same = isinstance(request.stream, httpx.ByteStream)
+        for _ in range(MAX_RETRIES if same else 0):
+            answer = await self._inner.handle_async_request(request)
+            answer.request = request
+            wait = retry_seconds(answer)
+            if wait is None:
+                return answer
+            await answer.aclose()
+            await self._sleep(wait)
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class AsyncTransport:
+    """Requests to one daemon, in one event loop."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        verify = trusted(server) if server.url.startswith("https") else False
+        kept = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
+        inner = httpx.AsyncHTTPTransport(uds=server.socket or None, verify=verify, trust_env=False, limits=kept)
+        self._http = httpx.AsyncClient(
+            base_url=server.url,
+            transport=RetryingAsyncTransport(inner),
+            timeout=httpx.Timeout(_CONNECT_SECONDS, read=None),
+            headers={"User-Agent": AGENT, **authorization(server)},
+            trust_env=False,
+        )
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def aclose(self) -> None:
+        """Free the connections."""
+        await self._http.aclose()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        text: str | None = None,
+        content_type: str = "",
+    ) -> Any:
+        """Send a request with a JSON or text body; return the JSON response. Raises Refused."""
+        headers = {"Content-Type": content_type} if content_type else {}
+        with self._translated():
+            answer = await self._http.request(
+                method, full_path(path), params=params, json=json, content=text, headers=headers
+            )
+        body = json_of(answer)
+        if answer.is_error or body is None:
+            raise refusal(body, answer.status_code)
+        return body
+
+    @asynccontextmanager
+    async def lines(self, path: str, params: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[str]]:
+        """Stream the lines of a response. TimedOut when none arrives for `seconds`."""
+        async with self._opened("GET", path, params, seconds=seconds) as answer:
+            yield self._lines(answer)
+
+    async def download(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return the whole body of a response."""
+        async with self._opened("GET", path, params) as answer:
+            return await answer.aread()
+
+    async def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
+        """Send bytes with PUT."""
+        headers = {"Content-Type": "application/octet-stream"}
+        async with self._opened("PUT", path, params, content=_cut(data), headers=headers) as answer:
+            await answer.aread()
+
+    async def websocket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> AsyncSocket:
+        """Open a WebSocket. Raises Unreachable and Refused."""
+        return AsyncSocket(await connect_websocket(self.server, path, query, protocol=protocol))
+
+    async def connect(self, path: str, port: int) -> "AsyncPortConnection":
+        """Connect to a port of the sandbox at `path`. Raises Refused."""
+        return AsyncPortConnection(await self.call(PortConnection, self.server, path, port), self)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that blocks, in a thread."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "paddock")
+        work = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, path: str, params: Mapping[str, str], *, seconds: float = math.inf, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
+        limits = httpx.Timeout(_CONNECT_SECONDS, read=None if math.isinf(seconds) else seconds)
+        with self._translated():
+            async with self._http.stream(method, full_path(path), params=params, timeout=limits, **options) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    raise refusal(json_of(answer), answer.status_code)
+                yield answer
+
+    async def _lines(self, answer: httpx.Response) -> AsyncIterator[str]:
+        with self._translated():
+            async for line in answer.aiter_lines():
+                yield line
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise unreachable(self.server, str(error)) from error
+        except httpx.ReadTimeout as error:
+            raise TimedOut(f"{self.server} sent nothing within the time allowed") from error
+        except httpx.HTTPError as error:
+            raise ClientError(
+                f"the connection to {self.server} broke: {error}; check that the daemon is running"
+            ) from error
+
+
+class AsyncPortConnection:
+    """One connection to a port of a sandbox; one task may send while another receives."""
+
+    def __init__(self, inner: PortConnection, transport: AsyncTransport) -> None:
+        self._inner, self._call = inner, transport.call
+
+    async def __aenter__(self) -> "AsyncPortConnection":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(self, data: bytes) -> None:
+        """Send all data. Raises ClientError."""
+        await self._call(self._inner.send, data)
+
+    async def end(self) -> None:
+        """Close the sending direction; receiving goes on."""
+        await self._call(self._inner.end)
+
+    async def receive(self) -> bytes:
+        """Receive data, b"" at the end. Raises ClientError when the connection broke."""
+        try:
+            return await self._call(self._inner.receive)
+        except asyncio.CancelledError:
+            self._inner.break_off()  # wakes the thread
+            raise
+
+    async def close(self) -> None:
+        """Close it at once, in both directions."""
+        self._inner.close()
+
+
+@asynccontextmanager
+async def beside(
+    function: Callable[P, Coroutine[Any, Any, object]], *args: P.args, **kwargs: P.kwargs
+) -> AsyncIterator[None]:
+    """Run a function at the same time as the body, and wait for it at the end."""
+    task = asyncio.ensure_future(function(*args, **kwargs))
+    try:
+        yield
+    except BaseException:
+        task.cancel()
+        raise
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def tell(callback: TextCallback | None, text: str) -> None:
+    """Call a callback, if there is one, and await what it returns if it can be awaited."""
+    if callback is not None and text:
+        answered = callback(text)
+        if inspect.isawaitable(answered):
+            await answered
+
+
+async def pause(seconds: float) -> None:
+    """Wait for a time."""
+    await asyncio.sleep(seconds)
+
+
+async def _cut(data: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), _PIECE_BYTES):
+        yield data[at : at + _PIECE_BYTES]

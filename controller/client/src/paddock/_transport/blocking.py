@@ -1,0 +1,131 @@
+"""Requests that block; the names are those of `aio`."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from websockets.exceptions import ConnectionClosed
+
+from paddock._client.connection import Connection, connect
+from paddock._client.errors import ClientError
+from paddock._client.files import cut
+from paddock._client.port_forward import PortConnection as PortConnection
+from paddock._client.server import Server
+from paddock._client.transfer import exchange
+from paddock._client.websocket import WebSocket, open_websocket
+
+P = ParamSpec("P")
+T = TypeVar("T")
+TextCallback = Callable[[str], object]
+
+
+class Socket:
+    """A WebSocket; one thread may send while another receives."""
+
+    def __init__(self, inner: WebSocket) -> None:
+        self._inner = inner
+
+    def send(self, data: bytes) -> bool:
+        """Send one frame; False: the other side has closed."""
+        try:
+            self._inner.send(data)
+        except ConnectionClosed:
+            return False
+        return True
+
+    def receive(self) -> bytes | str:
+        """Receive the next frame. Raises ClientError when the connection broke."""
+        try:
+            return self._inner.recv()
+        except ConnectionClosed as error:
+            raise ClientError(f"the connection broke: {error}; the command may still run") from error
+
+    def close(self) -> None:
+        """Close it."""
+        self._inner.close()
+
+
+class Transport:
+    """Requests to one daemon, from any thread."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._opening = threading.Lock()
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """Free the connections."""
+        with self._opening:
+            if self._connection is not None:
+                self._connection.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        text: str | None = None,
+        content_type: str = "",
+    ) -> Any:
+        """Send a request with a JSON or text body; return the JSON response. Raises Refused."""
+        return self._connected().request(method, path, params=params, json=json, text=text, content_type=content_type)
+
+    @contextmanager
+    def lines(self, path: str, params: Mapping[str, str], seconds: float) -> Iterator[Iterator[str]]:
+        """Stream the lines of a response. TimedOut when none arrives for `seconds`."""
+        with self._connected().lines(path, params, seconds=seconds) as lines:
+            yield lines
+
+    def download(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return the whole body of a response."""
+        with exchange(self.server, "GET", path, params) as answer:
+            return b"".join(answer.pieces())
+
+    def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
+        """Send bytes with PUT."""
+        with exchange(self.server, "PUT", path, params, cut(data)):
+            pass
+
+    def websocket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
+        """Open a WebSocket. Raises Unreachable and Refused."""
+        return Socket(open_websocket(self.server, path, query, protocol=protocol))
+
+    def connect(self, path: str, port: int) -> PortConnection:
+        """Connect to a port of the sandbox at `path`. Raises Refused."""
+        return PortConnection(self.server, path, port)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that blocks."""
+        return function(*args, **kwargs)
+
+    def _connected(self) -> Connection:
+        with self._opening:
+            if self._connection is None:
+                self._connection = connect(self.server)
+            return self._connection
+
+
+@contextmanager
+def beside(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Iterator[None]:
+    """Run a function at the same time as the body, and wait for it at the end."""
+    thread = threading.Thread(target=function, args=args, kwargs=kwargs, name="paddock-stdin", daemon=True)
+    thread.start()
+    with contextlib.ExitStack() as held:
+        held.callback(thread.join)
+        yield
+
+
+def tell(callback: TextCallback | None, text: str) -> None:
+    """Call a callback, if there is one."""
+    if callback is not None and text:
+        callback(text)
+
+
+def pause(seconds: float) -> None:
+    """Wait for a time."""
+    time.sleep(seconds)
