@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
-from controller.client.errors import ClientError
-from controller.client.sandbox import Sandbox
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from controller.client import Paddock
+from paddock._client.errors import ClientError
+from paddock._client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, running, wait_for
 from tests.examples import examples
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from controller.client.server import Server
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from controller.client.mcp import Bridge, endpoint
+from paddock._client.mcp import Bridge, endpoint
+from paddock._client.server import Server
 from tests.api.listeners import token
 from tests.daemon import wait_for
 from tests.helpers_api import World

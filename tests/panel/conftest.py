@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from controller.client.connection import connect
 
-from controller.client.panel import PanelRelay
+from paddock._client.connection import connect
+from paddock._client.panel import PanelRelay
 from tests.daemon import RunningDaemon, running
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from controller.client.panel import PanelRelay
+from paddock._client.panel import PanelRelay
 from tests.daemon import RunningDaemon, wait_for
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 

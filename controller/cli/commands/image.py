@@ -10,7 +10,7 @@ from controller.cli.client import connect
 from controller.cli.errors import CliError
 from controller.cli.output import columns, json_text, say, yaml_text
 from controller.cli.progress import image_work
-from controller.client.images import Images
+from paddock._client.images import Images
 
 
 @click.group("image")

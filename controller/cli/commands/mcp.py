@@ -12,8 +12,8 @@ import click
 
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
-from controller.client.mcp import Bridge, endpoint, request
-from controller.client.server import locate
+from paddock._client.mcp import Bridge, endpoint, request
+from paddock._client.server import locate
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")

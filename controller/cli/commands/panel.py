@@ -16,7 +16,7 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.output import note, say
-from controller.client.panel import CODE_SECONDS, PanelRelay
+from paddock._client.panel import CODE_SECONDS, PanelRelay
 
 
 @click.command("panel")

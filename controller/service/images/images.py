@@ -11,6 +11,7 @@ from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.problem import Problem
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.registry import Registry
+from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress
 from controller.kinds.sandbox import ImageName
 from controller.policy import images as rules
@@ -83,6 +84,12 @@ class NoImages:
         return None
 
     def remove(self, _image: HostImage) -> str:
+        return "this daemon has no engine"
+
+    def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
+        return None
+
+    def remove_agent_runtime(self, _runtime: AgentRuntime) -> str:
         return "this daemon has no engine"
 
 

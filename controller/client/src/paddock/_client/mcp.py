@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, Refused
-from controller.client.server import Server, dial, unreachable
-from controller.version import API_VERSION, VERSION
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError, Refused
+from paddock._client.server import Server, dial, unreachable
+from paddock._version import API_VERSION, VERSION
 
 PATH = "/mcp"
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -246,7 +246,7 @@ def _connect(server: Server) -> http.client.HTTPConnection:
     secure = parts.scheme == "https"
     if secure:
         found: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, port, context=trusted(), timeout=_CONNECT_SECONDS
+            host, port, context=trusted(server), timeout=_CONNECT_SECONDS
         )
     else:
         found = http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from controller.client.connection import Connection
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError
-from controller.client.port_forward import Forwarding
-from controller.client.sandbox import Sandbox
+from paddock._client.connection import Connection
+from paddock._client.credentials import authorization, trusted
+from paddock._client.errors import ClientError
+from paddock._client.port_forward import Forwarding
+from paddock._client.sandbox import Sandbox
 
 CODE_SECONDS = 60.0
 ADDRESS = "127.0.0.1"
@@ -243,7 +243,7 @@ class PanelRelay:
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         server = self._connection.server
         parts = urlsplit(server.url)
-        secure: ssl.SSLContext | None = trusted() if parts.scheme == "https" else None
+        secure: ssl.SSLContext | None = trusted(server) if parts.scheme == "https" else None
         try:
             if server.socket:
                 return await asyncio.open_unix_connection(server.socket)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.archive.pack import pack, read_out
-from controller.client.connection import Connection
-from controller.client.errors import ClientError, refusal
-from controller.client.transfer import exchange
+from paddock._client.connection import Connection
+from paddock._client.errors import ClientError, refusal
+from paddock._client.transfer import exchange
 
 Step = Mapping[str, Any]
 Progress = Callable[[Step], None]
