@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from controller.archive.pack import pack, read_out
+from paddock._archive.pack import pack, read_out
 from paddock._client.connection import Connection
 from paddock._client.errors import ClientError, refusal
 from paddock._client.transfer import exchange
