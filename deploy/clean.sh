@@ -35,11 +35,22 @@ remove_sandboxes() {
     if [ ${#networks[@]} -gt 0 ]; then progress "removing ${#networks[@]} networks by label" docker network rm "${networks[@]}"; fi
 }
 
+# The volume that sandboxes mount from an agent's image, and the container that filled it. Refused while a sandbox mounts it.
+remove_agent_runtime() {
+    local name=paddock-agent-${1#sha256:}
+    name=${name:0:26}
+    if [ "$(docker volume inspect --format '{{index .Labels "paddock.agent"}}' "$name" 2>/dev/null)" != "$1" ]; then return 0; fi
+    if [ "$(docker ps -aq --filter "volume=$name" | wc -l)" -gt 1 ]; then return 0; fi
+    docker rm "$name" >/dev/null 2>&1 || true
+    docker volume rm "$name" >/dev/null 2>&1 || true
+}
+
 remove_images() {
     local built=$ROOT/.cache/images-built tag id
     if [ -n "${PADDOCK_KEEP_IMAGES:-}" ] || [ ! -r "$built" ] || ! engine_answers; then return 0; fi
     step "Removing the images that were built here"
     while read -r tag id; do
+        remove_agent_runtime "$id"
         if [ "$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null)" = "$id" ]; then
             docker image rm "$tag" >/dev/null 2>&1 || warn "$tag is in use by a container that is not ours: left alone"
         elif [ "$(docker image inspect --format '{{len .RepoTags}}' "$id" 2>/dev/null)" = 0 ]; then # left without a name by a rebuild

@@ -97,7 +97,8 @@ class Hand(Protocol):
     def exists(self, name: str) -> bool: ...
     def remove_network(self, name: str) -> None: ...
     def open_root(self, name: str) -> None: ...
-    def build_image(self, name: str, *, ours: bool) -> str: ...
+    def build_image(self, name: str, *, ours: bool, path: str = "made") -> str: ...
+    def remove_image(self, name: str) -> None: ...
 
 
 class DockerHand:
@@ -167,9 +168,9 @@ class DockerHand:
         pid = str(self.inspect(name)["State"]["Pid"])
         subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
 
-    def build_image(self, name: str, *, ours: bool) -> str:
+    def build_image(self, name: str, *, ours: bool, path: str = "made") -> str:
         with io.BytesIO() as content, tarfile.open(fileobj=content, mode="w") as tree:
-            made = tarfile.TarInfo("made")
+            made = tarfile.TarInfo(path)
             made.size = len(uuid.uuid4().bytes)
             tree.addfile(made, io.BytesIO(uuid.uuid4().bytes))
             tree.close()
@@ -177,6 +178,9 @@ class DockerHand:
             self._api.import_image_from_data(content.getvalue(), repository=name, changes=changes)
         self._built.append(str(self._api.inspect_image(name)["Id"]))
         return self._built[-1]
+
+    def remove_image(self, name: str) -> None:
+        self._api.remove_image(name, force=True)
 
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)

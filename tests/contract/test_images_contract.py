@@ -3,13 +3,19 @@
 The engine is the tests' own: it asks every container before it removes an image, and other daemons remove images, too.
 """
 
+import io
+import tarfile
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
+from controller.kinds.common.labels import AGENT
+from controller.kinds.planning.action import RemoveContainer
+from controller.kinds.planning.outcome import Transient
+from controller.kinds.runtime.agent import IMAGE, AgentRuntime, volume_name
 from controller.kinds.runtime.images import HostImage
-from tests.contract.engine_worlds import DockerHand, World, docker_world, fake_world
+from tests.contract.engine_worlds import DockerHand, World, docker_world, fake_world, ok
 from tests.lab.engine import private_engine
 
 
@@ -76,3 +82,94 @@ def test_one_that_a_container_is_made_of_stays(world: World, name: str) -> None:
     (image,) = seen(world, made)
     assert world.images.remove(image) != ""
     assert [each.id for each in seen(world, made)] == [made]
+
+
+# The agents' runtimes
+
+ON_DOCKER = pytest.mark.parametrize("world", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
+
+
+@pytest.fixture
+def agents(world: World, name: str) -> Iterator[World]:
+    """A world with an image for sandboxes, and none of agents."""
+    world.hand.build_image(name, ours=True)
+    yield world
+    for each in world.images.agent_runtimes() or ():
+        for box in (one for uid in world.engine.observe().containers for one in world.view(uid)):
+            ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "the test is over")))
+        assert world.images.remove_agent_runtime(each) == ""
+
+
+def agent_image(world: World) -> str:
+    """Build the agent's image anew, and wait until the engine's facts say so."""
+    made = world.hand.build_image(IMAGE, ours=True, path=".paddock/agent/agent.py")
+    world.until(lambda: world.engine.observe().facts.agent == made)
+    return made
+
+
+def with_agent(world: World, image: str, agent: str) -> str:
+    """Create a sandbox with an agent; the volume of its runtime."""
+    return world.made(world.new_uid(), image=image, agent=agent).agent
+
+
+def test_without_the_agents_image_it_waits(agents: World, name: str) -> None:
+    uid = agents.new_uid()
+    refused = agents.engine.act(agents.create(uid, image=name, agent=IMAGE))
+    assert isinstance(refused, Transient)
+    assert (refused.reason, "images/build.sh agent" in refused.message) == ("AgentImageMissing", True)
+    assert agents.view(uid) == ()
+    assert agents.made(uid, image=name).agent == ""
+
+
+def test_sandboxes_share_the_runtime_of_their_agents_image(agents: World, name: str) -> None:
+    image = agent_image(agents)
+    assert {with_agent(agents, name, image), with_agent(agents, name, IMAGE)} == {volume_name(image)}
+    (runtime,) = agents.images.agent_runtimes() or ()
+    assert runtime == AgentRuntime(image, used=True)
+    assert agents.images.remove_agent_runtime(runtime) != ""
+    assert with_agent(agents, name, image) == volume_name(image)
+
+
+def test_an_older_runtime_stays_while_it_is_mounted(agents: World, name: str) -> None:
+    old = agent_image(agents)
+    uid = agents.new_uid()
+    first = agents.made(uid, image=name, agent=old)
+    new = agent_image(agents)
+    assert with_agent(agents, name, IMAGE) == volume_name(new)
+    assert agents.only(uid).agent == volume_name(old)
+    assert set(agents.images.agent_runtimes() or ()) == {AgentRuntime(old, used=True), AgentRuntime(new, used=True)}
+    ok(agents.engine.act(RemoveContainer(uid, first.name, first.id, "a test")))
+    assert agents.images.remove_agent_runtime(AgentRuntime(old)) == ""
+    assert agents.images.agent_runtimes() == [AgentRuntime(new, used=True)]
+    assert agents.images.remove_agent_runtime(AgentRuntime(old)) == ""
+
+
+def test_a_runtime_serves_without_its_image(agents: World, name: str) -> None:
+    image = agent_image(agents)
+    with_agent(agents, name, image)
+    agents.hand.remove_image(IMAGE)
+    agents.until(lambda: agents.engine.observe().facts.agent == "")
+    assert with_agent(agents, name, IMAGE) == volume_name(image)
+
+
+@ON_DOCKER
+def test_a_half_filled_runtime_is_filled_again(agents: World, name: str) -> None:
+    image, hand = agent_image(agents), agents.hand
+    assert isinstance(hand, DockerHand)
+    hand.api.create_volume(volume_name(image), labels={AGENT: image})
+    made = agents.made(agents.new_uid(), image=name, agent=image)
+    stream, _ = hand.api.get_archive(made.id, "/.paddock/agent")
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tree:
+        assert "agent/agent.py" in tree.getnames()
+
+
+@ON_DOCKER
+def test_a_volume_of_somebody_else_is_left_alone(agents: World, name: str) -> None:
+    image, hand = agent_image(agents), agents.hand
+    assert isinstance(hand, DockerHand)
+    hand.api.create_volume(volume_name(image))
+    refused = agents.engine.act(agents.create(agents.new_uid(), image=name, agent=image))
+    assert isinstance(refused, Transient)
+    assert refused.reason == "NameConflict"
+    assert agents.images.agent_runtimes() == []
+    hand.api.remove_volume(volume_name(image))

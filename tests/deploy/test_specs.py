@@ -39,11 +39,12 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate, and probes.yaml, development.yaml, volumes.yaml and workspace.yaml
-    show."""
+    """But for those that specs/sandboxtemplate, and agent.yaml, probes.yaml, development.yaml, volumes.yaml and
+    workspace.yaml show."""
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",
+        "spec.template.agent",
         "spec.template.resources",
         "spec.network",
         "spec.workspace",
@@ -66,3 +67,10 @@ def test_the_example_of_probes_shows_every_field_of_one() -> None:
     assert set().union(*(each.model_fields_set for each in shown)) == set(Probe.model_fields)
     nested = [action for each in shown for action in (each.exec, each.http_get, each.tcp_socket) if action is not None]
     assert [missing for action in nested for missing in unset(action)] == []
+
+
+def test_the_example_of_a_project_shows_every_field_of_an_agent() -> None:
+    template = SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/project.yaml")["spec"]).template
+    assert template is not None
+    assert template.agent is not None
+    assert unset(template.agent) == []

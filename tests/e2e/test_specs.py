@@ -9,12 +9,13 @@ from tests.daemon import ROOT, running
 
 pytestmark = pytest.mark.docker
 # A box with a network needs the host's guard: tests/security has it, in a lab. A folder of the host, and a secret,
-# need an operator: tests/e2e/test_secrets.py is one.
+# need an operator: tests/e2e/test_secrets.py is one. The project has both, in tests/security, too.
 ELSEWHERE = {
     "build.yaml",
     "development.yaml",
     "peers.yaml",
     "production.yaml",
+    "project.yaml",
     "secrets.yaml",
     "volumes.yaml",
     "workspace.yaml",

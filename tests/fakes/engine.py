@@ -432,11 +432,17 @@ class FakeEngine:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
 
-    def build_image(self, name: str, *, ours: bool) -> str:
-        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
-        self.add_image(name)
-        self.image_store.built[self.images[name]] = ours
-        return self.images[name]
+    def build_image(self, name: str, *, ours: bool, path: str = "made") -> str:
+        """The same, of something new (a file at `path`); with `ours` as Paddock's own recipes do it. Its id."""
+        with self._by_hand():
+            self.add_image(name)
+            self.image_store.built[self.images[name]] = ours
+            return self.images[name]
+
+    def remove_image(self, name: str) -> None:
+        """`docker rmi -f`."""
+        with self._by_hand():
+            del self.images[name]
 
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""

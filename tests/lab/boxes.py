@@ -78,6 +78,8 @@ def spec(name: str) -> str:
         "command": ["python3", "-m", "http.server", str(SIBLING_PORT)],
         "secrets": [{"name": "token", "mountPath": "/run/secrets/token"}],
     }
+    if name != "local":  # all four levels hold with an agent; `local` is production without one
+        template["agent"] = {}
     if name != "full-isolation":
         template["user"] = "0:0"  # whoever is root in there tries harder
     limits = {"memory": f"{MEMORY_MIB}Mi", "cpu": f"{CPU_MILLICORES}m", "pids": PIDS, "disk": "1Gi"}

@@ -364,6 +364,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "write /": _written("/"),
     "write /etc": _written("/etc"),
     "write /usr": _written("/usr"),
+    "write /.paddock": _written("/.paddock"),
     "write /proc/sys": _changed("/proc/sys/kernel/core_pattern"),
     "write /sys": _changed("/sys/kernel/mm/transparent_hugepage/enabled"),
     "make a cgroup": _cgroup,

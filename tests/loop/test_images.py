@@ -6,6 +6,7 @@ import pytest
 
 from controller.kinds.meta import ObjectRef
 from controller.kinds.registry import discover
+from controller.kinds.runtime.agent import IMAGE, volume_name
 from controller.loop.tasks.images import ImageKeeper
 from controller.plan.capacity.images import PruneRules
 from controller.ports import NullMeter
@@ -105,3 +106,24 @@ def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(house: Loo
 def test_none_goes_where_the_operator_wants_none(house: LoopHarness) -> None:
     old, new = built(house), built(house)
     assert later(house, keeper(house, "none"), 10 * GRACE) == {old, new}
+
+
+def test_a_superseded_agent_runtime_goes_once_nothing_mounts_it(house: LoopHarness) -> None:
+    old = built(house, IMAGE)
+    house.apply("a", template={"agent": {}})
+    house.settle()
+    new = built(house, IMAGE)
+    house.apply("b", template={"agent": {}})
+    house.settle()
+    runtimes, keeping = house.engine.image_store.runtimes, keeper(house)
+    assert later(house, keeping) == {old, new}
+    assert set(runtimes) == {old, new}
+    for each in ("a", "b"):
+        house.delete(each)
+    house.settle()
+    later(house, keeping, GRACE - 1)
+    assert set(runtimes) == {old, new}
+    later(house, keeping, 1)
+    assert set(runtimes) == {new}
+    assert later(house, keeping) == {new}
+    assert any(volume_name(old) in each.message for each in house.store.events(kind="Host"))

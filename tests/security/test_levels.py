@@ -15,11 +15,12 @@ import pytest
 
 from controller.client import Paddock, Refused
 from controller.kinds.common.labels import container_name, local_name, public_name
+from controller.kinds.runtime import agent
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.policy.attest.attest import mask_of
 from controller.policy.levels.levels import BUILT_IN
 from controller.policy.levels.seccomp import MINIMAL
-from tests.daemon import RunningDaemon, wait_for
+from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.boxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, Box, document, spec
 from tests.lab.internet import HOST_SIDE, Lab, impossible, lab
@@ -34,12 +35,13 @@ pytestmark = [
 ]
 
 CLOSED = {"silent", "unreachable", "refused"}
+AGENT = "write /.paddock"
 DENIED = {"EPERM", "EACCES", "ENOSYS", "EROFS", "EAFNOSUPPORT", "EINVAL", "EPROTONOSUPPORT", "ENOENT"}
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", IMAGE) as made:
+    with lab("paddock/egress:1", agent.IMAGE, IMAGE) as made:
         yield made
 
 
@@ -118,11 +120,12 @@ def test_where_it_may_write_and_what_else_its_level_lets_it_do(box: Box) -> None
     """Probes 11 to 13."""
     wanted = "EROFS" if box.level.read_only_root else "ok"
     runs = "EACCES" if any(each.path == "/tmp" and each.noexec for each in box.level.tmpfs) else "ok"
-    found = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace")
+    found = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
     assert found == {
         "write /": wanted,
         "write /etc": wanted,
         "write /usr": wanted,
+        AGENT: "ENOENT" if box.name == "local" else "EROFS",
         "exec /tmp": runs,
         "ld.so /tmp": runs,
         "chroot": "ok" if "SYS_CHROOT" in box.level.capabilities else "EPERM",
@@ -225,6 +228,25 @@ def test_only_plain_folders_below_the_operators_roots_are_bound(paddock: Paddock
     for name, (_, folder) in made.items():
         says(paddock, name, WHEN_OPENED[folder])
         paddock.delete("sandboxes", name)
+
+
+def test_the_project_of_the_examples_works_in_its_folder(
+    place: Lab, daemon: RunningDaemon, paddock: Paddock, root: Path
+) -> None:
+    folder = root / "my-app"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    example = (ROOT / "specs/sandbox/project.yaml").read_text().replace("/srv/projects/my-app", str(folder))
+    paddock.apply(example.replace("1Gi", "8Mi"))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/project")
+    daemon.paddock("wait", "--for=condition=Secured", "--timeout=90s", "sandbox/project")
+    writes = "echo own >/workspace/src/a && echo kept >/workspace/data/b && cat /workspace/data/b"
+    assert daemon.paddock("exec", "project", "--", "sh", "-c", writes).stdout == "kept\n"
+    assert ((folder / "a").read_text(), (folder / "a").stat().st_uid) == ("own\n", 12345)
+    with paddock.sandbox("project").connect(agent.PORT) as link:
+        link.send(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b"".join(iter(link.receive, b"")).split()[1] == b"200"
+    paddock.delete("sandboxes", "project")
 
 
 def files_below(folder: Path) -> list[Path]:

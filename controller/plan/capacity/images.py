@@ -58,7 +58,9 @@ def prune(
     """
     if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
         return Pruning({})
-    ids, names = _held(snapshot), {egress.IMAGE, agent.IMAGE, *(name for each in specs for name in images_named(each))}
+    runtimes = tuple(runtimes)
+    ids = _held(snapshot) | {each.image for each in runtimes}
+    names = {egress.IMAGE, agent.IMAGE, *(name for each in specs for name in images_named(each))}
     unused = [
         each
         for each in images
