@@ -48,7 +48,7 @@ class Script(Model):
 
 
 def _text(output: Any) -> str:
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    return output if isinstance(output, str) else "\n".join(part.get("text", "") for part in output)
 
 
 async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
