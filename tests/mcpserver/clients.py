@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -37,11 +38,11 @@ def serving(world: World, **rules: Any) -> Iterator[Listeners]:
 
 @asynccontextmanager
 async def client(
-    world: World, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
+    listener: Path, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
 ) -> AsyncIterator[Client]:
-    """The SDK's client over the Unix socket."""
+    """The SDK's client over a Unix socket."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    transport = httpx2.AsyncHTTPTransport(uds=str(world.socket))
+    transport = httpx2.AsyncHTTPTransport(uds=str(listener))
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
         url = f"http://localhost/mcp{query}"
         async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:
@@ -49,16 +50,16 @@ async def client(
 
 
 class Mcp:
-    """Clients of a served world, one for each era, token and query."""
+    """Clients of one listener, one for each era, token and query."""
 
-    def __init__(self, world: World, portal: BlockingPortal, undo: ExitStack) -> None:
-        self.world, self.portal, self._undo = world, portal, undo
+    def __init__(self, listener: Path, portal: BlockingPortal, undo: ExitStack) -> None:
+        self.listener, self.portal, self._undo = listener, portal, undo
         self._clients: dict[tuple[str, str, str], Client] = {}
 
     def client(self, era: str = ERAS[0], token: str = "", query: str = "") -> Client:
         key = era, token, query
         if key not in self._clients:
-            opened = self.portal.wrap_async_context_manager(client(self.world, era, token, query))
+            opened = self.portal.wrap_async_context_manager(client(self.listener, era, token, query))
             self._clients[key] = self._undo.enter_context(opened)
         return self._clients[key]
 
@@ -87,7 +88,14 @@ class Mcp:
 
 
 @contextmanager
+def connected(listener: Path) -> Iterator[Mcp]:
+    """Yield clients of a listener."""
+    with start_blocking_portal() as portal, ExitStack() as undo:
+        yield Mcp(listener, portal, undo)
+
+
+@contextmanager
 def talking(world: World, **rules: Any) -> Iterator[Mcp]:
     """Serve the world, and yield its clients."""
-    with serving(world, **rules), start_blocking_portal() as portal, ExitStack() as undo:
-        yield Mcp(world, portal, undo)
+    with serving(world, **rules), connected(world.socket) as made:
+        yield made
