@@ -4,7 +4,7 @@ import http.server
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +63,7 @@ def test_buttons_follow_rights(daemon: RunningDaemon, pages: Pages, token: Token
     button = page.get_by_role("button", name="Delete")
     expect(button).to_be_disabled()
     expect(button).to_have_attribute(
-        "title", "reader (token) may not delete Sandbox; it needs the role user in namespace `default`"
+        "title", "token reader may not delete Sandbox; it needs the role user in namespace `default`"
     )
     page.get_by_role("navigation", name="Kinds").get_by_role("link", name="Sandboxes").click()
     expect(page.get_by_role("link", name="seen")).to_be_visible()
@@ -86,7 +86,7 @@ def test_daemon_gone_and_back(tmp_path: Path, pages: Pages) -> None:
     daemon = start_daemon(tmp_path / "state")
     try:
         daemon.apply(sandbox("waiting", runState="Suspended"))
-        with PanelRelay(connect(f"unix://{daemon.socket}")) as relay:
+        with closing(connect(f"unix://{daemon.socket}")) as connection, PanelRelay(connection) as relay:
             page = pages.open(relay.url())
             row = page.get_by_role("row", name="waiting")
             expect(row).to_contain_text("Suspended")
@@ -205,12 +205,14 @@ def forwarded(daemon: RunningDaemon) -> Iterator[int]:
                 copy(client, made)
                 back.join()
 
-        relays = []
+        relays: list[threading.Thread] = []
+        held: list[socket.socket] = []
 
         def serve() -> None:
             with suppress(OSError):
                 while True:
                     client, _ = listening.accept()
+                    held.append(client)
                     relays.append(threading.Thread(target=relay, args=(client,)))
                     relays[-1].start()
 
@@ -218,5 +220,8 @@ def forwarded(daemon: RunningDaemon) -> Iterator[int]:
         thread.start()
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
+        for each in held:  # a browser keeps its connections for a while
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
         for each in (thread, *relays):
             each.join()

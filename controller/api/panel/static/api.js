@@ -54,7 +54,7 @@ export async function signIn(given = token) {
     farewell.set('');
     who.set(found);
   } catch (error) {
-    if (error.status !== 0 && error.status !== 502) signOut(error.message);
+    if (!ended(error) && error.status !== 0 && error.status !== 502) signOut(error.message);
     throw error;
   }
 }

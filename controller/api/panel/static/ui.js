@@ -79,9 +79,9 @@ export function ErrorNote({ error }) {
     ${error.causes?.length ? html`<ul>${error.causes.map((each) => html`<li><code>${visibleText(each.field || each.file || '')}</code> ${visibleText(each.message)}</li>`)}</ul>` : ''}</div></div>`;
 }
 
-export function Button({ icon, children, tone = '', allowed, title, ...rest }) {
+export function Button({ icon, children, tone = '', allowed, title, disabled, ...rest }) {
   const refused = allowed && !allowed.allowed;
-  return html`<button type="button" class=${tone} disabled=${refused || rest.disabled} title=${refused ? allowed.reason || 'checking your permission' : title} ...${rest}>
+  return html`<button type="button" class=${tone} disabled=${Boolean(refused || disabled)} title=${refused ? allowed.reason || 'checking your permission' : title} ...${rest}>
     ${icon ? html`<${Icon} name=${icon}/>` : ''}${children ? html`<span>${children}</span>` : ''}</button>`;
 }
 

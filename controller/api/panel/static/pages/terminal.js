@@ -1,6 +1,6 @@
 // A shell in a sandbox: xterm over the exec WebSocket (Kubernetes' v5.channel frames).
 import { html, useEffect, useRef, useState, visibleText } from '../lib.js';
-import { link, sandboxPath, signIn, socket, useCan, who } from '../api.js';
+import { recovered, sandboxPath, socket, useCan, who } from '../api.js';
 import { Button, ErrorNote } from '../ui.js';
 
 const SHELL = 'if command -v bash >/dev/null 2>&1; then exec bash; fi; exec sh';
@@ -72,7 +72,7 @@ export default function TerminalTab({ namespace, name }) {
       };
       ws.onclose = async ({ code }) => {
         if (closed) return;
-        if (code === 1008 || !started) { try { await signIn(); } catch { /* signed out, or away: the page says so */ } }
+        if (code === 1008 || !started) await recovered(); // signed out, or away: the page says so
         if (who.get() && !closed) setOver(end || (started ? 'The connection broke; its shell was killed.' : 'No shell could be opened; see why on the overview.'));
       };
       terminal.onData((text) => frame(STDIN, encoder.encode(text)));
