@@ -81,8 +81,9 @@ images: ## build the container images that are out of date (ARGS='--force python
 schema: ## write specs/schema/paddock.schema.json anew, after a change of a spec's fields
 	@"$${PADDOCK_VENV:-.venv}/bin/python" -m controller.documents.json_schema > specs/schema/paddock.schema.json
 
-docs: ## make the tables of the README files anew, after a change of fields, settings, metrics, alerts or commands
+docs: ## write the README files' tables and the dashboards anew, after a change of fields, settings, metrics, alerts or commands
 	@"$${PADDOCK_VENV:-.venv}/bin/python" -m deploy.docs
+	@"$${PADDOCK_VENV:-.venv}/bin/python" -m deploy.grafana
 
 fmt: ## format the code and repair what the linter can
 	@deploy/check.sh --fix

@@ -61,7 +61,8 @@ def _operations() -> Iterator[tuple[str, ...]]:
             continue
         for method, each in described["paths"][path].items():
             text = str(each.get("description") or each.get("summary") or "")
-            yield method.upper(), f"`{path.replace(PREFIX, '...')}`", cell(text.split("\n\n")[0])
+            shown = path.replace(_SANDBOXES, "SANDBOXES").replace(PREFIX, "...")
+            yield method.upper(), f"`{shown}`", cell(text.split("\n\n")[0])
 
 
 def description() -> dict[str, Any]:

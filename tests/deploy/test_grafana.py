@@ -50,7 +50,7 @@ EVERY = [(name, *query) for name, text in STORED.items() for query in queries(js
 
 
 def test_what_is_stored_is_what_the_code_makes() -> None:
-    assert dict(boards()) == STORED, "run `python -m deploy.grafana`"
+    assert dict(boards()) == STORED, "run `make docs`"
 
 
 @pytest.mark.parametrize(("board", "panel", "expr"), EVERY)
