@@ -138,7 +138,7 @@ def grants() -> str:
         "levels": "security levels that specs may name",
         "images": "images that specs may name; `*` at the end, after `/`, `:` or `@`",
         "requireDigest": "images only by digest, `NAME@sha256:...`",
-        "limits": "highest `cpu`, `memory`, `pids`, `disk` and `gpus` of one sandbox",
+        "limits": "highest `cpu`, `memory`, `pids`, `disk` and `gpus` of one sandbox (disk and gpus: settings only)",
         "cpuShares": "highest CPU weight of one sandbox; with any other bound at most 1024 unless it says more",
         "priority": "highest `priority`; with any other bound at most 0 unless it says more",
     }

@@ -23,7 +23,10 @@ spec: {hard: {memory: 256Mi, sandboxes: 4}}
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
 metadata: {name: tiny}
-spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+spec:
+  image: "paddock/test-tiny:1"
+  command: ["sleep", "1000000"]
+  resources: {limits: {cpu: 50m, memory: 32Mi, pids: 64}}
 ---
 apiVersion: paddock/v1alpha1
 kind: SandboxPool
@@ -40,6 +43,12 @@ spec:
   resources: {limits: {cpu: 50m, memory: %(memory)s, pids: %(pids)s}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
   restartPolicy: %(restarts)s
+"""
+CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec: {templateRef: {name: tiny}, resources: {limits: {cpu: 50m, memory: 32Mi, pids: 64}}}
 """
 _DEFAULTS = {"namespace": "default", "memory": "32Mi", "pids": "64", "restarts": "Always"}
 BOXES = (
@@ -64,4 +73,10 @@ def site(folder: Path) -> Iterator[tuple[RunningDaemon, Prometheus]]:
             daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **each} for each in BOXES) + TALKS)
             running_ones = '(sum(paddock_sandbox_status_state{state="Running"}) or vector(0)) >= 7'
             wait_for("the sandboxes run", lambda: asked.shows(running_ones), 120)
+            for name in ("one", "two"):  # of the pool, with scrapes between them
+                members = 'sum(paddock_pool_containers{state="ready"}) > 0'
+                wait_for("a member of the pool", lambda members=members: asked.shows(members), 120)
+                daemon.apply(CLAIM % name)
+                claimed = f'paddock_sandbox_status_state{{sandbox="{name}"}}'
+                wait_for("its sandbox is scraped", lambda claimed=claimed: asked.shows(claimed), 120)
             yield daemon, asked
