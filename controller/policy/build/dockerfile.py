@@ -73,6 +73,8 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
     text = text.replace("\r\n", "\n")
     found: list[Instruction] = []
     for first, last, words in _logical(file, text, problems):
+        if not words.strip():  # of odd spaces, which are a problem already
+            continue
         head, *others = words.split(None, 1)
         flags, rest = {}, others[0] if others else ""
         while rest.startswith("--"):
