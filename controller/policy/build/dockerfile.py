@@ -37,7 +37,7 @@ _REFUSED = {
 }
 _NO_RUN = (
     "the operator allows no commands in builds (setting image_build); run it in a sandbox, and COPY its result, or ask"
-    " the operator for `image_build = \"run\"`"
+    ' the operator for `image_build = "run"`'
 )
 _VARIABLE = "a variable could name any image; write the name out"
 _SYNTAX = "another frontend would be fetched and run by the engine; remove the line"
@@ -105,7 +105,11 @@ def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem
                 messages += images.refused(base, rules)
             stages += [stage] if stage else [""]
         source = each.flags.get("from") if each.name == "COPY" else None
-        if source is not None and source.lower() not in stages and not (_INDEX.fullmatch(source) and int(source) < len(stages)):
+        if (
+            source is not None
+            and source.lower() not in stages
+            and not (_INDEX.fullmatch(source) and int(source) < len(stages))
+        ):
             messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
@@ -122,12 +126,11 @@ def labelled(recipe: Recipe, value: str) -> str:
 
 def tag_refused(tag: str) -> str:
     """Return why a build or push may not use this name; "" if it may."""
-    plain = tag.removeprefix("index.").removeprefix("docker.io/")
     if not re.fullmatch(r"[a-z0-9][a-z0-9._/:-]*", tag) or tag.endswith((":", "/")) or "//" in tag:
         return f"`{tag}` is not a name with a tag; write lower-case letters, such as `team/tool:1`"
-    if plain.startswith("paddock/"):
+    if images.is_own(tag):
         return f"`{tag}` is one of Paddock's own names; choose another"
-    if "." in plain.partition("/")[0].partition(":")[0] and "/" not in plain:
+    if "." in tag.partition(":")[0] and "/" not in tag:
         return f"`{tag}` is not a name with a tag; write it as `team/tool:1`"
     return ""
 
@@ -221,5 +224,3 @@ def _instruction(each: Instruction, allowed: Allowed) -> Iterator[str]:
         yield "here-documents are not supported; put the content into a file of the context"
     if each.name == "LABEL" and _LABEL.search(each.rest):
         yield "labels that begin with `paddock` are Paddock's own; remove them"
-
-
