@@ -45,6 +45,7 @@ class FakeImages:
         self.away = False
         self.remote: dict[str, str] = {}
         self.locked: set[str] = set()
+        self._moved: set[str] = set()  # names that were pulled or pushed
         self.sizes: dict[str, int] = {}
         self.triggers: set[str] = set()
         self.asked: list[ImageBuild] = []
@@ -60,7 +61,7 @@ class FakeImages:
         if found is None:
             return None
         image = self._image(found)
-        size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self.remote else ()
+        size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self._moved else ()
         return HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
 
     def pull(self, name: str, *, seconds: float) -> FakeWork:
@@ -69,6 +70,7 @@ class FakeImages:
             if name not in self.remote:
                 raise ImageError(f"{name}: the registry does not have it, or requires a login")
             self._names[name] = self.remote[name]
+            self._moved.add(name)
 
         return self._work(f"the pull of {name}", steps())
 
@@ -80,6 +82,7 @@ class FakeImages:
             if name in self.locked:
                 raise ImageError(f"{name}: the registry requires a login")
             self.remote[name] = self._names[name]
+            self._moved.add(name)
 
         return self._work(f"the push of {name}", steps())
 
