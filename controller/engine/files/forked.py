@@ -41,7 +41,7 @@ class Child:
     def ended(self, seconds: float | None) -> int | None:
         """Wait for its exit code for so many seconds (None: without end); None if it still runs.
 
-        It is that of a kill if nobody could report it.
+        It is that of a cancelled one if nobody could report it.
         """
         with self._lock:
             if self._code is not None:
@@ -60,7 +60,7 @@ class Child:
                 if not data:  # the server was killed: its workers must not go on unseen
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-                self._code = NUMBER.unpack(data)[0] if data else -signal.SIGKILL
+                self._code = NUMBER.unpack(data)[0] if data else -signal.SIGTERM
                 os.close(self._report)
                 os.close(self._handle)
             return self._code
