@@ -86,7 +86,8 @@ def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
 def _step(given: Any, context: dict[str, Any]) -> Iterator[ToolUse]:
     """Yield a step's tool, with the parameters that the agent will take."""
     if isinstance(given, str):
-        yield ToolUse(given, context.setdefault(given, {}) or {})
+        context[given] = context.get(given) or {}
+        yield ToolUse(given, context[given])
     elif isinstance(given, dict) and isinstance(name := given.get("tool", given.get("name")), str):
         key = next((key for key in ("parameters", "arguments", "input") if key in given), "parameters")
         yield ToolUse(name, given.setdefault(key, {}))

@@ -175,7 +175,7 @@ def test_a_claim_on_a_warm_pool_answers_at_once(daemon: RunningDaemon, http: htt
         )
     spec = {"templateRef": {"name": "warm"}, "poolPolicy": "Require"}
     body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "claim"}, "spec": spec}
-    http.post("", json=body).raise_for_status()
+    http.post(API, json=body).raise_for_status()
     assert tool(http, "exec", "claim", command="echo hi")["output"] == "hi\n"  # nobody waited for Ready
 
 
