@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.kinds.runtime.agent_call import DEFAULT_SECONDS, MOST_SECONDS, RUNNING, TOOLS
+from controller.kinds.runtime.agent_call import DEFAULT_SECONDS, MOST_SECONDS, MOST_WAIT_SECONDS, RUNNING, TOOLS
 
 _NAME = re.compile(r"[a-z][a-zA-Z0-9_]{0,31}")
 _MOST_NAMES, _MOST_TOOLS = 16, 32
@@ -77,6 +77,17 @@ def bound_seconds(uses: tuple[ToolUse, ...], limit: float | None) -> bool:
 def runs_commands(uses: tuple[ToolUse, ...]) -> bool:
     """Return True if any of the tools runs a command."""
     return any(each.tool in RUNNING for each in uses)
+
+
+def waited_seconds(uses: tuple[ToolUse, ...]) -> float:
+    """Return how long its tools may wait for something to happen, as they are asked to."""
+    waits: list[Any] = [each.arguments.get("wait_s") for each in uses if isinstance(each.arguments, dict)]
+    return sum(min(float(each), MOST_WAIT_SECONDS) for each in waits if _is_number(each))
+
+
+def listens(body: Any) -> bool:
+    """Return True if a JSON-RPC message opens a stream of notices."""
+    return isinstance(body, dict) and body.get("method") == "subscriptions/listen"
 
 
 def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
