@@ -14,6 +14,7 @@ import pytest
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
+from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -276,6 +277,16 @@ def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> Non
         assert len(front.world.streams.asked) == 1  # it ran once
         assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "refused")]  # the second did not try
+
+
+def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_CALL_SECONDS", 0.2)
+    with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
+        answers = [front.tool("file.read", path="a"), front.http.post("/mcp", json=message("tools/list", {}))]
+    for each in answers:
+        assert (each.status_code, "quickstart" in each.json()["message"]) == (504, True)
+    wait_for("both are counted", lambda: front.counted() == [("file.read", "timeout"), ("mcp", "timeout")])
+    assert front.events() == []  # slow is not dead
 
 
 def test_an_answer_lost_in_the_middle_names_the_sandbox(front: Front) -> None:

@@ -38,6 +38,21 @@ spec:
   resources: {limits: {memory: 64Mi, cpu: "2"}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: warm}
+spec:
+  image: paddock/test-tiny:1
+  agent: {}
+  tmpfs: [{mountPath: /workspace, size: 16Mi}]
+  resources: {limits: {memory: 64Mi}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: warm}, warmReplicas: 1, maxReplicas: 2}
+"""
 # Prints the pids of the agent and its supervisors, the agent's first.
 AGENT = """
 for each in /proc/[0-9]*; do
@@ -136,11 +151,11 @@ def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http:
         container = str(daemon.get("with")["status"]["instanceRef"]["name"])
         pid = docker("exec", container, "sh", "-c", AGENT).split()[0]
         docker("exec", container, "kill", "-STOP", pid)
+        assert "does not answer" in daemon.paddock("why", "with").stdout
         done = box.exec(["echo", "still"])
         assert (done.exit_code, done.stdout) == (0, b"still\n")
         answer = http.post("/with/mcp/execute", json={"tool": "exec", "parameters": {"command": "true"}})
         assert (answer.status_code, "sandbox `with`" in answer.json()["message"]) == (503, True)
-        assert "does not answer" in daemon.paddock("why", "with").stdout
         assert "AgentNotAnswering" in daemon.paddock("events").stdout
         docker("exec", container, "kill", "-CONT", pid)
         wait_for("the agent answers", lambda: answers(http), 60)
@@ -150,6 +165,18 @@ def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http:
             box.exec(["sh", "-c", f"kill -KILL {pid}; sleep 60"])
         wait_for("it was restarted", lambda: daemon.get("with")["status"].get("restartCount") == 1, 60)
         wait_for("its agent answers", lambda: answers(http), 60)
+
+
+def test_a_claim_on_a_warm_pool_answers_at_once(daemon: RunningDaemon, http: httpx.Client) -> None:
+    daemon.apply(POOL)
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        wait_for(
+            "the pool is full", lambda: paddock.get("sandboxpools", "warm").get("status", {}).get("readyReplicas"), 60
+        )
+    spec = {"templateRef": {"name": "warm"}, "poolPolicy": "Require"}
+    body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "claim"}, "spec": spec}
+    http.post(API, json=body).raise_for_status()
+    assert tool(http, "exec", "claim", command="echo hi")["output"] == "hi\n"  # nobody waited for Ready
 
 
 def answers(http: httpx.Client) -> bool:
