@@ -26,7 +26,7 @@ def tools_of_execute(body: Any) -> tuple[ToolUse, ...]:
         return ()
     if body.get("type") != "tool_use":
         return tuple(_step(body, {}))
-    tools, context = body.get("tools"), body.get("context")
+    tools, context = body.get("tools"), body.setdefault("context", {})
     if not isinstance(tools, list):
         return ()
     context = context if isinstance(context, dict) else {}
@@ -83,10 +83,10 @@ def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
     return (each for each in uses if each.tool in RUNNING and isinstance(each.arguments, dict))
 
 
-def _step(given: Any, context: Mapping[str, Any]) -> Iterator[ToolUse]:
+def _step(given: Any, context: dict[str, Any]) -> Iterator[ToolUse]:
     """Yield a step's tool, with the parameters that the agent will take."""
     if isinstance(given, str):
-        yield ToolUse(given, context.get(given) or {})
+        yield ToolUse(given, context.setdefault(given, {}) or {})
     elif isinstance(given, dict) and isinstance(name := given.get("tool", given.get("name")), str):
         key = next((key for key in ("parameters", "arguments", "input") if key in given), "parameters")
         yield ToolUse(name, given.setdefault(key, {}))

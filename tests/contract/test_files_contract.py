@@ -6,6 +6,7 @@ import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -367,3 +368,26 @@ def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -
     assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
     assert seen["NoNewPrivs"] == "1"
     work.close()
+
+
+@pytest.mark.docker
+def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: Box) -> None:
+    box = docker_box
+    box.send("write", "/tmp/file", [b"x" * (4 * MIB)])
+    works: list[Any] = [box.begin("read", "/tmp/file") for _ in range(3)]
+    for work in works:
+        work.result()  # it has opened the file, and waits for somebody to read all that
+        held = {os.readlink(each) for each in Path(f"/proc/{work.pid}/fd").iterdir()}
+        # Three streams, the sandbox's root and first process, and the file.
+        assert len(held) == 6, held
+    server = int(Path(f"/proc/{works[0].pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, 9)
+    for work in works:
+        assert work._ended(None) == -15
+        while work.receive():
+            pass
+        with pytest.raises(FileError):
+            work.result()
+        work.close()
+        wait_for("it is gone", lambda pid=work.pid: not os.path.exists(f"/proc/{pid}"))
+    assert box.receive("read", "/tmp/file") == b"x" * (4 * MIB)  # by another server

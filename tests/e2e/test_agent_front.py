@@ -38,6 +38,27 @@ spec:
   resources: {limits: {memory: 64Mi, cpu: "2"}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: warm}
+spec:
+  image: paddock/test-tiny:1
+  agent: {}
+  tmpfs: [{mountPath: /workspace, size: 16Mi}]
+  resources: {limits: {memory: 64Mi}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: warm}, warmReplicas: 1, maxReplicas: 2}
+"""
+# Prints the pids of the agent and its supervisors, the agent's first.
+AGENT = """
+for each in /proc/[0-9]*; do
+    case $(tr '\\0' ' ' < $each/cmdline 2>/dev/null) in /.paddock/*) echo ${each#/proc/};; esac
+done | sort -n
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +100,7 @@ def test_tools_and_files_meet_in_one_workspace(daemon: RunningDaemon, http: http
     daemon.paddock("cp", "with:/workspace/deep/out", str(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "from the agent"
     done = tool(http, "exec", command=["sh", "-c", "id -u; exit 4"])
-    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, "20000\n[exit code 4]")
+    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, "20000\n")
     before = calls(daemon)
     ran = daemon.paddock("exec", "with", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("out\n", "err\n", 3)
@@ -117,7 +138,7 @@ def test_what_is_refused_says_what_to_do(daemon: RunningDaemon, http: httpx.Clie
 def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         script = "echo begun; setsid env -i sleep 4321 >/dev/null 2>&1 & setsid sleep 4321 & sleep 4321"
-        done = paddock.sandbox("with").exec(["sh", "-c", script], timeout=1)
+        done = paddock.sandbox("with").exec(["sh", "-c", script], timeout_seconds=1)
         assert (done.exit_code, done.timed_out, done.stdout) == (124, True, b"begun\n")
         left = docker("top", str(daemon.get("with")["status"]["instanceRef"]["name"]), "-eo", "pid,args")
         assert "4321" not in left
@@ -127,25 +148,35 @@ def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
 def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http: httpx.Client) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         box = paddock.sandbox("with")
-        find = "grep -l paddock_agent /proc/[0-9]*/cmdline /dev/null; grep -la agent.py /proc/[0-9]*/cmdline"
-        pid = next(each for each in box.exec(["sh", "-c", find]).stdout.decode().split("/") if each.isdigit())
-        box.exec(["kill", "-STOP", pid])
+        container = str(daemon.get("with")["status"]["instanceRef"]["name"])
+        pid = docker("exec", container, "sh", "-c", AGENT).split()[0]
+        docker("exec", container, "kill", "-STOP", pid)
+        assert "does not answer" in daemon.paddock("why", "with").stdout
         done = box.exec(["echo", "still"])
         assert (done.exit_code, done.stdout) == (0, b"still\n")
         answer = http.post("/with/mcp/execute", json={"tool": "exec", "parameters": {"command": "true"}})
         assert (answer.status_code, "sandbox `with`" in answer.json()["message"]) == (503, True)
-        assert "does not answer" in daemon.paddock("why", "with").stdout
         assert "AgentNotAnswering" in daemon.paddock("events").stdout
-        box.exec(["kill", "-CONT", pid])
+        docker("exec", container, "kill", "-CONT", pid)
         wait_for("the agent answers", lambda: answers(http), 60)
         assert "AgentAnswers" in daemon.paddock("events").stdout
         # Dead, it takes the sandbox with it; the restart policy decides, and the next call finds the new run's agent.
-        before = daemon.get("with")["status"]["instanceRef"]
         with pytest.raises(ClientError):
             box.exec(["sh", "-c", f"kill -KILL {pid}; sleep 60"])
         wait_for("it was restarted", lambda: daemon.get("with")["status"].get("restartCount") == 1, 60)
         wait_for("its agent answers", lambda: answers(http), 60)
-        assert before
+
+
+def test_a_claim_on_a_warm_pool_answers_at_once(daemon: RunningDaemon, http: httpx.Client) -> None:
+    daemon.apply(POOL)
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        wait_for(
+            "the pool is full", lambda: paddock.get("sandboxpools", "warm").get("status", {}).get("readyReplicas"), 60
+        )
+    spec = {"templateRef": {"name": "warm"}, "poolPolicy": "Require"}
+    body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "claim"}, "spec": spec}
+    http.post("", json=body).raise_for_status()
+    assert tool(http, "exec", "claim", command="echo hi")["output"] == "hi\n"  # nobody waited for Ready
 
 
 def answers(http: httpx.Client) -> bool:

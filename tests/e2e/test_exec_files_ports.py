@@ -106,10 +106,12 @@ def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Pop
 
 def workers(daemon: RunningDaemon) -> list[str]:
     """Return the daemon's worker processes for files."""
-    done = subprocess.run(
-        ["pgrep", "-P", str(daemon.process.pid), "-f", "engine/files/worker.py"], capture_output=True, text=True
-    )
-    return done.stdout.split()
+    server = children(daemon.process.pid, "-f", "engine/files/fork_server.py")
+    return children(int(server[0])) if server else []
+
+
+def children(pid: int, *words: str) -> list[str]:
+    return subprocess.run(["pgrep", "-P", str(pid), *words], capture_output=True, text=True).stdout.split()
 
 
 def processes(daemon: RunningDaemon, name: str) -> str:

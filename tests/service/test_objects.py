@@ -4,6 +4,7 @@ import pytest
 
 from controller.kinds.observed.observed import Observation, State
 from controller.kinds.registry import Kind, discover
+from controller.ports import StreamError
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.table import table
@@ -97,8 +98,9 @@ def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) ->
 
 def test_exec_without_a_running_container_names_the_condition(world: World, kind: Kind) -> None:
     world.apply()
-    with pytest.raises(errors.Conflict, match="has no container yet"):
-        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+    new = world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+    with pytest.raises(StreamError, match="did not start within 30 s yet: it was not observed"):
+        new()
     world.set_ready("False", "ImagePullFailed", "no such image")
     with pytest.raises(errors.Conflict, match="has no container: ImagePullFailed: no such image"):
         world.services.sandbox_streams.logs(kind, "default", "quickstart")

@@ -30,6 +30,7 @@ _KEPT = 4  # idle connections of one container
 _IDLE_SECONDS = 30.0
 _SWEEP_SECONDS = 5.0
 _HELLO_SECONDS = 3.0  # for a listener to say that it takes a request
+_PROVEN_SECONDS = 1.0
 _START_SECONDS = 30.0  # for a command to start, as the engine's
 _DRAIN_SECONDS = 1.0
 _KILL_SECONDS = 5.0
@@ -52,7 +53,7 @@ class _Link:
         self.sock, self._subject = sock, subject
         self._held = bytearray()
         self._deadline: float | None = None
-        self.idle_since = 0.0
+        self.idle_since = float("-inf")
 
     def allow(self, seconds: float | None) -> None:
         """Set the time for all that follows; None: no limit."""
@@ -239,10 +240,7 @@ class AgentConnections:
         """See ports.Agents."""
         link = self._link(container, port)
         try:
-            head = self._offered(link, request) if request.body else None
-            link.allow(seconds)
-            if head is None:
-                link.send(request.body or _head(request))
+            head = self._submit(link, request, seconds)
         except BaseException:
             link.close()
             raise
@@ -269,10 +267,8 @@ class AgentConnections:
         link = self._link(container, port)
         try:
             request = AgentRequest("POST", "/exec", {"content-type": "application/json"}, data)
-            if self._offered(link, request) is not None:
+            if self._submit(link, request, _START_SECONDS) is not None:
                 raise AgentError("NotTaken", f"the agent of {_subject(container)} takes no commands of this form")
-            link.allow(_START_SECONDS)
-            link.send(data)
         except BaseException:
             link.close()
             raise
@@ -297,18 +293,26 @@ class AgentConnections:
             while answer.read():
                 pass
 
-    def _offered(self, link: _Link, request: AgentRequest) -> _Heading | None:
-        """Send the head of a request, and wait for the word that its body is taken; until then nothing has begun.
+    def _submit(self, link: _Link, request: AgentRequest, seconds: float | None) -> _Heading | None:
+        """Send a request; return the head of its answer if that has come already. Raises AgentError.
 
-        Return the head of an answer that comes instead. Raises AgentError.
+        A connection that did not answer just now has to say first that it takes the body: before, nothing can begin.
         """
+        if not request.body or time.monotonic() - link.idle_since < _PROVEN_SECONDS:
+            link.allow(seconds)
+            link.send(_head(request) + request.body)
+            return None
         link.allow(_HELLO_SECONDS)
         try:
             link.send(_head(replace(request, headers={**request.headers, "expect": "100-continue"})))
             heading = _parsed(link)
         except AgentError as error:
             raise AgentError("NotTaken", str(error)) from error
-        return None if heading[0] == 100 else heading
+        link.allow(seconds)
+        if heading[0] != 100:
+            return heading
+        link.send(request.body)
+        return None
 
     def _link(self, container: Container, port: int) -> _Link:
         key = container.id, container.pid

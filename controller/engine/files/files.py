@@ -1,4 +1,4 @@
-"""ports.Files: each file operation runs in a worker process (worker.py) as the sandbox's user.
+"""ports.Files: each file operation runs in a worker process (worker.py, fork_server.py) as the sandbox's user.
 
 Docker's archive API sees no tmpfs mounts, can't write on read-only roots, and acts as root. The worker gets the
 sandbox's root as a descriptor, opened through PID 1's /proc entry. A writing worker is moved into the sandbox's memory
@@ -12,20 +12,18 @@ import json
 import logging
 import marshal
 import os
-import select
 import signal
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from controller.archive.moving import write_all
 from controller.engine.files import worker as files_worker
+from controller.engine.files.forked import Child, ForkServer
 from controller.engine.kernel.cgroups import Cgroups, Unreadable, folder_of, own_path, parse_paths
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
@@ -48,6 +46,7 @@ class DockerFiles:
         self._cgroups, self._proc = cgroups, cgroups.proc
         self._lock = threading.Lock()
         self._open: set[Worker] = set()
+        self._server = ForkServer()
 
     def begin(self, container: Container, ask: FileRequest) -> "Worker":
         """Start an operation in a running container (a paused one allows reads). Raises FileError."""
@@ -55,7 +54,7 @@ class DockerFiles:
             raise FileError("NotRunning", "the sandbox is paused; set it to Running to change its files")
         try:
             with self._entered(container) as (root, process, user):
-                worker = Worker(root, process, self._forget)
+                worker = Worker(self._server.fork(root, process), self._forget)
         except OSError as error:
             raise FileError("Failed", f"the sandbox's files can't be reached: {_message(error)}") from error
         with self._lock:
@@ -75,6 +74,7 @@ class DockerFiles:
             left = list(self._open)
         for each in left:
             each.close()
+        self._server.close()
 
     def _forget(self, worker: "Worker") -> None:
         with self._lock:
@@ -116,14 +116,9 @@ class DockerFiles:
 class Worker:
     """A running operation: ports.FileWork. Its methods may block; `close`, from any thread, unblocks them."""
 
-    def __init__(self, root: int, process: int, forget: Callable[["Worker"], None]) -> None:
-        command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", files_worker.__file__, str(root), str(process)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, pass_fds=(root, process), env={}, cwd="/"
-        )
-        self.pid = self._process.pid
-        self._in, self._out, self._results = self._pipes()
+    def __init__(self, child: Child, forget: Callable[["Worker"], None]) -> None:
+        self._child, self.pid = child, child.pid
+        self._in, self._out, self._results = child.streams
         # One lock for each descriptor, so that none is closed, and its number reused, while in use.
         self._using = (threading.Lock(), threading.Lock(), threading.Lock())
         self._forget = forget
@@ -133,11 +128,6 @@ class Worker:
         for each in (self._in, self._out):
             with contextlib.suppress(OSError):  # only slower
                 fcntl.fcntl(each, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-        streams = (self._process.stdin, self._process.stdout, self._process.stderr)
-        into, out, words = (each for each in streams if each is not None)
-        return into, out, words
 
     def send(self, data: bytes) -> None:
         """Send a piece of input; blocks while the worker is behind. Raises FileError once it has ended."""
@@ -189,10 +179,10 @@ class Worker:
             if self._closed:
                 return
             self._closed = True
-            self._process.terminate()
+            self._child.terminate()
             if self._ended(_CLEAN_SECONDS) is None:
-                self._process.kill()
-            self._process.wait()
+                self._child.kill()
+            self._ended(None)
             # Its end has unblocked the threads that waited for it.
             for lock, stream in zip(self._using, (self._in, self._out, self._results), strict=True):
                 with lock, contextlib.suppress(OSError):
@@ -222,18 +212,9 @@ class Worker:
             return "NoSpace", "the sandbox's memory limit is reached (tmpfs counts); raise it, or remove files"
         return "CutOff", _ENDED
 
-    def _ended(self, seconds: float) -> int | None:
-        """Wait for its exit code for so many seconds; None if it still runs. (Popen.wait polls every 50 ms.)"""
-        if self._process.poll() is None:
-            with contextlib.suppress(OSError):  # already reaped
-                child = os.pidfd_open(self.pid)
-                try:
-                    poll = select.poll()
-                    poll.register(child, select.POLLIN)
-                    poll.poll(seconds * 1000)
-                finally:
-                    os.close(child)
-        return self._process.poll()
+    def _ended(self, seconds: float | None) -> int | None:
+        """Wait for its exit code for so many seconds; None if it still runs."""
+        return self._child.ended(seconds)
 
 
 def _user(own: Path) -> dict[str, Any]:

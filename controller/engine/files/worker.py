@@ -3,8 +3,8 @@
 It gets the sandbox's root as an open descriptor and becomes the sandbox's user, without capabilities, before it reads
 anything there. So a hostile sandbox gains no more than its own user's permissions. Its input are frames (4 bytes of
 length, then data): the request (marshal, as the daemon is trusted), then data, then an empty frame. Data go to stdout,
-results (JSON lines) to stderr. It runs as a script, once for each operation, and imports its operations,
-controller.archive and little else: json, pathlib or dataclasses would double its start time.
+results (JSON lines) to stderr. It is forked by fork_server.py, once for each operation, which imports little: json,
+pathlib or dataclasses would double its memory.
 """
 
 import ctypes
@@ -20,6 +20,9 @@ from _json import encode_basestring_ascii
 from contextlib import suppress
 from typing import Any
 
+from controller.archive.moving import move, write_all
+from controller.engine.files.results import CutOff, Result, outcome
+
 BOX_ENDED = 3
 _LENGTH = struct.Struct(">I")
 _MEMORY_BYTES = 512 << 20
@@ -29,11 +32,6 @@ _FRAME_BYTES = 4 << 20
 _EXIT_MILLISECONDS = 1000
 _SECONDS = 60  # for operations without data, which don't end with their client's connection
 _TRANSFERS = ("read", "write", "pack", "unpack")
-
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))
-from controller.archive.moving import move, write_all  # noqa: E402
-from controller.engine.files.results import CutOff, Result, outcome  # noqa: E402
 
 
 class Frames:
@@ -178,7 +176,3 @@ def _has_ended(process: int, said: Result) -> bool:
 def _cut_off(number: int, _frame: object) -> None:
     late = number == signal.SIGALRM
     raise CutOff(f"it took longer than {_SECONDS} s and may be partly done" if late else "the transfer was cancelled")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -159,9 +159,10 @@ class ActivityTracker:
 
 
 def will_start(obj: StoredObject) -> bool:
-    """Return True if its status says that it is starting, or starts on demand."""
+    """Return True if its status says that it is starting, or starts on demand; a new object has no status yet."""
     asked = obj.spec.get("runState", "Running") == "Running" and obj.deleted_at is None
-    return asked and _condition(obj, "Ready").get("reason") in _WAKEABLE
+    ready = _condition(obj, "Ready")
+    return asked and (not ready or ready.get("reason") in _WAKEABLE)
 
 
 def state_message(obj: StoredObject) -> str:

@@ -140,6 +140,8 @@ class SandboxStreams:
             container = self._container(obj)
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+        else:
+            self.seen(obj)
         self._exec_slots.check(obj.uid, _subject(obj))
         return obj
 
