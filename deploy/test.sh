@@ -33,8 +33,8 @@ elif [ "${1:-}" = --mcp ]; then
     shift
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
-    images=(tiny python agent)
-    selection=(-n 0 -m mcp --durations 10 tests/mcp)
+    images=(tiny python egress agent)
+    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp)
 elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
@@ -244,6 +244,7 @@ if [ -n "$pictures" ]; then
     exit
 fi
 if [ -n "$mcp" ]; then
+    have nft || { is_root && on_debian && apt_install nftables; } || warn "without nft the tests of the four levels are skipped"
     aside clients deploy/mcp-clients.sh
     building=$aside
     images/build.sh "${images[@]}"

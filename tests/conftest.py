@@ -40,6 +40,7 @@ _BY_MODULE = (
     "tests/e2e/",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
+    "tests/mcp/",
     "tests/metrics/test_scrape_access.py",
 )
 # Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.

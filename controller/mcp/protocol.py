@@ -38,6 +38,13 @@ _MINUTE_MS = 60_000
 _Context = ServerRequestContext[Any, Any]
 
 
+class _Server(Server[Any]):
+    def get_capabilities(self, *given: Any, **named: Any) -> types.ServerCapabilities:
+        """Return the SDK's, without promising notices of changed tools and prompts: these never change."""
+        found = super().get_capabilities(*given, **named)
+        return found.model_copy(update={"tools": types.ToolsCapability(), "prompts": types.PromptsCapability()})
+
+
 class Protocol:
     """The server of one event loop."""
 
@@ -45,7 +52,7 @@ class Protocol:
         self._services, self._calls = services, Calls(services, meter)
         self._updates = Updates(services, self._calls)
         lists = CacheHint(ttl_ms=_MINUTE_MS)
-        self._server: Server[Any] = Server(
+        self._server = _Server(
             "paddock",
             version=VERSION,
             title="Paddock",
@@ -119,10 +126,10 @@ class Protocol:
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         target = resources.target_of(str(params.uri))
         if target is None:
-            raise _no_resource(ctx, "there is no such resource; resources/templates/list shows their form")
+            raise _no_resource(ctx, params.uri, "there is no such resource; resources/templates/list shows their form")
         answer, content = await resources.read(self._calls, target, _options(ctx), _progress(ctx))
         if content is None:
-            raise _no_resource(ctx, answer.text)
+            raise _no_resource(ctx, params.uri, answer.text)
         uri = str(params.uri)
         if content.blob is not None:
             blob = types.BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=content.blob)
@@ -164,9 +171,9 @@ def _progress(ctx: _Context) -> Progress:
     return report
 
 
-def _no_resource(ctx: _Context, message: str) -> MCPError:
+def _no_resource(ctx: _Context, uri: Any, message: str) -> MCPError:
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return MCPError(types.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND, message)
+    return MCPError(types.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND, message, {"uri": str(uri)})
 
 
 def _described(tool: Tool, options: Options) -> types.Tool:

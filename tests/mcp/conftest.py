@@ -1,5 +1,6 @@
 """What the MCP clients of others are pointed at."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,18 @@ from tests.daemon import RunningDaemon, running
 from tests.mcp.clients import Endpoint
 
 
+@contextlib.contextmanager
+def relayed(*where: str) -> Iterator[int]:
+    """Yield a port of this host whose connections end there: see relay.py."""
+    relay = [sys.executable, str(Path(__file__).parent / "relay.py"), *where]
+    with subprocess.Popen(relay, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="session")
 def agent() -> Iterator[Endpoint]:
     """The agent in a busybox container without a network, through its network namespace."""
@@ -20,11 +33,8 @@ def agent() -> Iterator[Endpoint]:
         docker("exec", name, "sh", "-c", "printf 'hello from the sandbox' > /workspace/hello.txt")
         pid = docker("inspect", "--format", "{{.State.Pid}}", name).strip()
         finished(lambda: "2134" in docker("exec", name, "cat", "/proc/net/tcp"))
-        relay = [sys.executable, str(Path(__file__).parent / "relay.py"), pid, "8500"]
-        with subprocess.Popen(relay, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            yield Endpoint(f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp")
-            process.kill()
+        with relayed(pid, "8500") as port:
+            yield Endpoint(f"http://127.0.0.1:{port}/mcp")
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +50,10 @@ def bearer(daemon: RunningDaemon) -> dict[str, str]:
     """The header of a user of the default namespace."""
     made = daemon.paddock("token", "create", "clients", "--role", "user", "--namespace", "default")
     return {"Authorization": f"Bearer {made.stdout.strip()}"}
+
+
+@pytest.fixture(scope="session")
+def local(daemon: RunningDaemon) -> Iterator[str]:
+    """The daemon's Unix socket as a URL, for clients that can't be given a token."""
+    with relayed(str(daemon.socket)) as port:
+        yield f"http://127.0.0.1:{port}"

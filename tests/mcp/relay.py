@@ -1,6 +1,7 @@
-"""A listener on this host whose connections end at a port in a container's network, entered with setns(2).
+"""A TCP listener for clients that know only URLs. The first line of its output is its port.
 
-Run as root: relay.py PID PORT. The first line of its output is the listener's port.
+relay.py PID PORT      to a port in the network of a process, entered with setns(2) as root
+relay.py PATH          to a Unix socket
 """
 
 import asyncio
@@ -8,7 +9,9 @@ import ctypes
 import os
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 _CLONE_NEWNET = 0x40000000
 
 
@@ -23,10 +26,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()  # one side has gone: the other must hear of it, for that cancels calls
 
 
-async def _serve(listener: socket.socket, port: int) -> None:
+async def _serve(listener: socket.socket, connect: Connect) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", port)
+            there, back = await connect()
         except OSError:
             writer.close()
             return
@@ -38,12 +41,15 @@ async def _serve(listener: socket.socket, port: int) -> None:
 
 
 def main() -> None:
-    pid, port = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", 0))  # of this host: a socket keeps its network
-    namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    where, *port = sys.argv[1:]
+    if not port:
+        asyncio.run(_serve(listener, lambda: asyncio.open_unix_connection(where)))
+        return
+    namespace = os.open(f"/proc/{where}/ns/net", os.O_RDONLY)
     if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
-        raise SystemExit(f"the network of process {pid} can't be entered: {os.strerror(ctypes.get_errno())}")
-    asyncio.run(_serve(listener, int(port)))
+        raise SystemExit(f"the network of process {where} can't be entered: {os.strerror(ctypes.get_errno())}")
+    asyncio.run(_serve(listener, lambda: asyncio.open_connection("127.0.0.1", int(port[0]))))
 
 
 if __name__ == "__main__":

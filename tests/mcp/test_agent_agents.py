@@ -6,7 +6,7 @@ import pytest
 
 from tests.mcp.clients import AGENTS, Endpoint, Step, drive
 
-pytestmark = [pytest.mark.mcp, pytest.mark.docker]
+pytestmark = [pytest.mark.mcp, pytest.mark.docker, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -6,17 +6,12 @@ import pytest
 
 from tests.mcp.clients import Endpoint, conform, inspect, inspected
 
-pytestmark = [pytest.mark.mcp, pytest.mark.docker]
-EXPECTED = Path(__file__).parent / "conformance"
+pytestmark = [pytest.mark.mcp, pytest.mark.docker, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
 def test_the_agent_conforms(agent: Endpoint, revision: str, tmp_path: Path) -> None:
-    done = conform(agent, revision, EXPECTED / f"agent-{revision}.yaml", tmp_path)
-    summary = done.stdout[done.stdout.find("=== SUMMARY") :]
-    assert done.returncode == 0, summary + done.stderr
-    assert "✓ tools-list" in summary  # it did run
-    assert "✓ dns-rebinding-protection" in summary
+    conform(agent, revision, tmp_path, f"agent-{revision}")
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

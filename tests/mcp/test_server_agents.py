@@ -10,7 +10,7 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.mcp.clients import AGENTS, Endpoint, Step, drive, inspect, inspected
 
-pytestmark = [pytest.mark.mcp, pytest.mark.docker]
+pytestmark = [pytest.mark.mcp, pytest.mark.docker, pytest.mark.timeout(300)]
 PROGRAM = "import pathlib; pathlib.Path('/workspace/out').write_text(str(6 * 7))"
 
 
