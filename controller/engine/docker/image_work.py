@@ -4,6 +4,7 @@ Closing the connection ends the work in the engine, too: it cancels a pull or pu
 """
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from controller.ports import ImageError
 _HEADER_SECONDS = 120.0  # a build's answer begins once its context is unpacked
 _SILENCE_SECONDS = 120.0
 _LINE_BYTES = 1 << 20
+_COLOUR = re.compile("\x1b\\[(91|0)m")  # around what a build's command writes to stderr
 _log = structlog.get_logger("paddock.images")
 
 
@@ -114,7 +116,7 @@ class DockerImageWork:
 
 def _progress(said: Mapping[str, Any]) -> ImageProgress | None:
     if "stream" in said:
-        text = str(said["stream"]).rstrip("\n")
+        text = _COLOUR.sub("", str(said["stream"])).rstrip("\n")
         return ImageProgress(text) if text else None
     if "status" not in said:
         return None
