@@ -37,7 +37,7 @@ _REFUSED = {
 }
 _NO_RUN = (
     "the operator allows no commands in builds (setting image_build); run it in a sandbox, and COPY its result, or ask"
-    " the operator for `image_build = \"run\"`"
+    ' the operator for `image_build = "run"`'
 )
 _VARIABLE = "a variable could name any image; write the name out"
 _SYNTAX = "another frontend would be fetched and run by the engine; remove the line"
@@ -103,7 +103,8 @@ def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem
                 messages += images.refused(base, rules)
             stages += [stage] if stage else [""]
         source = each.flags.get("from") if each.name == "COPY" else None
-        if source is not None and source.lower() not in stages and not (_INDEX.fullmatch(source) and int(source) < len(stages)):
+        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
+        if source is not None and source.lower() not in stages and not indexed:
             messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
@@ -219,5 +220,3 @@ def _instruction(each: Instruction, allowed: Allowed) -> Iterator[str]:
         yield "here-documents are not supported; put the content into a file of the context"
     if each.name == "LABEL" and _LABEL.search(each.rest):
         yield "labels that begin with `paddock` are Paddock's own; remove them"
-
-
