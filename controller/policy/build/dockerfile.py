@@ -105,11 +105,8 @@ def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem
                 messages += images.refused(base, rules)
             stages += [stage] if stage else [""]
         source = each.flags.get("from") if each.name == "COPY" else None
-        if (
-            source is not None
-            and source.lower() not in stages
-            and not (_INDEX.fullmatch(source) and int(source) < len(stages))
-        ):
+        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
+        if source is not None and source.lower() not in stages and not indexed:
             messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
