@@ -3,7 +3,6 @@
 import io
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def document(kind: str, name: str, spec: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def busy(daemon: RunningDaemon) -> Iterator[RunningDaemon]:
+def busy(daemon: RunningDaemon) -> RunningDaemon:
     """A host with a bit of everything."""
     big = {"resources": {"limits": {"cpu": "100m", "memory": "1900Mi"}}}
     level = {"template": {**TEMPLATE, "command": ["sh", "-c", "sleep 1; exit 3"]}, "restartPolicy": "OnFailure"}
@@ -71,7 +70,7 @@ def busy(daemon: RunningDaemon) -> Iterator[RunningDaemon]:
     daemon.apply("\n---\n".join(documents))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/shop-api")
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/shop-worker")
-    yield daemon
+    return daemon
 
 
 def show(page: Page, relay: PanelRelay, path: str) -> None:
@@ -208,7 +207,8 @@ def settle(page: Page, name: str) -> None:
         expect(page.get_by_text("As its spec asks", exact=True)).to_be_visible()
     elif name == "charts":
         expect(page.locator("canvas").first).to_be_visible()
-        expect(page.get_by_role("region", name="Disk").locator("b").first).not_to_have_text("–")
+        expect(page.get_by_role("region", name="CPU").locator("b").first).to_have_text("0.10 cores")
+        expect(page.get_by_role("region", name="CPU").get_by_role("img")).to_have_attribute("data-samples", "8")
     else:
         page.get_by_label("CPU").fill("250m")
         page.get_by_label("Memory").fill("128Mi")

@@ -101,5 +101,5 @@ function Chart({ chart, samples, limits }) {
   }, []);
   useEffect(() => { plot.current?.setData(data); }, [samples]);
   return html`<${Card} title=${chart.title} actions=${html`<div class="legend">${chart.series.map(([label, value], at) => html`<span key=${label}><span class="swatch ${'ab'[at]}"></span>${label} <b>${last ? chart.format(value(last)) : '–'}</b></span>`)}${bounded ? html`<span><span class="swatch limit"></span>limit <b>${chart.format(most)}</b></span>` : ''}</div>`}>
-    <div class="chart" ref=${holder} role="img" aria-label="${chart.title}: ${last ? chart.series.map(([label, value]) => `${label} ${chart.format(value(last))}`).join(', ') : 'no sample yet'}${bounded ? `, limit ${chart.format(most)}` : ''}"></div></${Card}>`;
+    <div class="chart" ref=${holder} data-samples=${samples.length} role="img" aria-label="${chart.title}: ${last ? chart.series.map(([label, value]) => `${label} ${chart.format(value(last))}`).join(', ') : 'no sample yet'}${bounded ? `, limit ${chart.format(most)}` : ''}"></div></${Card}>`;
 }
