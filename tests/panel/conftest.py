@@ -42,7 +42,7 @@ def browser() -> "Iterator[Browser]":
 
     program = shutil.which("chromium")
     assert program, "chromium is missing: run `make test-panel`"
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    options = ["--disable-lcd-text", *(["--no-sandbox"] if os.geteuid() == 0 else [])]  # grey edges: smaller pictures
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=program, args=options)
         yield made

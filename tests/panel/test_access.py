@@ -106,7 +106,8 @@ def test_daemon_gone_and_back(tmp_path: Path, pages: Pages) -> None:
 _ATTACK = """
 async ([base, path, body]) => {
   const tries = {
-    simple: () => fetch(base + path, { method: 'POST', mode: 'no-cors', headers: { 'Content-Type': 'text/plain' }, body }),
+    simple: () => fetch(base + path, { method: 'POST', mode: 'no-cors', body,
+                                       headers: { 'Content-Type': 'text/plain' } }),
     json: () => fetch(base + path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body }),
     read: () => fetch(base + path),
     credentials: () => fetch(base + path, { credentials: 'include' }),
@@ -117,7 +118,8 @@ async ([base, path, body]) => {
   };
   const found = {};
   for (const [name, attempt] of Object.entries(tries)) {
-    found[name] = await attempt().then((each) => each.type === 'opaque' ? 'opaque' : `${each.status} read`, () => 'refused');
+    const seen = (answer) => answer.type === 'opaque' ? 'opaque' : `${answer.status} read`;
+    found[name] = await attempt().then(seen, () => 'refused');
   }
   const ws = new WebSocket(base.replace('http', 'ws') + path + '/victim/exec?command=touch&command=/tmp/hacked');
   found.socket = await new Promise((done) => { ws.onopen = () => done('open'); ws.onerror = () => done('refused'); });

@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import threading
+import webbrowser
 from collections.abc import Sequence
 
 import click
@@ -23,8 +24,11 @@ _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE ...")
 @namespace_option
 @click.option("--address", default="127.0.0.1", show_default=True, help="Local address to listen on.")
+@click.option("--open", "show", is_flag=True, help="Open each port in your browser, at an origin of its own.")
 @click.pass_context
-def port_forward_(ctx: click.Context, name: str, ports: Sequence[str], namespace: str | None, address: str) -> None:
+def port_forward_(
+    ctx: click.Context, name: str, ports: Sequence[str], namespace: str | None, address: str, show: bool
+) -> None:
     """Forward local ports to a sandbox until interrupted; it needs no network for that.
 
     Without LOCAL the same number is used here; `:REMOTE` takes a free one. Connections count as activity: they prevent
@@ -45,7 +49,15 @@ def port_forward_(ctx: click.Context, name: str, ports: Sequence[str], namespace
             listening = box.forward(remote, local=local, address=address, failed=lambda words: note(f"error: {words}"))
             held.enter_context(listening)
             say(f"Forwarding from {address}:{listening.port} -> {remote}")
+            if show and not webbrowser.open(f"http://{_host(address)}:{listening.port}/"):
+                note("no browser could be opened; open the address yourself")
         over.wait()
+
+
+def _host(address: str) -> str:
+    """Return the address as it is written in a URL; that of this machine where all are listened on."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
+    return f"[{shown}]" if ":" in shown else shown
 
 
 def _pair(text: str) -> tuple[int, int]:

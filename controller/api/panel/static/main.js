@@ -26,6 +26,11 @@ const MODULES = {
   hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
   sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
 };
+/** A new page begins at its heading, for the keyboard and for screen readers. */
+function focusHeading() {
+  document.querySelector('main h1')?.focus();
+}
+
 function Page({ module, ...props }) {
   const [found, set] = useState(null);
   const [error, setError] = useState(null);
@@ -35,6 +40,7 @@ function Page({ module, ...props }) {
     MODULES[module]().then((each) => { if (!over) set(() => each.default); }, () => { if (!over) setError(new ApiError(0, '', 'this page could not be loaded; reload the panel')); });
     return () => { over = true; };
   }, [module]);
+  useEffect(focusHeading, [found]);
   if (error) return html`<${ErrorNote} error=${error}/>`;
   return found ? h(found, props) : html`<p class="quiet">Loading…</p>`;
 }
@@ -45,8 +51,8 @@ function Routed() {
   const kind = known.find((each) => each.name === plural);
   useEffect(() => {
     document.title = `${rest.filter((each) => each !== '-').at(-1) ?? TITLES[plural]?.[0] ?? plural} · Paddock`;
-    document.querySelector('h1')?.focus?.();
   }, [plural, ...rest]);
+  useEffect(focusHeading, [plural, rest[0], rest[1]]);
   if (plural === 'audit' || plural === 'tokens') return html`<${Page} key=${plural} module=${plural}/>`;
   if (!kind) return html`<h1>Not found</h1><p class="quiet">The daemon serves no kind named ${visibleText(plural)}.</p>`;
   const [space, name, tab = ''] = kind.namespaced ? rest : ['', ...rest];

@@ -46,13 +46,18 @@ export function conditionTone({ type, status, reason }) {
   return toneOf(reason) === 'wait' ? 'wait' : 'bad';
 }
 
-export function Conditions({ conditions }) {
-  if (!conditions?.length) return html`<p class="quiet">None yet.</p>`;
-  return html`<table class="plain conditions"><thead><tr><th>Condition</th><th>Reason</th><th class="narrow-hide">Since</th></tr></thead><tbody>
+const FIRST = ['bad', 'warn', 'wait'];
+const rank = (each) => (FIRST.indexOf(conditionTone(each)) + 1 || 9);
+
+/** Conditions, what needs somebody first. */
+export function Conditions({ conditions: given }) {
+  if (!given?.length) return html`<p class="quiet">None yet.</p>`;
+  const conditions = [...given].sort((a, b) => rank(a) - rank(b));
+  return html`<table class="plain conditions"><thead><tr><th>Condition</th><th>Reason</th>${conditions.some((each) => each.lastTransitionTime) ? html`<th class="narrow-hide num">Since</th>` : ''}</tr></thead><tbody>
     ${conditions.map((each) => html`<tr key=${each.type}>
       <td><${Status} word=${INVERTED.test(each.type) ? `${each.type}: ${each.status === 'True' ? 'yes' : each.status === 'False' ? 'no' : '?'}` : each.type} tone=${conditionTone(each)} title="${each.type}: ${each.status}"/> <span class="visually-hidden">${each.status}</span></td>
       <td><b>${visibleText(each.reason)}</b>${each.message ? html`<div class="quiet wrap">${visibleText(each.message)}</div>` : ''}</td>
-      <td class="narrow-hide num">${each.lastTransitionTime ? html`<${Age} time=${each.lastTransitionTime}/>` : ''}</td></tr>`)}
+      ${each.lastTransitionTime ? html`<td class="narrow-hide num"><${Age} time=${each.lastTransitionTime}/></td>` : ''}</tr>`)}
   </tbody></table>`;
 }
 

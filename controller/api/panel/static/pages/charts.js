@@ -20,11 +20,11 @@ function load() {
 const rate = (count) => (count == null ? '–' : `${bytes(count)}/s`);
 const cores = (count) => (count == null ? '–' : `${count.toFixed(2)} cores`);
 const CHARTS = [
-  { title: 'CPU', series: [['used', (s) => s.cpu]], limit: (l) => quantity(l.cpu), format: cores },
-  { title: 'Memory', series: [['used', (s) => s.memory]], limit: (l, s) => s?.memoryLimit ?? quantity(l.memory), format: bytes },
-  { title: 'Network', series: [['received', (s) => s.received], ['sent', (s) => s.sent]], format: rate },
-  { title: 'Disk', series: [['read', (s) => s.read], ['written', (s) => s.written]], format: rate },
-  { title: 'Processes (PIDs)', series: [['running', (s) => s.pids]], limit: (l) => Number(l.pids), format: (n) => (n == null ? '–' : String(Math.round(n))) },
+  { title: 'CPU', least: 0.1, series: [['used', (s) => s.cpu]], limit: (l) => quantity(l.cpu), format: cores },
+  { title: 'Memory', least: 1 << 20, series: [['used', (s) => s.memory]], limit: (l, s) => s?.memoryLimit ?? quantity(l.memory), format: bytes },
+  { title: 'Network', least: 1024, series: [['received', (s) => s.received], ['sent', (s) => s.sent]], format: rate },
+  { title: 'Disk', least: 1024, series: [['read', (s) => s.read], ['written', (s) => s.written]], format: rate },
+  { title: 'Processes (PIDs)', least: 4, series: [['running', (s) => s.pids]], limit: (l) => Number(l.pids), format: (n) => (n == null ? '–' : String(Math.round(n))) },
 ];
 
 /** A change of counters as a rate; null without network or right after a restart. */
@@ -90,7 +90,7 @@ function Chart({ chart, samples, limits }) {
       const colours = ['#1b9e8f', '#c77d1e'];
       plot.current = new uPlot({
         width: element.clientWidth, height: 170, legend: { show: false }, cursor: { y: false },
-        scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.1] } },
+        scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, chart.least) * 1.1] } },
         axes: [{ ...axis, space: 70 }, { ...axis, size: 78, values: (_, marks) => marks.map((each) => chart.format(each)) }],
         series: [{}, ...chart.series.map(([label], at) => ({ label, stroke: colours[at], width: 1.8, fill: at ? undefined : `${colours[at]}22`, points: { show: false } })), ...(chart.limit ? [{ label: 'limit', stroke: '#d4504a', dash: [5, 4], width: 1.3, points: { show: false } }] : [])],
       }, data, element);
@@ -101,5 +101,5 @@ function Chart({ chart, samples, limits }) {
   }, []);
   useEffect(() => { plot.current?.setData(data); }, [samples]);
   return html`<${Card} title=${chart.title} actions=${html`<div class="legend">${chart.series.map(([label, value], at) => html`<span key=${label}><span class="swatch ${'ab'[at]}"></span>${label} <b>${last ? chart.format(value(last)) : '–'}</b></span>`)}${bounded ? html`<span><span class="swatch limit"></span>limit <b>${chart.format(most)}</b></span>` : ''}</div>`}>
-    <div class="chart" ref=${holder} role="img" aria-label="${chart.title}: ${last ? chart.series.map(([label, value]) => `${label} ${chart.format(value(last))}`).join(', ') : 'no sample yet'}${bounded ? `, limit ${chart.format(most)}` : ''}"></div></${Card}>`;
+    <div class="chart" ref=${holder} data-samples=${samples.length} role="img" aria-label="${chart.title}: ${last ? chart.series.map(([label, value]) => `${label} ${chart.format(value(last))}`).join(', ') : 'no sample yet'}${bounded ? `, limit ${chart.format(most)}` : ''}"></div></${Card}>`;
 }

@@ -8,7 +8,7 @@ const LIMIT = 5000;
 const join = (folder, name) => (folder === '/' ? `/${name}` : `${folder}/${name}`);
 
 export default function Files({ namespace, name, object }) {
-  const [folder, setFolder] = useState(object.spec.template?.workingDir ?? object.spec.template?.workspace?.mountPath ?? '/');
+  const [folder, setFolder] = useState(object.spec.template?.workingDir ?? object.spec.template?.workspace?.mountPath ?? '/workspace');
   const [version, setVersion] = useState(0);
   const [editing, setEditing] = useState(null);
   const [removing, setRemoving] = useState(null);

@@ -119,17 +119,17 @@ export function KindPage({ kind, title, intro, extra, without, tiles }) {
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
 }
 
-const GROUPS = { ok: 'running', wait: 'starting', unknown: 'starting', idle: 'at rest', warn: 'in trouble', bad: 'in trouble' };
+const GROUPS = { ok: 'running', wait: 'pending', unknown: 'pending', idle: 'at rest', warn: 'in trouble', bad: 'in trouble' };
 const group = (word) => GROUPS[toneOf(word)];
 
 function Tiles({ rows, at, usage, only, setOnly }) {
-  const counts = { running: 0, starting: 0, 'at rest': 0, 'in trouble': 0 };
+  const counts = { running: 0, pending: 0, 'at rest': 0, 'in trouble': 0 };
   for (const row of rows) counts[group(row.cells[at])] += 1;
   const away = useValue(link) !== 'live';
   const cpu = Object.values(usage).reduce((sum, each) => sum + each.cpuPercent, 0);
   const memory = Object.values(usage).reduce((sum, each) => sum + each.memoryUsageBytes, 0);
   return html`<div class="tiles">
-    ${[['running', 'ok'], ['starting', 'wait'], ['at rest', 'idle'], ['in trouble', 'bad']].map(([name, tone]) => html`<button key=${name} type="button" class="tile" aria-pressed=${String(only === name)} onClick=${() => setOnly(only === name ? '' : name)}>
+    ${[['running', 'ok'], ['pending', 'wait'], ['at rest', 'idle'], ['in trouble', 'bad']].map(([name, tone]) => html`<button key=${name} type="button" class="tile" aria-pressed=${String(only === name)} onClick=${() => setOnly(only === name ? '' : name)}>
       <span class="label"><span class="dot ${away ? 'idle' : tone}"></span>${name.charAt(0).toUpperCase() + name.slice(1)}</span><span class="figure">${away ? '?' : counts[name]}</span></button>`)}
     <div class="tile"><span class="label">CPU used</span><span class="figure">${(cpu / 100).toFixed(2)} <small>cores</small></span></div>
     <div class="tile"><span class="label">Memory used</span><span class="figure">${bytes(memory).split(' ')[0]} <small>${bytes(memory).split(' ')[1] ?? ''}</small></span></div></div>`;

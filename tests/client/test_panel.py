@@ -1,0 +1,168 @@
+"""The relay of `paddock panel`: only its own page, with its session, reaches the daemon as its user."""
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pytest
+
+from controller.client.connection import connect
+from controller.client.errors import ClientError
+from controller.client.panel import CODE_SECONDS, PanelRelay
+from tests.api.listeners import opened
+from tests.conftest import HandClock
+from tests.helpers_api import QUICKSTART, World
+
+API = "/apis/paddock/v1alpha1"
+SANDBOXES = f"{API}/namespaces/default/sandboxes"
+
+
+@pytest.fixture
+def relay(world: World, clock: HandClock) -> Iterator[PanelRelay]:
+    with (
+        opened(world),
+        closing(connect(f"unix://{world.socket}")) as connection,
+        PanelRelay(connection, clock=clock.now) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def page(relay: PanelRelay) -> Iterator[httpx.Client]:
+    """What the panel's page sends, without a session."""
+    headers = {"Origin": relay.origin, "Sec-Fetch-Site": "same-origin"}
+    with httpx.Client(base_url=relay.origin, headers=headers, timeout=60) as made:
+        yield made
+
+
+def code(relay: PanelRelay) -> str:
+    return relay.url().partition("#code=")[2]
+
+
+def session(relay: PanelRelay, page: httpx.Client) -> dict[str, str]:
+    token = page.post("/panel/session", json={"code": code(relay)}).json()["token"]
+    return {"Authorization": f"Bearer {token}"}
+
+
+def raw(relay: PanelRelay, head: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", relay.port), 60) as made:
+        made.sendall(head.replace("\n", "\r\n").encode())
+        return b"".join(iter(lambda: made.recv(65536), b""))
+
+
+def test_a_code_gives_the_users_identity_once(relay: PanelRelay, page: httpx.Client) -> None:
+    once = code(relay)
+    token = page.post("/panel/session", json={"code": once}).json()["token"]
+    held = {"Authorization": f"Bearer {token}"}
+    assert page.get(f"{API}/auth/whoami", headers=held).json()["grants"][0]["role"] == "admin"
+    assert page.get("/panel/session", headers=held).json()["local"] is True
+    again = page.post("/panel/session", json={"code": once})
+    assert (again.status_code, "paddock panel" in again.json()["message"]) == (401, True)
+    made = page.post(SANDBOXES, headers={**held, "Content-Type": "application/yaml"}, content=QUICKSTART)
+    assert made.status_code == 201
+
+
+def test_a_code_ends_after_a_minute(relay: PanelRelay, page: httpx.Client, clock: HandClock) -> None:
+    late = code(relay)
+    clock.advance(CODE_SECONDS + 1)
+    assert page.post("/panel/session", json={"code": late}).status_code == 401
+
+
+def test_without_a_session_only_files_are_served(relay: PanelRelay, page: httpx.Client) -> None:
+    assert page.get("/panel/").status_code == 200
+    assert page.get("/panel/main.js").status_code == 200
+    assert page.post("/panel/main.js").status_code == 405
+    previews = {"namespace": "default", "name": "quickstart", "port": 80}
+    for token in ("", "guess", "Ω"):
+        headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
+        for path in (SANDBOXES, "/version", "/openapi.json", "/panel/session"):
+            assert page.get(path, headers=headers).status_code == 401
+        assert page.post("/panel/previews", json=previews, headers=headers).status_code == 401
+
+
+def test_other_sites_get_nothing_even_with_a_session(relay: PanelRelay, page: httpx.Client) -> None:
+    held = session(relay, page)
+    for foreign in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": f"localhost:{relay.port}"},
+    ):
+        assert page.get(SANDBOXES, headers={**held, **foreign}).status_code == 403, foreign
+        assert page.post("/panel/session", json={"code": code(relay)}, headers=foreign).status_code == 403
+        if "Host" in foreign:
+            assert page.get("/panel/", headers=foreign).status_code == 403
+
+
+def test_the_daemon_sees_a_local_client_and_no_session(relay: PanelRelay, page: httpx.Client) -> None:
+    held = session(relay, page)
+    answer = page.get(f"{API}/auth/whoami", headers={**held, "Cookie": "a=b", "Referer": relay.origin})
+    assert answer.json()["source"].startswith("unix")
+    assert answer.headers["connection"] == "close"
+
+
+def test_a_websocket_carries_the_session_as_a_subprotocol(relay: PanelRelay, page: httpx.Client) -> None:
+    token = session(relay, page)["Authorization"].removeprefix("Bearer ")
+    page.post(SANDBOXES, headers={**session(relay, page), "Content-Type": "application/yaml"}, content=QUICKSTART)
+    encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+    head = (
+        f"GET {SANDBOXES}/quickstart/portforward?port=0 HTTP/1.1\nHost: 127.0.0.1:{relay.port}\n"
+        "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n"
+        f"Origin: {relay.origin}\nSec-WebSocket-Protocol: portforward.paddock, %s\n\n"
+    )
+    refused = raw(relay, head % "base64url.bearer.authorization.k8s.io.AAAA")
+    assert refused.startswith(b"HTTP/1.1 401")
+    reached = raw(relay, head % f"base64url.bearer.authorization.k8s.io.{encoded}")
+    assert not reached.startswith(b"HTTP/1.1 401"), reached  # the daemon answers: it knows the caller
+    assert token.encode() not in reached
+    assert encoded.encode() not in reached
+
+
+def test_malformed_requests_are_refused(relay: PanelRelay) -> None:
+    host = f"Host: 127.0.0.1:{relay.port}\n"
+    for head in (
+        f"GET /panel/ HTTP/1.0\n{host}\n",
+        f"GET http://127.0.0.1:{relay.port}/panel/ HTTP/1.1\n{host}\n",
+        f"GET /panel/ HTTP/1.1\n{host}Host: evil.example\n\n",
+        f"GET /panel/ HTTP/1.1\n{host} folded: x\n\n",
+        "GET /panel/ HTTP/1.1\nno colon\n\n",
+        "GARBAGE\n\n",
+    ):
+        assert raw(relay, head).startswith(b"HTTP/1.1 400"), head
+
+
+def test_a_daemon_that_is_away_is_said_in_words(world: World) -> None:
+    with opened(world):
+        connection = connect(f"unix://{world.socket}")
+    with closing(connection), PanelRelay(connection) as relay, httpx.Client(base_url=relay.origin) as page:
+        held = session(relay, page)
+        answer = page.get(SANDBOXES, headers=held)
+        assert (answer.status_code, "no Paddock daemon" in answer.json()["message"]) == (502, True)
+
+
+def test_ending_the_command_ends_everything(world: World) -> None:
+    with opened(world), closing(connect(f"unix://{world.socket}")) as connection:
+        relay = PanelRelay(connection)
+        with httpx.Client(base_url=relay.origin, timeout=60) as page:
+            held = session(relay, page)
+            with page.stream("GET", f"{SANDBOXES}?watch=1", headers=held) as watch:
+                lines = watch.iter_bytes()
+                relay.close()
+                with pytest.raises(httpx.RemoteProtocolError):
+                    list(lines)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", relay.port), 60)
+
+
+def test_a_taken_port_is_said(world: World) -> None:
+    with opened(world), closing(connect(f"unix://{world.socket}")) as connection, PanelRelay(connection) as relay:
+        with pytest.raises(ClientError, match="--port"):
+            PanelRelay(connection, port=relay.port)
+        assert json.loads(httpx.post(f"{relay.origin}/panel/session", json={}).text)["code"] == 401
