@@ -16,7 +16,16 @@ from controller.policy.access import is_work
 from controller.service.access import access
 from controller.service.access.audit import Recorder
 
-_SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
+_SELF = (
+    "/healthz",
+    "/readyz",
+    "/version",
+    "/openapi.json",
+    "/docs",
+    PREFIX,
+    f"{PREFIX}/auth/whoami",
+    f"{PREFIX}/auth/can-i",
+)
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _COMMANDS = ("exec", "execs")
 _MOST_LETTERS = 256

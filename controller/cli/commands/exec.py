@@ -1,5 +1,6 @@
 """`paddock exec`."""
 
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -8,7 +9,27 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
 
 
-@click.command("exec")
+class _Command(click.Command):
+    """Command whose error for a word like `-l` tells where `--` belongs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if "--" in given:
+                raise
+            said = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(given)}"
+            raise click.UsageError(said, ctx) from error
+
+
+def _separated(words: Sequence[str]) -> str:
+    """Return the command line with `--` after the sandbox's name."""
+    at = next((at for at, word in enumerate(words) if not word.startswith("-")), 0)
+    return f"paddock exec {shlex.join(words[: at + 1])} -- {shlex.join(words[at + 1 :])}"
+
+
+@click.command("exec", cls=_Command)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
 @namespace_option
