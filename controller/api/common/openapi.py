@@ -42,10 +42,21 @@ def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
             for path, operations in description["paths"].items():
                 for operation in operations.values() if path.startswith(PREFIX) else ():
                     _describe_errors(operation["responses"])
+            _describe_optional_bodies(description)
             with_examples(description)
         return described()
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _describe_optional_bodies(description: dict[str, Any]) -> None:
+    """Describe a body that may be null by its own schema: generators of clients send no null."""
+    for operations in description["paths"].values():
+        for operation in operations.values():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                one, *others = media["schema"].get("anyOf", [{}])
+                if others == [{"type": "null"}]:
+                    media["schema"] = one
 
 
 def _without_foreign_bounds(schema: Any) -> Any:

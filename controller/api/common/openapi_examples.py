@@ -66,8 +66,9 @@ def with_examples(description: dict[str, Any]) -> None:
     for operations in description["paths"].values():
         for operation in operations.values():
             bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
-            for media in (pair for body in bodies for pair in body.get("content", {}).items()):
-                _add(*media, schemas)
+            for body in bodies:
+                for type_, media in body.get("content", {}).items():
+                    _add(type_, media, schemas)
 
 
 def _add(type_: str, media: dict[str, Any], schemas: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`paddock config`: contexts, which are named daemons and namespaces. It needs no daemon."""
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +118,7 @@ def _token_file(name: str) -> Path:
 
 def _keep_token(name: str) -> Path:
     """Write the token on stdin to a file; return its path."""
-    if os.isatty(sys.stdin.fileno()):
+    if sys.stdin.isatty():
         note("Paste the token, then press Enter.")
     token = sys.stdin.readline().strip()
     if not token:

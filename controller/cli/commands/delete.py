@@ -64,6 +64,7 @@ class _Deletion:
 @click.pass_context
 def delete_(
     ctx: click.Context,
+    /,
     what: Sequence[str],
     files_: Sequence[str],
     recursive: bool,

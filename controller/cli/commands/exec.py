@@ -19,13 +19,18 @@ class _Command(click.Command):
         except click.NoSuchOption as error:
             if "--" in given:
                 raise
-            said = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(given)}"
+            said = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(self, given)}"
             raise click.UsageError(said, ctx) from error
 
 
-def _separated(words: Sequence[str]) -> str:
+def _separated(command: click.Command, words: Sequence[str]) -> str:
     """Return the command line with `--` after the sandbox's name."""
-    at = next((at for at, word in enumerate(words) if not word.startswith("-")), 0)
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
+    with_value = {name for each in options for name in each.opts}
+    at = next(
+        (at for at, word in enumerate(words) if not word.startswith("-") and not (at and words[at - 1] in with_value)),
+        0,
+    )
     return f"paddock exec {shlex.join(words[: at + 1])} -- {shlex.join(words[at + 1 :])}"
 
 
