@@ -70,7 +70,14 @@ def create_app(
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
-    app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
+    app = FastAPI(
+        title="Paddock",
+        version=VERSION,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=may,
+        separate_input_output_schemas=False,
+    )
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 FILES, NO_SPACE = ":files", ":nospace"
 _TIMEOUT_SECONDS = 1.0
 _FILES = ("files_", "patch_file", "config")
-_SANDBOXES = ("name",)  # commands that take the name of a sandbox, as kubectl's take that of a pod
+_SANDBOXES = ("name", "names")  # commands that take the name of a sandbox, as kubectl's take that of a pod
 _OBJECTS = ("what",)
 _STATES = ("Running", "Suspended", "Paused")
 _READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
@@ -26,14 +26,16 @@ class _Complete(ShellComplete):
     name = "words"
 
 
-def candidates(root: click.Command, words: list[str], server: str | None, ask: Ask | None = None) -> list[str]:
+def candidates(
+    root: click.Command, words: list[str], server: str | None, context: str | None = None, ask: Ask | None = None
+) -> list[str]:
     """Return the completions of the last word. `:files` stands for file names, `:nospace` for "the word goes on"."""
     words = _joined(words)
     given, word = words[:-1], words[-1] if words else ""
     option, equals, value = word.partition("=")
     if equals and option.startswith("--"):
         given, word = [*given, option], value
-    return list(dict.fromkeys(_found(root, given, word, ask or _asker(given, server))))
+    return list(dict.fromkeys(_found(root, given, word, ask or _asker(given, server, context))))
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -117,7 +119,7 @@ def _objects(argument: str, command: click.Command, before: Sequence[str], word:
     if argument == "shell":
         yield from _starting(("bash", "zsh", "fish") if not before else (), word)
     elif argument in _SANDBOXES:
-        yield from _starting(_names(ask, "sandboxes") if not before else (), word)
+        yield from _starting(_names(ask, "sandboxes") if not before or argument == "names" else (), word)
     elif command.name == "explain":
         yield from _fields(word) if not before else ()
     elif "/" in word:
@@ -188,19 +190,23 @@ def _namespaces(ask: Ask) -> list[str]:
     return sorted({"default", *(str(each["metadata"]["namespace"]) for each in found)})
 
 
-def _asker(given: Sequence[str], server: str | None) -> Ask:
+def _asker(given: Sequence[str], server: str | None, context: str | None) -> Ask:
     """Return a function that asks the daemon and namespace given on the command line."""
-    import os
-
     from controller.cli.options import DEFAULT_NAMESPACE
+    from paddock._client.errors import ClientError
+    from paddock._connect import configured_namespace
 
-    place = _value(given, "-n", "--namespace") or os.environ.get("PADDOCK_NAMESPACE") or DEFAULT_NAMESPACE
-    address = _value(given, "--server") or server
+    address = _value(given, "--server") or server or None
+    context = _value(given, "--context") or context
+    try:
+        place = _value(given, "-n", "--namespace") or configured_namespace(address, context) or DEFAULT_NAMESPACE
+    except ClientError:
+        place = DEFAULT_NAMESPACE
 
     def ask(path: str) -> Any:
         from urllib.parse import quote
 
-        return _get(address, path.replace("{namespace}", quote(place, safe="")))
+        return _get(address, context, path.replace("{namespace}", quote(place, safe="")))
 
     return ask
 
@@ -213,7 +219,7 @@ def _value(given: Sequence[str], *options: str) -> str:
     return ""
 
 
-def _get(address: str | None, path: str) -> Any:
+def _get(address: str | None, context: str | None, path: str) -> Any:
     """Return the JSON of one short request; None on any error."""
     import httpx
 
@@ -223,7 +229,7 @@ def _get(address: str | None, path: str) -> Any:
     from paddock._client.server import locate
 
     try:
-        server = locate(address)
+        server = locate(address, context=context)
         transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
         with httpx.Client(
             base_url=server.url,

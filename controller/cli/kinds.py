@@ -10,6 +10,8 @@ import click
 from controller.cli.client import PREFIX, Client, segment
 from controller.cli.errors import CliError
 
+ALL = "all"
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -78,6 +80,12 @@ class Kinds:
             self._words[word] = resource
         self._shown.append("/".join((found["name"], *found["shortNames"])))
 
+    @property
+    def _listed_by_all(self) -> list[Resource]:
+        """Kinds of a namespace that users write; `get all` shows them."""
+        found = dict.fromkeys(self._words.values())
+        return [each for each in found if each.namespaced and not each.read_only]
+
     def resource(self, word: str) -> Resource:
         """Return the kind with that name, singular or short name."""
         found = self._words.get(word.lower().removesuffix(".paddock"))
@@ -93,6 +101,8 @@ class Kinds:
             raise click.UsageError("name a kind, such as `sandboxes`, or KIND/NAME")
         if any("/" in each for each in words):
             return [self._pair(each) for each in words]
+        if words[0] == ALL and len(words) == 1:
+            return [Target(each, ()) for each in self._listed_by_all]
         kinds = [self.resource(each) for each in words[0].split(",") if each]
         return [Target(each, tuple(words[1:])) for each in kinds]
 

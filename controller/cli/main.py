@@ -1,12 +1,14 @@
 """Root of the command line. A command is imported when it is called, so that `paddock version` is quick."""
 
+import difflib
 import importlib
 from typing import Any
 
 import click
 
 from controller.cli.errors import as_cli_error
-from controller.cli.options import split_flag_values
+from controller.cli.options import Target, split_flag_values
+from controller.version import API_VERSION, VERSION
 from paddock._client.errors import ClientError
 
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
@@ -16,6 +18,10 @@ COMMANDS = {
     "get": "Show objects, as a table, JSON or YAML.",
     "describe": "Show an object with its conditions and events.",
     "delete": "Delete objects, and wait until they are gone.",
+    "create": "Create objects from files; those that exist are refused.",
+    "replace": "Replace existing objects by those in files.",
+    "restart": "Stop sandboxes and start them again.",
+    "rollout": "Restart sandboxes, or show their progress, in kubectl's words.",
     "edit": "Change an object in your editor.",
     "patch": "Change parts of an object.",
     "set": "Set an image, limits, a command, variables or the run state.",
@@ -41,6 +47,7 @@ COMMANDS = {
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the completion script for your shell.",
     "mcp": "Serve Paddock's tools to an MCP client, and configure clients.",
+    "config": "Show and change contexts: named daemons and namespaces.",
     "auth": "Show your identity and permissions.",
     "audit": "Show the audit log, and verify its hash chain.",
     "backup": "Write a backup of the store to a file, while the daemon runs.",
@@ -52,15 +59,44 @@ COMMANDS = {
 }
 
 
+# Commands that people know from kubectl and docker, and what to type here.
+_ELSEWHERE = {
+    "attach": "paddock logs -f NAME, or paddock exec -it NAME -- sh",
+    "cluster-info": "paddock get host, or paddock doctor",
+    "debug": "paddock exec -it NAME -- sh",
+    "images": "paddock get sandboxes -o wide",
+    "kill": "paddock delete sandbox NAME --now",
+    "ls": "paddock get sandboxes",
+    "pause": "paddock set run-state sandbox/NAME Paused",
+    "proxy": "paddock port-forward NAME PORT",
+    "ps": "paddock get sandboxes",
+    "rm": "paddock delete sandbox NAME",
+    "ssh": "paddock shell NAME",
+    "start": "paddock set run-state sandbox/NAME Running",
+    "stats": "paddock top",
+    "stop": "paddock set run-state sandbox/NAME Suspended",
+}
+
+
+def _meant(word: str) -> str:
+    """Return what a user who typed an unknown command may have meant."""
+    if known := _ELSEWHERE.get(word):
+        return f"write `{known}`"
+    close = difflib.get_close_matches(word, [*COMMANDS, *_ELSEWHERE], n=1)
+    if not close:
+        return "`paddock --help` lists all commands"
+    return f"did you mean `{close[0]}`?" if close[0] in COMMANDS else f"write `{_ELSEWHERE[close[0]]}`"
+
+
 class LazyGroup(click.Group):
     """Group that imports a command only to run it, or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            raise click.UsageError(f"no such command `{cmd_name}`; {_meant(cmd_name)}", ctx)
         name = cmd_name.replace("-", "_")
         module = importlib.import_module(f"controller.cli.commands.{name}")
         command: click.Command = getattr(module, f"{name}_")
@@ -86,14 +122,18 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--server",
-    envvar="PADDOCK_SERVER",
     metavar="URL",
     help="The daemon: unix:///path/to/socket or http://host:port. [env: PADDOCK_SERVER, PADDOCK_SOCKET]",
 )
+@click.option("--context", metavar="NAME", help="A context of `paddock config`. [env: PADDOCK_CONTEXT]")
+@click.option("-n", "--namespace", metavar="NAME", help="The namespace; also after the command.")
+@click.version_option(VERSION, prog_name="paddock", message=f"%(prog)s %(version)s (speaks {API_VERSION})")
 @click.pass_context
-def cli(ctx: click.Context, server: str | None) -> None:
+def cli(ctx: click.Context, server: str | None, context: str | None, namespace: str | None) -> None:
     """Paddock keeps the sandboxes on this host in the state that your spec files describe.
 
     Start with `paddock apply -f specs/quickstart.yaml`, then `paddock get sandboxes`.
     """
-    ctx.obj = server
+    if server and context:
+        raise click.UsageError("--server and --context exclude each other; give one")
+    ctx.obj = Target(server, context, namespace)

@@ -1,8 +1,9 @@
 """Options that several commands share, and flags written as kubectl's users write them (`--wait=false`)."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -38,6 +39,14 @@ def _written(word: str, flags: dict[str, click.Option]) -> list[str]:
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|s|m|h|d))")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_NAMESPACE = "default"
+
+
+class Target(NamedTuple):
+    """Daemon and namespace given before the command; None: not given."""
+
+    address: str | None = None
+    context: str | None = None
+    namespace: str | None = None
 
 
 class Duration(click.ParamType[float]):
@@ -79,14 +88,23 @@ SIZE = Size()
 
 
 def namespace_option(command: F) -> F:
-    """Add -n; without it the default namespace is used."""
+    """Add -n; without it that before the command, of PADDOCK_NAMESPACE or of the context is used, else the default."""
     return click.option(
         "-n",
         "--namespace",
-        envvar="PADDOCK_NAMESPACE",
         metavar="NAME",
+        callback=_namespace,
         help="The namespace. [default: default; env: PADDOCK_NAMESPACE]",
     )(command)
+
+
+def _namespace(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    target = ctx.find_root().obj
+    if value or target is None:
+        return value or os.environ.get("PADDOCK_NAMESPACE")
+    from paddock._connect import configured_namespace
+
+    return target.namespace or configured_namespace(target.address, target.context) or None
 
 
 def raw_option(command: F) -> F:

@@ -22,9 +22,15 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(
-    found: dict[str, Any], *, wide: bool = False, header: bool = True, namespaces: bool = False, labels: bool = False
+    found: dict[str, Any],
+    *,
+    wide: bool = False,
+    header: bool = True,
+    namespaces: bool = False,
+    labels: bool = False,
+    label_columns: Sequence[str] = (),
 ) -> str:
-    """Format a Table of the server as text; `namespaces` and `labels` add a column."""
+    """Format a Table of the server as text; `namespaces`, `labels` and each of `label_columns` add a column."""
     shown = [at for at, each in enumerate(found["columnDefinitions"]) if wide or not each.get("priority")]
     rows = [[str(row["cells"][at]) for at in shown] for row in found["rows"]]
     titles = [str(found["columnDefinitions"][at]["name"]).upper() for at in shown]
@@ -32,6 +38,10 @@ def table(
         titles.insert(0, "NAMESPACE")
         for cells, row in zip(rows, found["rows"], strict=True):
             cells.insert(0, str(row["object"]["metadata"].get("namespace", "")))
+    for label in label_columns:
+        titles.append(label.rpartition("/")[2].upper())
+        for cells, row in zip(rows, found["rows"], strict=True):
+            cells.append(str((row["object"]["metadata"].get("labels") or {}).get(label, "")))
     if labels:
         titles.append("LABELS")
         for cells, row in zip(rows, found["rows"], strict=True):
@@ -99,6 +109,8 @@ def object_format(output: str, *, header: bool = True) -> Format:
         return _template(rest)
     if word == "custom-columns" and rest:
         return _columns(rest, header=header)
+    if word in ("go-template", "template", "go-template-file", "jsonpath-file", "jsonpath-as-json"):
+        raise UsageProblem(f"`-o {word}` is not supported; write -o jsonpath='{{.metadata.name}}', or -o json for `jq`")
     hint = f"; write {word}=..." if word in ("jsonpath", "custom-columns") and not equals else ""
     raise UsageProblem(f"`-o {output}` is not an output format{hint}; use one of {FORMS}")
 

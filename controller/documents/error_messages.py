@@ -89,8 +89,50 @@ def _missing(context: _Context) -> str:
     return f"is required; add `{context.path[-1]}:`" + (f" ({known[0]})" if known else "")
 
 
+# Fields that people know from Kubernetes, Docker and Compose, and what to write here.
+_ELSEWHERE = {
+    "args": "put the arguments after the program in `command: [program, argument]`",
+    "automountServiceAccountToken": "a sandbox has no service account; leave it out",
+    "cap_add": "write `security: {capabilities: [...]}` and a `securityLevel` that allows them",
+    "configMap": "write the files with `paddock cp`, or put them into the image",
+    "containers": "a sandbox is one container; write its fields (image, command, env) into `template`",
+    "depends_on": "wait with `paddock wait --for=condition=Ready sandbox/NAME`",
+    "emptyDir": "write `tmpfs: [{mountPath: /tmp, size: 64Mi}]`",
+    "entrypoint": "write `command: [program, argument]`",
+    "envFrom": "name each variable in `env`, or an operator's secret in `secrets`",
+    "environment": "write `env: [{name: NAME, value: VALUE}]`",
+    "expose": "every port can be reached by `paddock port-forward NAME PORT`; leave it out",
+    "hostNetwork": "a sandbox never shares the host's network; allow hosts with `network: {allowedHosts: [...]}`",
+    "hostPort": "ports are reached by `paddock port-forward NAME LOCAL:PORT`; leave it out",
+    "hostname": "the sandbox's name is its host name; leave it out",
+    "imagePullPolicy": "an image is pulled if it is missing, and pinned to its digest; leave it out",
+    "imagePullSecrets": "log the host's engine in to the registry; leave it out",
+    "initContainers": "run the preparation with `paddock exec`, or put it into the image",
+    "livenessProbe": "write `liveness: {...}` with the same handlers",
+    "mem_limit": "write `resources: {limits: {memory: 512Mi}}`",
+    "nodeName": "Paddock runs on one host; leave it out",
+    "nodeSelector": "Paddock runs on one host; leave it out",
+    "ports": "no port is published; reach one with `paddock port-forward NAME LOCAL:PORT`",
+    "privileged": "no level allows it; see the levels with `paddock get securityprofiles`",
+    "readinessProbe": "write `readiness: {...}` with the same handlers",
+    "replicas": "a SandboxPool has `warmReplicas` and `maxReplicas`; a Sandbox is one",
+    "requests": "limits are what is reserved; write `resources: {limits: {...}}`",
+    "restart": "write `restartPolicy: Always`, OnFailure or Never in the sandbox's spec",
+    "securityContext": "write `user`, `security` and `securityLevel`",
+    "serviceAccountName": "a sandbox has no service account; leave it out",
+    "startupProbe": "write `startup: {...}` with the same handlers",
+    "terminationGracePeriodSeconds": "write `lifecycle: {shutdownGracePeriodSeconds: 10}`",
+    "tolerations": "Paddock runs on one host; leave it out",
+    "valueFrom": "values are plain; an operator's secret is a file: `secrets: [{name: NAME, mountPath: PATH}]`",
+    "volumeMounts": "a volume names its own `mountPath`: `volumes: [{name: data, mountPath: /data, size: 1Gi}]`",
+    "working_dir": "write `workingDir`",
+}
+
+
 def _unknown(context: _Context) -> str:
     name = str(context.path[-1])
+    if remedy := _ELSEWHERE.get(name):
+        return f"unknown field; {remedy}"
     holder = model_fields.model_at(context.model, context.path[:-1])
     known = list(model_fields.spelled(holder)) if holder else []
     if meant := model_fields.closest(name, known):

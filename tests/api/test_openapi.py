@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 import requests
 import schemathesis
@@ -191,3 +192,37 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
     print(f"\nfuzzed: {dict(sorted(asked.items()))}")
     assert asked[200]
     assert not [code for code in asked if code >= 500]
+
+
+def test_every_answer_has_a_schema_and_every_json_body_a_valid_example(description: dict[str, Any]) -> None:
+    checked = 0
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            bodies = {"body": operation.get("requestBody", {}), **operation["responses"]}
+            for place, body in bodies.items():
+                assert place == "body" or not place.startswith("2") or body["content"], (path, method)
+                for type_, media in body.get("content", {}).items():
+                    assert media["schema"], (path, method, place)
+                    if "json" in type_:
+                        whole = {**media["schema"], "components": description["components"]}
+                        check = jsonschema_rs.Draft202012Validator(whole)
+                        faults = [str(each) for each in check.iter_errors(media["example"])]
+                        assert faults == [], (path, method, place)
+                        checked += 1
+    assert checked > 200
+
+
+def test_it_says_how_clients_are_authenticated(description: dict[str, Any]) -> None:
+    assert description["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert description["security"] == [{"bearer": []}, {}]
+    assert not [each for each in description["components"]["schemas"] if each.endswith(("-Input", "-Output"))]
+
+
+def test_the_page_of_it_needs_nothing_from_elsewhere(served: World) -> None:
+    transport = httpx.HTTPTransport(uds=str(served.socket))
+    with httpx.Client(transport=transport, base_url="http://paddock", trust_env=False) as client:
+        answer = client.get("/docs")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert 'id="createSandbox"' in answer.text
+    assert not [each for each in ("<script", "src=", "http://", "https://", "@import") if each in answer.text]

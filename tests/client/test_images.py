@@ -5,7 +5,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-
 from controller.client.images import Ignored, _packed
 
 FILES = (

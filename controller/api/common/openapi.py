@@ -9,11 +9,18 @@ from pydantic.json_schema import models_json_schema
 
 from controller.api.common import models
 from controller.api.common.models import PREFIX
+from controller.api.common.openapi_examples import with_examples
 from controller.documents.json_schema import described as with_form
 from controller.kinds.base import FORM
 from controller.kinds.registry import Kind
 
 _REF = "#/components/schemas/{model}"
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `paddock token create`. Over the Unix socket local users need none.",
+}
+_SERVER = {"url": "/", "description": "The daemon that serves this description."}
 _Mode = Literal["validation", "serialization"]
 
 
@@ -27,13 +34,39 @@ def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
             schemas = description.setdefault("components", {}).setdefault("schemas", {})
             for name, schema in _schemas(served).items():
                 schemas.setdefault(name, schema)
-            description["components"]["schemas"] = _with_forms(schemas)
+            description["components"]["schemas"] = _without_foreign_bounds(_with_forms(schemas))
+            description["components"]["securitySchemes"] = {"bearer": _BEARER}
+            # Local users are authenticated by Unix uid and groups, so a token may be left out.
+            description |= {"security": [{"bearer": []}, {}], "servers": [_SERVER]}
+            description["info"]["license"] = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
             for path, operations in description["paths"].items():
                 for operation in operations.values() if path.startswith(PREFIX) else ():
                     _describe_errors(operation["responses"])
+            _describe_optional_bodies(description)
+            with_examples(description)
         return described()
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _describe_optional_bodies(description: dict[str, Any]) -> None:
+    """Describe a body that may be null by its own schema: generators of clients send no null."""
+    for operations in description["paths"].values():
+        for operation in operations.values():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                one, *others = media["schema"].get("anyOf", [{}])
+                if others == [{"type": "null"}]:
+                    media["schema"] = one
+
+
+def _without_foreign_bounds(schema: Any) -> Any:
+    """Return a schema without the bounds of quantities: they are texts, which JSON Schema can't bound."""
+    if isinstance(schema, list):
+        return [_without_foreign_bounds(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    numbers = {key for key in ("ge", "le") if isinstance(schema.get(key), int)}
+    return {key: _without_foreign_bounds(value) for key, value in schema.items() if key not in numbers}
 
 
 def _with_forms(schema: Any) -> Any:

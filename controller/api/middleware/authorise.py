@@ -17,7 +17,16 @@ from controller.policy.agent_call import audit_details, tools_of_execute, tools_
 from controller.service.access import access
 from controller.service.access.audit import Recorder
 
-_SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
+_SELF = (
+    "/healthz",
+    "/readyz",
+    "/version",
+    "/openapi.json",
+    "/docs",
+    PREFIX,
+    f"{PREFIX}/auth/whoami",
+    f"{PREFIX}/auth/can-i",
+)
 _OWN_RULES = ("/mcp",)  # each tool authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name

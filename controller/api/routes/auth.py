@@ -1,6 +1,6 @@
 """whoami, can-i and bearer tokens."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse
@@ -42,11 +42,65 @@ class TokenRequest(BaseModel):
     expirationSeconds: Annotated[int | None, Field(ge=1, le=int(LONGEST_SECONDS))] = 30 * 86400
 
 
+class WhoAmI(models.Shape):
+    """The caller: name, source (peer credentials or a token) and grants."""
+
+    apiVersion: models.Version
+    kind: Literal["WhoAmI"]
+    name: str
+    source: str
+    grants: list[Grant]
+
+
+class Decision(models.Shape):
+    """Answer to one request to check; `reason` names a missing grant."""
+
+    apiVersion: models.Version
+    kind: Literal["CanI"]
+    allowed: bool
+    reason: str
+
+
+class TokenMeta(models.Shape):
+    """Metadata of a token. The time is RFC 3339 in UTC."""
+
+    name: str
+    uid: str
+    creationTimestamp: str
+
+
+class TokenInfo(models.Shape):
+    """A token without its text. `expires` and `revoked` are there if they have a time."""
+
+    apiVersion: models.Version
+    kind: Literal["Token"]
+    metadata: TokenMeta
+    grant: Grant
+    createdBy: str
+    state: str
+    expires: str = ""
+    revoked: str = ""
+
+
+class CreatedToken(TokenInfo):
+    """A new token with its text, which is never shown again."""
+
+    token: str
+
+
+class TokenList(models.Shape):
+    """Every token."""
+
+    apiVersion: models.Version
+    kind: Literal["TokenList"]
+    items: list[TokenInfo]
+
+
 routes = APIRouter(prefix=PREFIX, tags=["access"], route_class=BoundedRoute)
 _FAILURES: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
 
 
-@routes.get("/auth/whoami", operation_id="whoAmI", responses=_FAILURES)
+@routes.get("/auth/whoami", operation_id="whoAmI", responses={200: {"model": WhoAmI}, **_FAILURES})
 def whoami() -> JSONResponse:
     """The caller's name, source and grants."""
     found = access.caller()
@@ -56,7 +110,7 @@ def whoami() -> JSONResponse:
     return JSONResponse(body)
 
 
-@routes.post("/auth/can-i", operation_id="canI", responses=_FAILURES)
+@routes.post("/auth/can-i", operation_id="canI", responses={200: {"model": Decision}, **_FAILURES})
 def can_i(services: UseCases, question: CanI) -> JSONResponse:
     """Check if the caller may do this; if not, the reason names the missing grant."""
     found = access.decision(_ask(services.registry, question))
@@ -64,21 +118,28 @@ def can_i(services: UseCases, question: CanI) -> JSONResponse:
     return JSONResponse(body)
 
 
-@routes.post("/tokens", operation_id="createToken", status_code=201, responses={409: {}, **_FAILURES})
+@routes.post(
+    "/tokens",
+    operation_id="createToken",
+    status_code=201,
+    responses={201: {"model": CreatedToken}, 409: {}, **_FAILURES},
+)
 def create(services: UseCases, request: TokenRequest) -> JSONResponse:
     """Create a token. Only this response contains its text."""
     made = services.tokens.create(request.name, request.grant, seconds=request.expirationSeconds)
     return JSONResponse({**_token(made.token, services.tokens.now()), "token": made.text}, 201)
 
 
-@routes.get("/tokens", operation_id="listTokens", responses=_FAILURES)
+@routes.get("/tokens", operation_id="listTokens", responses={200: {"model": TokenList}, **_FAILURES})
 def list_(services: UseCases) -> JSONResponse:
     """Every token, without its text."""
     items = [_token(each, services.tokens.now()) for each in services.tokens.list()]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "TokenList", "items": items})
 
 
-@routes.delete("/tokens/{name}", operation_id="revokeToken", responses={404: {}, **_FAILURES})
+@routes.delete(
+    "/tokens/{name}", operation_id="revokeToken", responses={200: {"model": TokenInfo}, 404: {}, **_FAILURES}
+)
 def revoke(services: UseCases, name: Annotated[str, Path(description="the token's name")]) -> JSONResponse:
     """Revoke a token now. Its open requests end: watches, commands, logs, transfers, ports."""
     return JSONResponse(_token(services.tokens.revoke(name), services.tokens.now()))

@@ -1,11 +1,12 @@
 """POST diff: changes that apply would make, and with `plan` the engine calls. Writes nothing."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
@@ -29,10 +30,60 @@ class DiffRequest(SetFields):
     ] = False
 
 
+class FieldChange(models.Shape):
+    """A changed field; with `plan` its effect on the running sandbox, and why."""
+
+    field: str
+    before: Any = None
+    after: Any = None
+    effect: str = ""
+    why: str = ""
+
+
+class PlannedCall(models.Shape):
+    """One engine call, and why it is made."""
+
+    call: str
+    why: str
+
+
+class PlannedObject(models.Shape):
+    """The engine calls for one object."""
+
+    object: str
+    calls: list[PlannedCall]
+    reason: str
+    message: str
+    waitSeconds: float | None
+    gone: bool
+
+
+class DiffItem(models.Shape):
+    """Change of one object."""
+
+    kind: str
+    resource: str
+    metadata: dict[str, Any]
+    result: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    changes: list[FieldChange]
+    plans: list[PlannedObject]
+    quotas: list[dict[str, Any]]
+
+
+class DiffResult(models.Shape):
+    """Changes that apply would make."""
+
+    apiVersion: models.Version
+    kind: Literal["DiffResult"]
+    items: list[DiffItem]
+
+
 routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
 
-@routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
+@routes.post("/diff", operation_id="diff", responses={200: {"model": DiffResult}, 409: {}, 422: {}, 503: {}})
 async def diff(services: UseCases, parsing: LargeBodies, request: Request, body: DiffRequest) -> JSONResponse:
     """The same path as apply, stopped before the write."""
     return await parsing.resume(len(await request.body()), _answer, services, body)

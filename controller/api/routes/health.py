@@ -1,11 +1,12 @@
-"""Liveness, readiness, version and /openapi.json."""
+"""Liveness, readiness, version, /openapi.json and /docs."""
 
 import platform
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
+from controller.api.common.docs_page import HEADERS, page
 from controller.api.common.models import VersionInfo
 from controller.version import API_VERSION, VERSION
 
@@ -43,3 +44,9 @@ async def version() -> JSONResponse:
 def openapi(request: Request) -> JSONResponse:
     """The OpenAPI document, for generated clients."""
     return JSONResponse(request.app.openapi())
+
+
+@routes.get("/docs", include_in_schema=False)
+def docs(request: Request) -> HTMLResponse:
+    """The same as a page for people, without scripts and without anything from elsewhere."""
+    return HTMLResponse(page(request.app.openapi()), headers=HEADERS)

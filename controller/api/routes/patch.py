@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse
 
+from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import Parsing, loads
@@ -84,7 +85,10 @@ def router(kind: Kind, services: Services) -> APIRouter:
     route = routes.patch(
         f"{path}/{{name}}",
         operation_id=f"patch{kind.name}",
-        responses={code: {} for code in (400, 404, 409, 415, 422, 503)},
+        responses={
+            200: {"model": models.object_model(kind)},
+            **{code: {} for code in (400, 404, 409, 415, 422, 503)},
+        },
         openapi_extra={"requestBody": _BODY},
     )
     route(handlers.in_namespace if kind.namespaced else handlers.of_host)

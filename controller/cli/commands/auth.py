@@ -4,10 +4,11 @@ from typing import Any
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import PREFIX, Client, connect
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
 
+_LISTED = ("get", "list", "create", "update", "delete")
 _VERBS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
 
 
@@ -31,19 +32,28 @@ def whoami(ctx: click.Context, output: str | None) -> None:
 
 
 @auth_.command("can-i")
-@click.argument("verb", metavar="VERB")
-@click.argument("kind", metavar="KIND[/NAME]")
+@click.argument("verb", metavar="VERB", default="")
+@click.argument("kind", metavar="KIND[/NAME]", default="")
+@click.option("--list", "every", is_flag=True, help="List what you may do with each kind.")
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; exit code 0 for yes, 1 for no.")
 @click.pass_context
-def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, everywhere: bool, quiet: bool) -> None:
+def can_i(
+    ctx: click.Context, verb: str, kind: str, every: bool, namespace: str | None, everywhere: bool, quiet: bool
+) -> None:
     """Check a permission. VERB: get list create update delete exec logs.
 
     \b
     paddock auth can-i create sandboxes -n team-a
     paddock auth can-i exec sandbox/my-app
+    paddock auth can-i --list
     """
+    if every == bool(verb or kind) or bool(verb) != bool(kind):
+        raise click.UsageError("write VERB KIND, or --list alone")
+    if every:
+        say(columns(_every(connect(ctx), None if everywhere else namespace or DEFAULT_NAMESPACE)))
+        return
     asked, sub = _VERBS.get(verb, (verb, ""))
     word, _, name = kind.partition("/")
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
@@ -54,6 +64,22 @@ def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, every
         if not found["allowed"]:
             note(found["reason"])
     ctx.exit(0 if found["allowed"] else 1)
+
+
+def _every(client: Client, place: str | None) -> list[list[str]]:
+    """Return the verbs that are allowed for each kind, as rows."""
+    rows = [["RESOURCES", "VERBS"]]
+    for kind in client.get(PREFIX)["resources"]:
+        verbs = [each for each in _LISTED if each in kind["verbs"]]
+        verbs += ["exec", "logs"] if kind["kind"] == "Sandbox" else []
+        rows.append([kind["name"], " ".join(each for each in verbs if _allowed(client, each, kind["name"], place))])
+    return rows
+
+
+def _allowed(client: Client, verb: str, kind: str, place: str | None) -> bool:
+    asked, sub = _VERBS.get(verb, (verb, ""))
+    body = {"verb": asked, "kind": kind, "namespace": place, "name": "", "subresource": sub}
+    return bool(client.request("POST", "auth/can-i", json=body)["allowed"])
 
 
 def bounds(grant: dict[str, Any]) -> str:

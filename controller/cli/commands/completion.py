@@ -72,7 +72,7 @@ def completion_(ctx: click.Context, shell: Sequence[str], asked: bool) -> None:
         from controller.cli.complete import candidates
 
         root = ctx.find_root()
-        for each in candidates(root.command, list(shell), root.obj):
+        for each in candidates(root.command, list(shell), root.obj.address, root.obj.context):
             click.echo(each)
         return
     if len(shell) != 1 or shell[0] not in SCRIPTS:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import click
 
@@ -47,9 +48,26 @@ class _Deletion:
 @click.option("--wait/--no-wait", default=True, help="Wait until the objects are gone. [default: wait]")
 @click.option("--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
 @click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", "client", "server"]),
+    default="none",
+    is_flag=False,
+    flag_value="server",
+    help="Print what would be deleted, and delete nothing.",
+)
+@click.option(
+    "--grace-period",
+    type=click.IntRange(min=0, max=3600),
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL, instead of the sandbox's own.",
+)
+@click.option("--now", is_flag=True, help="Short for --grace-period=1.")
+@click.option("--force", is_flag=True, help="Short for --grace-period=0: kill at once.")
 @click.pass_context
 def delete_(
     ctx: click.Context,
+    /,
     what: Sequence[str],
     files_: Sequence[str],
     recursive: bool,
@@ -63,6 +81,8 @@ def delete_(
     wait: bool,
     timeout: float,
     ignore_not_found: bool,
+    dry_run: str,
+    **ending: Any,
 ) -> None:
     """Delete objects and all that they own, and wait until they are gone.
 
@@ -75,6 +95,7 @@ def delete_(
     """
     if sum(map(bool, (what, files_, compose_file))) != 1:
         raise click.UsageError("no objects given; write KIND NAME, KIND/NAME, -f FILE or --compose FILE")
+    grace = _grace_seconds(**ending)
     compose = ComposeFile.of(compose_file, project, variables)
     if compose is not None:
         if selector or everything:
@@ -89,7 +110,11 @@ def delete_(
     pairs = _in_files(kinds, texts, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
     for target, _ in pairs:
         _check(target, selector, everything)
+    if dry_run != "none":
+        ctx.exit(_dry_run(client, _users_first(pairs), selector, dry_run, ignore_not_found=ignore_not_found))
     for target, where in _users_first(pairs):
+        if grace is not None:
+            _shorten(client, target, where, selector, grace)
         _delete(client, target, where, _query(ctx, selector, cascade), deletions, refused)
     if not deletions and not refused:
         note("No resources found.")
@@ -99,6 +124,55 @@ def delete_(
     if wait and deletions:
         _wait(client, deletions, timeout)
     ctx.exit(1 if failures else 0)
+
+
+def _grace_seconds(*, grace_period: int | None, now: bool, force: bool) -> int | None:
+    """Return the grace period of the options; None: the sandbox's own."""
+    if grace_period is not None and now:
+        raise click.UsageError("--now and --grace-period exclude each other; give one")
+    if force and grace_period:
+        raise click.UsageError(f"--force kills at once; leave --grace-period={grace_period} or --force out")
+    return 0 if force else 1 if now else grace_period
+
+
+def _named(client: Client, target: Target, place: str, selector: str) -> Sequence[str]:
+    """Return the names that a target stands for; missing names are kept."""
+    if target.names:
+        return target.names
+    found = client.get(target.resource.path(place), labelSelector=selector)["items"]
+    return [each["metadata"]["name"] for each in found]
+
+
+def _dry_run(
+    client: Client, pairs: Sequence[tuple[Target, str]], selector: str, how: str, *, ignore_not_found: bool
+) -> int:
+    """Print what would be deleted; return the exit code."""
+    code = 0
+    for target, place in pairs:
+        for name in _named(client, target, place, selector):
+            try:
+                client.get(target.resource.path(place, name))
+            except Refused as error:
+                if not (ignore_not_found and error.reason == "NotFound"):
+                    as_cli_error(error).show()
+                    code = 1
+            else:
+                say(f"{target.resource.word(name)} deleted ({how} dry run)")
+    return code
+
+
+def _shorten(client: Client, target: Target, place: str, selector: str, seconds: int) -> None:
+    """Set the grace period of the sandboxes to delete; other kinds have none."""
+    if target.resource.kind != "Sandbox":
+        return
+    change = {"spec": {"lifecycle": {"shutdownGracePeriodSeconds": seconds}}}
+    for name in _named(client, target, place, selector):
+        try:
+            path = target.resource.path(place, name)
+            client.request("PATCH", path, json=change, content_type="application/merge-patch+json")
+        except Refused as error:
+            if error.reason not in ("NotFound", "Conflict"):  # it is gone, or is being deleted
+                raise
 
 
 def _query(ctx: click.Context, selector: str, cascade: str) -> Query:

@@ -17,6 +17,7 @@ _MAX_KNOWN = 10_000  # then all are read again, and old ones are forgotten
 
 @click.command("events")
 @click.argument("what", required=False, metavar="[KIND/NAME]")
+@click.option("--for", "of", metavar="KIND/NAME", help="Only events of this object, as the argument.")
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Show new events until Ctrl-C.")
@@ -26,6 +27,7 @@ _MAX_KNOWN = 10_000  # then all are read again, and old ones are forgotten
 def events_(
     ctx: click.Context,
     what: str | None,
+    of: str | None,
     namespace: str | None,
     everywhere: bool,
     watch: bool,
@@ -35,6 +37,9 @@ def events_(
     """Show events of all objects, or of one (also a deleted one), newest last."""
     if watch and output is not None:
         raise click.UsageError("-w can't be combined with -o; leave one out")
+    if what and of:
+        raise click.UsageError("--for names the object as the argument does; give one of them")
+    what = what or of
     client = connect(ctx)
     kind = name = ""
     if what:

@@ -1,5 +1,6 @@
 """`paddock exec`."""
 
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -8,7 +9,32 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
 
 
-@click.command("exec")
+class _Command(click.Command):
+    """Command whose error for a word like `-l` tells where `--` belongs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if "--" in given:
+                raise
+            said = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(self, given)}"
+            raise click.UsageError(said, ctx) from error
+
+
+def _separated(command: click.Command, words: Sequence[str]) -> str:
+    """Return the command line with `--` after the sandbox's name."""
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
+    with_value = {name for each in options for name in each.opts}
+    at = next(
+        (at for at, word in enumerate(words) if not word.startswith("-") and not (at and words[at - 1] in with_value)),
+        0,
+    )
+    return f"paddock exec {shlex.join(words[: at + 1])} -- {shlex.join(words[at + 1 :])}"
+
+
+@click.command("exec", cls=_Command)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
 @namespace_option

@@ -8,7 +8,7 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, as_cli_error
-from controller.cli.kinds import Kinds, Resource, Target
+from controller.cli.kinds import ALL, Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import FORMS, is_object_format, note, object_format, say, sort_key, table
 from controller.cli.watch import follow, name_params
@@ -29,6 +29,8 @@ class Asked:
     header: bool
     sort: Callable[[Any], Any] | None
     labels: bool = False
+    label_columns: Sequence[str] = ()
+    prefixed: bool = False
     refused: list[Refused] = field(default_factory=list)
 
     @property
@@ -54,6 +56,7 @@ class Asked:
 @click.option("-o", "--output", metavar="FORMAT", help=f"Output format: {FORMS}.")
 @click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.option("--show-labels", is_flag=True, help="Add a column with labels.")
+@click.option("-L", "--label-columns", "titles", multiple=True, metavar="LABELS", help="Add a column for each label.")
 @click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
 @click.option("--sort-by", metavar="JSONPATH", help="Sort by this field, such as .metadata.creationTimestamp.")
 @click.option("-w", "--watch", is_flag=True, help="Show objects, then their changes, until Ctrl-C.")
@@ -69,6 +72,7 @@ def get_(
     output: str | None,
     no_headers: bool,
     show_labels: bool,
+    titles: Sequence[str],
     ignore_not_found: bool,
     sort_by: str | None,
     watch: bool,
@@ -78,6 +82,8 @@ def get_(
 
     \b
     paddock get sandboxes
+    paddock get all -A
+    paddock get sb -L app,tier
     paddock get sb/quickstart -o yaml
     paddock get events --field-selector type=Warning
     paddock get sb -w -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.image
@@ -88,7 +94,19 @@ def get_(
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
-    asked = Asked(client, targets, place, selector, fields, output, not no_headers, sort, show_labels)
+    asked = Asked(
+        client,
+        targets,
+        place,
+        selector,
+        fields,
+        output,
+        not no_headers,
+        sort,
+        show_labels,
+        tuple(label for each in titles for label in each.split(",") if label),
+        prefixed=tuple(what) == (ALL,),
+    )
     if not asked.of_all and (everywhere or selector or fields):
         raise click.UsageError("a name can't be combined with -A, -l or --field-selector; leave one of them out")
     if watch or watch_only:
@@ -135,13 +153,21 @@ def _tables(asked: Asked) -> None:
 
 
 def _text(asked: Asked, kind: Resource, found: dict[str, Any], *, header: bool) -> str:
+    if asked.prefixed:
+        found = {**found, "rows": [_named(kind, each) for each in found["rows"]]}
     return table(
         found,
         wide=asked.output == "wide",
         header=header,
         namespaces=asked.place is None and kind.namespaced,
         labels=asked.labels,
+        label_columns=asked.label_columns,
     )
+
+
+def _named(kind: Resource, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the kind in front of its name, as in `get all`."""
+    return {**row, "cells": [kind.word(str(row["cells"][0])), *row["cells"][1:]]}
 
 
 def _nothing(asked: Asked) -> None:

@@ -1,13 +1,24 @@
 """`paddock logs`."""
 
 import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.client import connect
-from controller.cli.errors import UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
+from controller.cli.client import Client, connect, segment
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option, selector_option
 from controller.cli.output import note
+
+if TYPE_CHECKING:
+    from controller.cli.terminal_filter import Output
+    from paddock._client.sandbox import Sandbox
+
+_AT_ONCE = 50  # sandboxes whose logs are followed together
 
 
 def sandbox_name(text: str) -> str:
@@ -19,12 +30,15 @@ def sandbox_name(text: str) -> str:
 
 
 @click.command("logs")
-@click.argument("name")
+@click.argument("names", nargs=-1, metavar="NAME ...")
 @namespace_option
+@selector_option
 @click.option("-f", "--follow", is_flag=True, help="Show new output as it is written.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only output newer than this: 30s, 10m, 2h.")
+@click.option("--since-time", metavar="TIME", help="Only output newer than this: 2026-01-31T12:00:00Z.")
 @click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
+@click.option("--prefix", is_flag=True, help="Prefix each line with its sandbox, as for several sandboxes.")
 @click.option("-p", "--previous", is_flag=True, help="Of the previous run.")
 @click.option("--exec", "exec_id", metavar="ID", help="Of a command started with `exec --detach`.")
 @click.option(
@@ -34,43 +48,116 @@ def sandbox_name(text: str) -> str:
 @click.pass_context
 def logs_(
     ctx: click.Context,
-    name: str,
+    /,
+    names: Sequence[str],
     namespace: str | None,
-    follow: bool,
-    tail: int | None,
-    since: float | None,
-    timestamps: bool,
-    previous: bool,
+    selector: str,
+    prefix: bool,
     exec_id: str | None,
-    egress: bool,
     raw: bool,
+    since_time: str | None,
+    **options: Any,
 ) -> None:
-    """Show the log of a sandbox's main process.
+    """Show the log of a sandbox's main process, or of several, each line with its sandbox in front.
 
     On a terminal, escape sequences are removed, except colours and moves within the line. --raw keeps all. A pipe gets
     every byte.
+
+    \b
+    paddock logs quickstart -f
+    paddock logs web worker --tail 5
+    paddock logs -l app=web --since 10m
     """
     from controller.cli.terminal_filter import Output
     from paddock._client.sandbox import Sandbox
 
-    box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
-    if exec_id is not None:
-        if follow or previous or timestamps or egress or tail is not None or since is not None:
-            raise click.UsageError("--exec shows the whole kept output; leave the other options out")
-        with Output(sys.stdout.buffer, raw=raw) as out:
-            out.write(box.exec_log(exec_id))
-        return
-    if egress and (follow or previous or timestamps):
-        raise click.UsageError("--egress can only be combined with --tail and --since; leave the others out")
-    options = {"follow": follow, "tail": tail, "since_seconds": since, "timestamps": timestamps, "previous": previous}
-    options["egress"] = egress
+    if bool(names) == bool(selector):
+        raise click.UsageError("name the sandboxes, or select them with -l")
+    if since_time and options["since"] is not None:
+        raise click.UsageError("--since and --since-time exclude each other; give one")
+    asked = {**options, "since_seconds": _seconds_since(since_time) if since_time else options["since"]}
+    del asked["since"]
+    _check(exec_id, asked, many=len(names) != 1)
+    client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
+    found = [sandbox_name(each) for each in names] or _selected(client, place, selector)
+    boxes = [Sandbox(client, place, each) for each in found]
+    with Output(sys.stdout.buffer, raw=raw) as out:
+        if exec_id is not None:
+            out.write(boxes[0].exec_log(exec_id))
+        elif prefix or selector or len(boxes) > 1:
+            _show_all(boxes, out, asked)
+        else:
+            _show(boxes[0], out.write, asked)
 
+
+def _check(exec_id: str | None, asked: dict[str, Any], *, many: bool) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if exec_id is not None and (many or any(value not in (None, False) for value in asked.values())):
+        raise click.UsageError("--exec shows the whole kept output of one command; leave the other options out")
+    if asked["egress"] and (asked["follow"] or asked["previous"] or asked["timestamps"]):
+        raise click.UsageError("--egress can only be combined with --tail and --since; leave the others out")
+
+
+def _seconds_since(text: str) -> float:
+    """Return the seconds since an RFC 3339 time."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"--since-time: `{text}` is not a time; write 2026-01-31T12:00:00Z") from None
+    if at.tzinfo is None:
+        raise click.BadParameter(f"--since-time: `{text}` has no time zone; add Z for UTC, or +02:00")
+    return max(0.001, time.time() - at.timestamp())
+
+
+def _selected(client: Client, place: str, selector: str) -> list[str]:
+    found = client.get(f"namespaces/{segment(place)}/sandboxes", labelSelector=selector)["items"]
+    if not found:
+        raise CliError(f"no sandboxes match `{selector}` in namespace {place}; check the selector")
+    if len(found) > _AT_ONCE:
+        raise CliError(f"{len(found)} sandboxes match, and {_AT_ONCE} logs can be shown at once; select fewer")
+    return [each["metadata"]["name"] for each in found]
+
+
+def _show(box: "Sandbox", write: Callable[[bytes], object], asked: dict[str, Any]) -> None:
     def warn(text: str) -> None:
         note(f"warning: {text}")
 
-    with (
-        box.logs(**options, warn=warn) as pieces,  # type: ignore[arg-type]
-        Output(sys.stdout.buffer, raw=raw) as out,
-    ):
+    with box.logs(**asked, warn=warn) as pieces:
         for piece in pieces:
-            out.write(piece)
+            write(piece)
+
+
+def _show_all(boxes: "Sequence[Sandbox]", out: "Output", asked: dict[str, Any]) -> None:
+    """Show the logs line by line, with their sandbox in front: one after another, or together if followed."""
+    from paddock._client.errors import ClientError
+
+    writing, failed = threading.Lock(), list[str]()
+
+    def show(box: "Sandbox") -> None:
+        rest, front = b"", f"[{box.name}] ".encode()
+
+        def write(piece: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + piece).split(b"\n")
+            if lines:
+                with writing:
+                    out.write(b"".join(front + line + b"\n" for line in lines))
+
+        try:
+            _show(box, write, asked)
+        except ClientError as error:
+            failed.append(f"{box.name}: {error.message}")
+        if rest:
+            write(b"\n")
+
+    if asked["follow"]:
+        threads = [threading.Thread(target=show, args=(box,), daemon=True) for box in boxes]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    else:
+        for box in boxes:
+            show(box)
+    if failed:
+        raise CliError("\n".join(failed))

@@ -26,15 +26,15 @@ def chosen_server(
         found = replace(found, token=token)
     if ca_file:
         found = replace(found, ca_file=ca_file)
-    return Chosen(found, namespace or chosen_namespace(server, context))
+    return Chosen(found, namespace or configured_namespace(server, context) or DEFAULT_NAMESPACE)
 
 
-def chosen_namespace(server: str | None = None, context: str | None = None) -> str:
-    """Return the namespace of the environment, else of the context in use, else the default one."""
+def configured_namespace(server: str | None = None, context: str | None = None) -> str:
+    """Return the namespace of a named context, else of the environment, else of the current context; else nothing."""
     if context is None and (given := os.environ.get("PADDOCK_NAMESPACE")):
         return given
     if server is None and (context or not any(os.environ.get(each) for each in ("PADDOCK_SERVER", "PADDOCK_SOCKET"))):
         found = chosen_context(context)
         if found is not None and found.namespace:
             return found.namespace
-    return os.environ.get("PADDOCK_NAMESPACE") or DEFAULT_NAMESPACE
+    return os.environ.get("PADDOCK_NAMESPACE", "")

@@ -22,11 +22,16 @@ def authorization(server: Server) -> dict[str, str]:
     token = server.token or _of_context(server) or _from_file() or os.environ.get("PADDOCK_TOKEN", "").strip()
     if not token:
         return {}
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise ClientError("the token is malformed (it has spaces or unexpected characters); copy it again")
+    check_token(token)
     if server.in_clear:
         raise ClientError(f"the token would be sent unencrypted to {server}; use https://...")
     return {"Authorization": f"Bearer {token}"}
+
+
+def check_token(token: str) -> None:
+    """Raise ClientError for a token that can't be one."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ClientError("the token is malformed (it has spaces or unexpected characters); copy it again")
 
 
 def trusted(server: Server) -> ssl.SSLContext:

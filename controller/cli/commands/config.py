@@ -1,0 +1,129 @@
+"""`paddock config`: contexts, which are named daemons and namespaces. It needs no daemon."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError
+from controller.cli.output import columns, note, say
+from paddock._client import contexts as stored
+from paddock._client.contexts import Context
+from paddock._client.credentials import check_token
+from paddock._client.server import parse_address
+
+
+@click.group("config")
+def config_() -> None:
+    """Show and change contexts: named daemons, one of them current.
+
+    They are in ~/.config/paddock/config.toml (or the file named by PADDOCK_CONFIG), and serve the Python client, too.
+    The flags --server and --context come first, then PADDOCK_SERVER and PADDOCK_SOCKET, then the current context.
+
+    \b
+    paddock config set-context work --server https://paddock.example.org:9465 --token-stdin --use
+    paddock --context work get sandboxes
+    """
+
+
+@config_.command("get-contexts")
+@click.option("--no-headers", is_flag=True, help="Print no column titles.")
+@click.option("-o", "--output", type=click.Choice(["name"]), help="Print only the names.")
+def get_contexts(no_headers: bool, output: str | None) -> None:
+    """List the contexts; the current one is marked."""
+    found = stored.load_contexts()
+    if output == "name":
+        for each in found.items:
+            say(each.name)
+        return
+    if not found.items:
+        note(f"No contexts in {stored.config_file()}.")
+        return
+    rows = [["CURRENT", "NAME", "SERVER", "NAMESPACE", "TOKEN FILE"]]
+    for each in found.items:
+        mark = "*" if each.name == found.current else ""
+        rows.append([mark, each.name, each.server or "-", each.namespace or "default", each.token_file or "-"])
+    say(columns(rows[1:] if no_headers else rows))
+
+
+@config_.command("current-context")
+def current_context() -> None:
+    """Print the name of the current context."""
+    found = stored.load_contexts()
+    if not found.current:
+        raise CliError("no context is current; choose one with `paddock config use-context NAME`")
+    say(found.current)
+
+
+@config_.command("use-context")
+@click.argument("name")
+def use_context(name: str) -> None:
+    """Make a context the current one."""
+    found = stored.load_contexts()
+    found.named(name)
+    stored.save_contexts(replace(found, current=name))
+    say(f"context {name} is now current")
+
+
+@config_.command("set-context")
+@click.argument("name")
+@click.option("--server", metavar="URL", help="The daemon: unix:///path/to/socket or https://host:port.")
+@click.option("-n", "--namespace", metavar="NAME", help="The namespace to work in.")
+@click.option("--token-file", metavar="FILE", help="A file with the token, which only you may read.")
+@click.option("--token-stdin", is_flag=True, help="Read the token from stdin, and keep it in a file of its own.")
+@click.option("--ca-file", metavar="FILE", help="Trusted authorities, as a PEM file.")
+@click.option("--use", is_flag=True, help="Make it the current context.")
+def set_context(name: str, token_stdin: bool, use: bool, **given: Any) -> None:
+    """Create a context, or change the given parts of one. An empty value removes a part."""
+    if not name or not name.isprintable() or "/" in name or name.startswith("."):
+        raise click.UsageError(f"`{name}` is not a name for a context; use letters, digits, `-`, `_` and `.`")
+    if token_stdin and given["token_file"]:
+        raise click.UsageError("--token-stdin and --token-file exclude each other; give one")
+    if given["server"]:
+        parse_address(given["server"])
+    found = stored.load_contexts()
+    known = next((each for each in found.items if each.name == name), None)
+    context = replace(known or Context(name), **{key: value for key, value in given.items() if value is not None})
+    if token_stdin:
+        context = replace(context, token_file=str(_keep_token(name)))
+    changed = found.put(context)
+    stored.save_contexts(replace(changed, current=name) if use else changed)
+    say(f"context {name} {'changed' if known else 'created'}")
+
+
+@config_.command("delete-context")
+@click.argument("name")
+def delete_context(name: str) -> None:
+    """Remove a context, and the token file that `--token-stdin` made."""
+    found = stored.load_contexts()
+    context = found.named(name)
+    stored.save_contexts(found.without(name))
+    own = _token_file(name)
+    if context.token_file == str(own):
+        own.unlink(missing_ok=True)
+    say(f"context {name} deleted")
+
+
+@config_.command("view")
+def view() -> None:
+    """Print the file of contexts; tokens are not in it."""
+    say(stored.load_contexts().as_toml().rstrip("\n"))
+
+
+def _token_file(name: str) -> Path:
+    return stored.config_file().parent / f"{name}.token"
+
+
+def _keep_token(name: str) -> Path:
+    """Write the token on stdin to a file; return its path."""
+    if sys.stdin.isatty():
+        note("Paste the token, then press Enter.")
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise CliError("no token on stdin; write `paddock config set-context NAME --token-stdin < FILE`")
+    check_token(token)
+    path = _token_file(name)
+    stored.write_private(path, token + "\n")
+    return path

@@ -1,0 +1,50 @@
+"""`paddock rollout`: kubectl's words for `restart` and `wait`."""
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.commands.restart import restart
+from controller.cli.errors import CliError
+from controller.cli.kinds import Kinds
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
+from controller.cli.output import say
+from controller.cli.watch import Condition, Object, until
+
+
+@click.group("rollout")
+def rollout_() -> None:
+    """Restart sandboxes, or show their progress, in kubectl's words."""
+
+
+@rollout_.command("restart")
+@click.argument("names", nargs=-1, metavar="sandbox/NAME ...")
+@namespace_option
+@selector_option
+@click.option("--timeout", type=DURATION, default="120s", help="How long to wait for all of them. [default: 120s]")
+@click.pass_context
+def restart_of(ctx: click.Context, names: Sequence[str], namespace: str | None, selector: str, timeout: float) -> None:
+    """Do what `paddock restart` does."""
+    restart(connect(ctx), names, namespace or DEFAULT_NAMESPACE, selector, timeout)
+
+
+@rollout_.command("status")
+@click.argument("what", nargs=-1, required=True, metavar="KIND/NAME ...")
+@namespace_option
+@click.option("--timeout", type=DURATION, default="120s", help="How long to wait. [default: 120s]")
+@click.pass_context
+def status(ctx: click.Context, what: Sequence[str], namespace: str | None, timeout: float) -> None:
+    """Wait until objects are Ready."""
+    client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
+    deadline, ready = time.monotonic() + timeout, Condition("Ready")
+
+    def done(_name: str, obj: Object | None) -> bool:
+        return ready.reached(obj)
+
+    for target in Kinds(client).targets(what):
+        if late := until(client, target.resource, place, target.names, done, deadline):
+            raise CliError(f"not Ready within {timeout:g} s: {', '.join(late)}; see `paddock describe`")
+        for name in target.names:
+            say(f"{target.resource.word(name)} successfully rolled out")

@@ -1,0 +1,178 @@
+"""Commands, flags and fields as kubectl's and docker's users write them."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.version import VERSION
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+Spec = Callable[..., str]
+TEMPLATE = "---\nkind: SandboxTemplate\nmetadata: {name: python}\nspec: {image: a}\napiVersion: paddock/v1alpha1\n"
+
+
+def test_get_all_prints_kinds_in_front_of_names(paddock: Run, served: World) -> None:
+    assert paddock("get", "all").stderr == "No resources found in default namespace.\n"
+    served.apply(QUICKSTART + TEMPLATE)
+    shown = paddock("get", "all").stdout
+    assert "sandbox.paddock/quickstart" in shown
+    assert "sandboxtemplate.paddock/python" in shown
+    assert {each["kind"] for each in json.loads(paddock("get", "all", "-o", "json").stdout)["items"]} == {
+        "Sandbox",
+        "SandboxTemplate",
+    }
+
+
+def test_label_columns(paddock: Run, served: World) -> None:
+    served.apply()
+    title, row = (line.split() for line in paddock("get", "sb", "-L", "app,example.org/tier").stdout.splitlines())
+    assert title[-2:] == ["APP", "TIER"]
+    assert row[-1] == "demo"
+
+
+def test_the_namespace_before_the_command(paddock: Run, served: World) -> None:
+    served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
+    assert paddock("-n", "team", "get", "sb", "-o", "name").stdout == "sandbox.paddock/far\n"
+
+
+def test_versions(paddock: Run) -> None:
+    assert paddock("--version").stdout == f"paddock {VERSION} (speaks paddock/v1alpha1)\n"
+    found = json.loads(paddock("version", "--daemon", "-o", "json").stdout)
+    assert found["clientVersion"]["version"] == found["serverVersion"]["version"] == VERSION
+
+
+def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, served: World, spec: Spec) -> None:
+    file = spec(QUICKSTART)
+    assert "not found" in paddock("replace", "-f", file).stderr
+    assert paddock("create", "-f", file, "--dry-run=client").stdout == (
+        "sandbox.paddock/quickstart created (client dry run)\n"
+    )
+    assert paddock("create", "-f", file).stdout == "sandbox.paddock/quickstart created\n"
+    again = paddock("create", "-f", file)
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
+    changed = spec(QUICKSTART.replace("spec:", "spec:\n  priority: 7", 1), "changed.yaml")
+    assert paddock("replace", "-f", changed).stdout == "sandbox.paddock/quickstart replaced\n"
+    assert served.sandbox().spec["priority"] == 7
+    assert paddock("replace", "-f", file).exit_code == 0
+    assert served.sandbox().spec.get("priority", 0) == 0
+    bad = paddock("create", "-f", spec(QUICKSTART.replace("spec:", "spec:\n  none: 7", 1)))
+    assert (bad.exit_code, "nothing was changed" in bad.stderr) == (1, True)
+
+
+def test_a_dry_run_deletes_nothing(paddock: Run, served: World) -> None:
+    served.apply()
+    assert paddock("delete", "sb", "quickstart", "--dry-run").stdout == (
+        "sandbox.paddock/quickstart deleted (server dry run)\n"
+    )
+    assert paddock("delete", "sb", "--all", "--dry-run=client").exit_code == 0
+    assert "not found" in paddock("delete", "sb", "none", "--dry-run=server").stderr
+    assert served.sandbox().deleted_at is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"),
+    [(["--force"], 0), (["--now"], 1), (["--grace-period=5"], 5), (["--force", "--grace-period=0"], 0)],
+)
+def test_the_grace_period_of_a_deletion(paddock: Run, served: World, flags: list[str], seconds: int) -> None:
+    served.apply()
+    done = paddock("delete", "sb", "quickstart", "--no-wait", *flags)
+    assert done.exit_code == 0, done.stderr
+    found = served.sandbox()
+    assert (found.deleted_at is not None, found.spec["lifecycle"]["shutdownGracePeriodSeconds"]) == (True, seconds)
+    assert paddock("delete", "sb", "x", "--now", "--grace-period=3").exit_code == 2
+
+
+def test_logs_of_several_sandboxes_have_prefixes(paddock: Run, served: World) -> None:
+    served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: other')}")
+    for name in ("quickstart", "other"):
+        served.view.show(served.sandbox(name))
+    both = "[other] hello\n[quickstart] hello\n"
+    assert paddock("logs", "other", "quickstart").stdout == both
+    assert sorted(paddock("logs", "-l", "app=demo", "-f").stdout.splitlines()) == both.splitlines()
+    assert paddock("logs", "other").stdout == "hello\n"
+    assert paddock("logs", "other", "--prefix").stdout == "[other] hello\n"
+    partly = paddock("logs", "other", "none")
+    assert (partly.exit_code, partly.stdout) == (1, "[other] hello\n")
+    assert "none: " in partly.stderr
+    assert "no sandboxes match" in paddock("logs", "-l", "app=none").stderr
+
+
+def test_logs_since_a_time(paddock: Run, served: World) -> None:
+    served.apply()
+    served.view.show(served.sandbox())
+    at = datetime.now(UTC) - timedelta(hours=1)
+    assert paddock("logs", "quickstart", "--since-time", at.isoformat()).exit_code == 0
+    asked: dict[str, Any] = served.streams.asked[-1][1]
+    assert asked["since"] is not None
+    assert "has no time zone" in paddock("logs", "quickstart", "--since-time", "2026-01-31T12:00:00").stderr
+    assert "is not a time" in paddock("logs", "quickstart", "--since-time", "yesterday").stderr
+
+
+def test_all_permissions_in_a_list(paddock: Run) -> None:
+    rows = dict(line.split(maxsplit=1) for line in paddock("auth", "can-i", "--list").stdout.splitlines())
+    assert rows["sandboxes"] == "get list create update delete exec logs"
+    assert rows["events"] == "get list"
+    assert paddock("auth", "can-i").exit_code == 2
+
+
+def test_events_for_an_object(paddock: Run, served: World) -> None:
+    served.apply()
+    served.add_event(served.sandbox(), "Created", "container created")
+    assert "container created" in paddock("events", "--for", "sandbox/quickstart").stdout
+    assert paddock("events", "--for", "sandbox/other").stdout == ""
+
+
+def test_exec_says_where_the_dashes_belong(paddock: Run) -> None:
+    said = paddock("exec", "-n", "a", "quickstart", "ls", "-l", "/tmp").stderr
+    assert "put `--` before the command: paddock exec" in said
+    assert "-- ls -l /tmp" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("gett", "did you mean `get`?"),
+        ("ps", "write `paddock get sandboxes`"),
+        ("stop", "write `paddock set run-state sandbox/NAME Suspended`"),
+        ("xyzzy", "`paddock --help` lists all commands"),
+    ],
+)
+def test_an_unknown_command_says_what_to_write(paddock: Run, word: str, hint: str) -> None:
+    said = paddock(word)
+    assert (said.exit_code, hint in said.stderr) == (2, True)
+
+
+def test_go_templates_point_to_jsonpath(paddock: Run) -> None:
+    assert "write -o jsonpath=" in paddock("get", "sb", "-o", "go-template={{.items}}").stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("livenessProbe: {httpGet: {port: 80}}", "write `liveness: {...}`"),
+        ("ports: [{containerPort: 80}]", "paddock port-forward"),
+        ("entrypoint: [sh]", "write `command:"),
+        ("replicas: 3", "warmReplicas"),
+        ("nodeSelector: {a: b}", "one host"),
+        ("hostname: web", "the sandbox's name is its host name"),
+        ("env: [{name: A, valueFrom: {secretKeyRef: {name: a}}}]", "`secrets: ["),
+        ("resources: {requests: {cpu: 1}}", "write `resources: {limits: {...}}`"),
+        ("volumes: [{name: a, emptyDir: {}}]", "write `tmpfs:"),
+    ],
+)
+def test_fields_of_others_say_what_to_write(paddock: Run, spec: Spec, field: str, hint: str) -> None:
+    head = "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: a}\n"
+    text = f"{head}spec:\n  template:\n    image: a\n    {field}\n"
+    said = paddock("apply", "--dry-run=client", "-f", spec(text)).stderr
+    assert "unknown field; " in said
+    assert hint in said
+
+
+def test_the_phase_is_in_the_object(paddock: Run, served: World) -> None:
+    served.apply()
+    served.set_ready()
+    assert paddock("get", "sb/quickstart", "-o", "jsonpath={.status.phase}").stdout.strip() == "Running"

@@ -1,0 +1,20 @@
+"""Programs of others in the environment of `make test-mcp` (marker `mcp`): frameworks, generators, Node.js.
+
+requirements.in lists what this folder needs of it.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FETCHED = ROOT / ".cache/mcp"
+SDK = ROOT / "controller/client/src"
+
+
+def run(program: str, *words: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program of that environment, with the package `paddock` of this checkout."""
+    given = {"PATH": f"{FETCHED}/venv/bin:{os.environ['PATH']}", "HOME": str(cwd), "LANG": "C.UTF-8"}
+    given |= {"PYTHONPATH": str(SDK), "NO_COLOR": "1", **env}
+    line = [str(FETCHED / "venv/bin" / program), *words]
+    return subprocess.run(line, cwd=cwd, env=given, capture_output=True, text=True, timeout=240, check=False)
