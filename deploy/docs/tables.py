@@ -12,7 +12,19 @@ from controller.kinds.access.access import PeerGrant
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import discover
 from controller.kinds.securityprofile import ProfileGrants
-from controller.metrics.catalogue import CATALOGUE, api, containers, engine, host, loop, objects, own, pools, quotas
+from controller.metrics.catalogue import (
+    CATALOGUE,
+    agents,
+    api,
+    containers,
+    engine,
+    host,
+    loop,
+    objects,
+    own,
+    pools,
+    quotas,
+)
 from controller.metrics.catalogue import store as store_metrics
 from controller.metrics.catalogue.family import Family
 from controller.policy.levels.levels import BUILT_IN, Level
@@ -66,6 +78,7 @@ _SECTIONS: Mapping[str, tuple[Family, ...]] = {
     "Reconcile loop": loop.FAMILIES,
     "Store": store_metrics.FAMILIES,
     "API": api.FAMILIES,
+    "Agents and MCP": agents.FAMILIES,
     "The daemon itself": own.FAMILIES,
 }
 
@@ -141,6 +154,7 @@ def grants() -> str:
         "limits": "highest `cpu`, `memory`, `pids`, `disk` and `gpus` of one sandbox (disk and gpus: settings only)",
         "cpuShares": "highest CPU weight of one sandbox; with any other bound at most 1024 unless it says more",
         "priority": "highest `priority`; with any other bound at most 0 unless it says more",
+        "tools": "MCP tools that it may call, such as `docker.file.*`; with them the grant holds for MCP calls alone",
     }
     options = {
         "role": ("--role",),
@@ -151,6 +165,7 @@ def grants() -> str:
         "limits": ("--max-cpu", "--max-memory", "--max-pids"),
         "cpuShares": ("--max-cpu-shares",),
         "priority": ("--max-priority",),
+        "tools": ("--tool",),
     }
     names = {info.alias or name for name, info in PeerGrant.model_fields.items()}
     assert names == meaning.keys(), f"describe these fields of a grant: {names ^ meaning.keys()}"
