@@ -7,14 +7,19 @@ from paddock._client.connection import PREFIX as PREFIX
 from paddock._client.connection import Connection
 from paddock._client.connection import connect as connect_to
 from paddock._client.connection import segment as segment
-from paddock._client.server import locate
+from paddock._client.server import Server, locate
 
 Client = Connection
 
 
+def located(ctx: click.Context) -> Server:
+    """Return the daemon of this command. Raises ClientError."""
+    target: Target = ctx.find_root().obj
+    return locate(target.address, context=target.context)
+
+
 def connect(ctx: click.Context) -> Client:
     """Return the connection for this command; it is closed when the command ends."""
-    target: Target = ctx.obj
-    made = connect_to(locate(target.address, context=target.context))
+    made = connect_to(located(ctx))
     ctx.call_on_close(made.close)
     return made

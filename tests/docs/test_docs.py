@@ -1,6 +1,7 @@
 """The README files are true: made from code where they can be, and checked against it where they can't."""
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ FOLDERS = (
     "migrations",
     "tests",
 )
-LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "mermaid"}
+LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "json", "mermaid"}
 MOST_BYTES = 8192
 QUESTIONS = 15
 FILES = files()
@@ -97,6 +98,13 @@ def test_commands_of_a_block_exist(block: Block) -> None:
         check(words)
     for words in shell(text):
         _check_files(words)
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_json_is_valid_and_starts_a_command_that_exists(block: Block) -> None:
+    for each in json.loads(block.text).get("mcpServers", {}).values():
+        [words] = commands(" ".join([each["command"], *each["args"]]))
+        check(words)
 
 
 @each_file

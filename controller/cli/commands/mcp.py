@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import click
 
+from controller.cli.client import located
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Target, namespace_option
 from paddock._client.mcp import Bridge, endpoint, request
-from paddock._client.server import locate
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
 _CLIENTS = ("claude", "cursor", "vscode", "codex")
-_ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
+_ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
 _PAGES = 100
 
 
@@ -88,9 +88,7 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
     from controller.cli.safe_text import plain
 
     values = _arguments(ctx, name, arguments, text, given)
-    answer = request(
-        locate(ctx.find_root().obj), _path(_chosen(ctx, given)), "tools/call", {"name": name, "arguments": values}
-    )
+    answer = request(located(ctx), _path(_chosen(ctx, given)), "tools/call", {"name": name, "arguments": values})
     texts = "\n".join(str(each.get("text", "")) for each in answer.get("content", ()) if each.get("type") == "text")
     if answer.get("isError"):
         raise CliError(texts or f"{name} failed")
@@ -139,7 +137,7 @@ def _bridge(ctx: click.Context, path: str) -> None:
         except OSError:  # the client has gone: what runs for it ends
             os._exit(1)
 
-    bridge = Bridge(locate(ctx.find_root().obj), path, write)
+    bridge = Bridge(located(ctx), path, write)
     try:
         bridge.run(sys.stdin.buffer)
     except KeyboardInterrupt:
@@ -163,7 +161,7 @@ def _path(chosen: dict[str, Any]) -> str:
 
 
 def _tools(ctx: click.Context, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    server, path = locate(ctx.find_root().obj), _path(_chosen(ctx, given))
+    server, path = located(ctx), _path(_chosen(ctx, given))
     cursor: dict[str, str] = {}
     for _ in range(_PAGES):
         page = request(server, path, "tools/list", cursor)
@@ -243,7 +241,12 @@ def _words(chosen: dict[str, Any]) -> list[str]:
 def _environment(ctx: click.Context) -> dict[str, str]:
     """Return the variables that lead to the daemon: addresses and files, never a token itself."""
     found = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
-    if server := ctx.find_root().obj:
-        found.pop("PADDOCK_SOCKET", None)
-        found["PADDOCK_SERVER"] = server
+    target: Target = ctx.find_root().obj
+    if target.address or target.context:
+        for name in ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT"):
+            found.pop(name, None)
+    if target.address:
+        found["PADDOCK_SERVER"] = target.address
+    elif target.context:
+        found["PADDOCK_CONTEXT"] = target.context
     return found
