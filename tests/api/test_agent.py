@@ -165,6 +165,25 @@ def test_mcp_passes_through(real: Front, era: str) -> None:
         assert broken.json()["error"]["code"] == -32700
 
 
+def test_notices_stream_through_until_the_client_leaves(front: Front, start: Start) -> None:
+    agent = start()
+    front.world.ports.listen(PORT, agent.port)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"_meta": meta, "notifications": {"resourceSubscriptions": [f"file://{agent.root}/a"]}}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+    headers["mcp-method"] = "subscriptions/listen"
+    with front.http.stream("POST", "/mcp", json=message("subscriptions/listen", params), headers=headers) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        events = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        assert next(events)["method"] == "notifications/subscriptions/acknowledged"
+        with httpx.Client(base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket))) as other:
+            written = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
+            assert other.post("/mcp/execute", json=written).json()["success"]
+        assert next(events)["method"] == "notifications/resources/updated"
+        assert ("mcp", "cancelled") not in front.counted()
+    wait_for("its end is counted", lambda: ("mcp", "cancelled") in front.counted(), 60)
+
+
 def message(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 

@@ -25,9 +25,9 @@ HEAD, BODY = "head", "body"
 _SPARE_SECONDS = 5.0  # for the agent to end a command at its limit, and to answer
 _CALL_SECONDS = 60.0  # for a call that runs no command
 _PLAIN_BYTES = 4 << 20  # of an answer that is no event stream
-_EVENTS = "text/event-stream"
+EVENTS = "text/event-stream"
 _PASSED_UP = ("content-type", "mcp-session-id", "mcp-protocol-version", "cache-control", "allow")
-_TYPES = ("application/json", _EVENTS)
+_TYPES = ("application/json", EVENTS)
 
 
 class AgentUnavailable(errors.ServiceUnavailable):
@@ -185,7 +185,7 @@ class AgentStream(Iterator[Chunk]):
         size = 0
         while data := answer.read():
             size += len(data)
-            if kind != _EVENTS and size > _PLAIN_BYTES:
+            if kind != EVENTS and size > _PLAIN_BYTES:
                 raise AgentError("BadAnswer", f"{said} over {_PLAIN_BYTES >> 20} MiB")
             yield Chunk(BODY, data)
         self.outcome = "ok" if status < 400 else "refused"
