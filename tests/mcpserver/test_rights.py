@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from tests.api.listeners import API, token
 from tests.api.listeners import client as http_client
@@ -73,12 +74,16 @@ def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None
     assert mcp.data("docker.container.exec", EXEC, token=text)["success"]
 
 
+def calls_of(world: World) -> list[AuditEntry]:
+    return [each for each in world.store.audit.entries() if each.kind == "Tool"]
+
+
 def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
     viewer = token(running, "viewer", "default", name="eyes")
     mcp.data("docker.container.exec", {**EXEC, "env": {"KEY": "secret-value"}})
     mcp.error("docker.container.exec", EXEC, token=viewer)
     mcp.error("docker.container.logs", {"id": "nothing"})
-    entries = [each for each in running.store.audit.entries() if each.kind == "Tool"]
+    entries = wait_for("three entries", lambda: calls_of(running)[2:] and calls_of(running))
     found = [(each.name, each.outcome, each.detail["result"]) for each in sorted(entries, key=lambda each: each.id)]
     assert found == [
         ("docker.container.exec", "allowed", "ok"),
