@@ -10,7 +10,7 @@ import pytest
 
 from controller.cli.yaml_text import dump
 from controller.documents.compose.compose import Composed, Project, apply_set_name, project_name, read_compose
-from controller.kinds.common.problem import Problem
+from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
 FOLDER = Path(__file__).parent / "compose_files"
@@ -75,9 +75,17 @@ def test_the_project_is_named_by_option_or_file() -> None:
 
 
 def test_variables_grow_to_a_bound() -> None:
-    use = ", ".join(["$A" * 50] * 100)
-    found = read_compose("f", f"services: {{w: {{command: [{use}]}}}}", discover(), Project("a", {"A": "x" * 2000}))
+    text = f"services: {{w: {{image: x, command: ['{'$A' * 500_000}']}}}}"
+    found = read_compose("f", text, discover(), Project("a", {"A": "x" * 1_000_000}))
     assert any("make more than 4 MiB of text" in str(each) for each in found.problems)
+
+
+def test_many_problems_are_bounded() -> None:
+    keys = ", ".join(f"privilege{number}: 1" for number in range(9_000))
+    found = read(f"name: a\nservices: {{w: {{image: x, {keys}}}}}")
+    assert len(found.problems) == MOST_PROBLEMS + 1
+    items = ", ".join(["'80:80'"] * 15_000)
+    assert len(read(f"name: a\nservices: {{w: {{image: x, ports: [{items}]}}}}").problems) == MOST_PROBLEMS + 1
 
 
 def test_relative_binds_need_a_folder() -> None:

@@ -1,5 +1,6 @@
 """Images: who may list, pull, build and push which; and how the work ends."""
 
+import gc
 from collections.abc import Mapping
 
 import pytest
@@ -205,3 +206,7 @@ def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages)
         tasks[2].close()
         for _ in range(3):
             done(made.pull(TOOL))
+        del tasks
+        for _ in range(AT_ONCE + 1):
+            made.pull(TOOL)
+            gc.collect()

@@ -13,7 +13,7 @@ from controller.documents.compose.part import OURS, Part, Report, mapping, scala
 from controller.documents.compose.service import Shared, check_defaults, read_service
 from controller.documents.compose.variables import Replacer
 from controller.documents.document import MAX_VALUES, Document, check_tree
-from controller.documents.yaml_tree import Node, Tree, ValueBudget, read
+from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import Registry
 from controller.version import API_VERSION
@@ -100,7 +100,9 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
     found = sorted(dict.fromkeys(problems), key=lambda each: (each.line, each.column))
-    return found[: MOST_PROBLEMS + 1]
+    if len(found) > MOST_PROBLEMS:
+        found[MOST_PROBLEMS:] = [Problem(found[0].file, 0, 0, "", REST_UNREPORTED)]
+    return found
 
 
 def _sandboxes(part: Part, project: Project) -> tuple[str, list[Node]]:

@@ -10,7 +10,7 @@ from typing import Any
 from controller.documents.error_messages import kind_of
 from controller.documents.model_fields import closest
 from controller.documents.yaml_tree import Node
-from controller.kinds.common.problem import Path, Problem, field_text
+from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem, field_text
 
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 EXTENSION = "x-"
@@ -107,6 +107,8 @@ class Part:
         for name, part in self.fields().items():
             if name in names or (name.startswith(EXTENSION) and name != OURS):
                 continue
+            if len(self.report.problems) > MOST_PROBLEMS:
+                return
             if name in refused:
                 part.refuse(refused[name], at_key=True)
                 continue

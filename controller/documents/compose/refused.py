@@ -101,8 +101,8 @@ def check(part: Part, known: tuple[str, ...], refused: Refused) -> None:
 
 
 def _is_harmless(part: Part, name: str, values: tuple[object, ...]) -> bool:
-    found = part.fields().get(name)
-    if found is None:
+    if name not in (part.node.fields or {}):
         return False
-    written = found.node.plain()
-    return found.unset or any(written == each and isinstance(written, type(each)) for each in values)
+    found = part.child(name)
+    written = found.node.plain() if found is not None else None
+    return found is None or any(written == each and isinstance(written, type(each)) for each in values)

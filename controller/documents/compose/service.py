@@ -24,6 +24,9 @@ _LIMITS = (("cpus", "cpus", "cpu"), ("mem_limit", "memory", "memory"), ("pids_li
 _RESERVED = ("paddock/", "com.docker.")
 _NO_ORDER = "sandboxes start together: its command must wait for the others itself, or fail and be started again"
 _WAITS = "Paddock starts the services together; write `condition: service_started`, and let its command wait or retry"
+_IDLE = (
+    "it is suspended after 30 minutes without use; write `x-paddock: {lifecycle: {keepRunning: true}}` to keep it on"
+)
 _ENTRY = "`command` replaces the image's entry point, too; write `entrypoint:` to start it through one"
 _RETRIES = "restarts have no count, but grow further apart; write `on-failure`"
 
@@ -65,7 +68,9 @@ class _Service:
         image, user, folder = part.child("image"), part.child("user"), part.child("working_dir")
         if image is None:
             part.refuse("needs `image:`", at_key=True)
-        found = mounts.found
+        found, restart = mounts.found, self._restart()
+        if restart.value == "Always" and "lifecycle" not in ours:
+            (part.child("restart") or part).note(_IDLE)
         template = {
             "image": self._text(image),
             "command": self._command(),
@@ -85,7 +90,7 @@ class _Service:
             "template": mapping(template, self._place),
             "workspace": found.source,
             "resources": self._resources(),
-            "restartPolicy": self._restart(),
+            "restartPolicy": restart,
             "lifecycle": self._lifecycle(ours.get("lifecycle")),
             "network": self._network(ours.get("network")),
             "priority": ours.get("priority"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from controller.documents.compose.part import EXTENSION, OURS, Part
 from controller.documents.yaml_tree import Node
 
-MAX_LETTERS = 4 << 20  # of all texts with variables in them, once replaced
+MAX_LETTERS = 4 << 20  # of all values that are put in
 _USE = re.compile(
     r"\$(?:(?P<dollar>\$)|(?P<bare>[A-Za-z_][A-Za-z0-9_]*)"
     r"|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:(?P<how>:?[-?+])(?P<rest>[^{}$]*))?\}|)"
@@ -37,15 +37,20 @@ class Replacer:
             return replace(node, items=[self.replaced(each) for each in part.items()])
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
-        text = _USE.sub(lambda found: self._value(found, part), node.value)
-        self._left -= len(text)
+        text = _USE.sub(lambda found: self._bounded(found, part), node.value)
         if self._left < 0:
             part.refuse(f"the file's variables make more than {MAX_LETTERS >> 20} MiB of text; pass shorter values")
             return node
         return replace(node, value=text, text=text)
 
+    def _bounded(self, found: re.Match[str], part: Part) -> str:
+        """Return the value; nothing more once there is too much."""
+        text = self._value(found, part) if self._left >= 0 else ""
+        self._left -= len(text)
+        return text if self._left >= 0 else ""
+
     def _value(self, found: re.Match[str], part: Part) -> str:
-        if self._left < 0 or found["dollar"]:
+        if found["dollar"]:
             return "$"
         name, how, rest = found["bare"] or found["name"], found["how"] or "", found["rest"] or ""
         if not name:

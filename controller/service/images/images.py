@@ -103,10 +103,13 @@ class ImageTask:
         self, steps: "Callable[[ImageTask], Iterator[ImageProgress]]", failure: type[errors.ServiceError]
     ) -> None:
         self.image: HostImage | None = None
-        self._steps, self._failure = steps(self), failure
-        self._current: ImageWork | None = None
         self._lock, self._closed = threading.Lock(), False
         self._release: Callable[[], None] = lambda: None
+        self._current: ImageWork | None = None
+        self._steps, self._failure = steps(self), failure
+
+    def __del__(self) -> None:
+        self._freed()  # of a task that nobody took, as its request was cancelled meanwhile
 
     def __iter__(self) -> Iterator[ImageProgress]:
         return self
@@ -158,7 +161,8 @@ class ImageService:
     ) -> None:
         self._images, self._allowed, self._work = images, allowed, work
         self._recorder, self._registry = recorder, registry
-        self._lock, self._open = threading.Lock(), 0
+        # A task may be collected, and free its place, in the middle of taking another.
+        self._lock, self._open = threading.RLock(), 0
 
     @property
     def context_bytes(self) -> int:
