@@ -90,6 +90,22 @@ def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: Wor
     assert world.woken == [1]
 
 
+def test_diff_of_a_replacement_shows_what_is_removed(http: httpx.Client, world: World) -> None:
+    env = '{"spec": {"template": {"env": [{"name": "A", "value": "1"}]}}}'  # by a patch: apply leaves it alone
+    version = patch(http, env).json()["metadata"]["resourceVersion"]
+    documents = [{"file": "panel", "text": QUICKSTART}]
+    url = "/apis/paddock/v1alpha1/diff"
+    assert http.post(url, json={"documents": documents}).json()["items"][0]["result"] == "unchanged"
+    [found] = http.post(url, json={"documents": documents, "replace": True}).json()["items"]
+    assert [each["field"] for each in found["changes"]] == ["spec.template.env"]
+    assert found["after"]["spec"]["template"]["env"] == []
+    whole = {"metadata": {"resourceVersion": version}, "spec": found["after"]["spec"]}
+    assert patch(http, json.dumps(whole)).json()["spec"] == found["after"]["spec"]
+    stale = QUICKSTART.replace("metadata:", f'metadata:\n  resourceVersion: "{version}"')
+    refused = http.post(url, json={"documents": [{"file": "panel", "text": stale}], "replace": True})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "Conflict")
+
+
 def test_a_plan_needs_a_loop_that_has_looked(http: httpx.Client) -> None:
     answer = http.post("/apis/paddock/v1alpha1/diff", json={"documents": [{"text": QUICKSTART}], "plan": True})
     assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")

@@ -83,6 +83,18 @@ def test_without_a_session_only_files_are_served(relay: PanelRelay, page: httpx.
         assert page.post("/panel/previews", json=previews, headers=headers).status_code == 401
 
 
+def test_nobody_borrows_the_users_identity_by_a_file(relay: PanelRelay) -> None:
+    """Any user of this host can connect to the relay, and the daemon sees each connection as its owner's."""
+    host = f"Host: 127.0.0.1:{relay.port}\n"
+    second = f"GET {API}/auth/whoami HTTP/1.1\n{host}\n"
+    for more in ("", f"Content-Length: {len(second)}\n", "Upgrade: websocket\nConnection: Upgrade\n"):
+        answer = raw(relay, f"GET /panel/main.js HTTP/1.1\n{host}{more}\n{second}")
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert (answer.count(b"HTTP/1.1 "), b"WhoAmI" in answer) == (1, False)
+    for path in ("/panel/../apis/paddock/v1alpha1/sandboxes", "/panel/%2e%2e/version", "/panel//version"):
+        assert raw(relay, f"GET {path} HTTP/1.1\n{host}\n").startswith(b"HTTP/1.1 404")
+
+
 def test_other_sites_get_nothing_even_with_a_session(relay: PanelRelay, page: httpx.Client) -> None:
     held = session(relay, page)
     for foreign in (

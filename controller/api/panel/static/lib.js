@@ -54,6 +54,12 @@ export function age(time) {
   return `${seconds}s`;
 }
 
+/** The seconds of an age as the daemon writes it in tables: 45s, 12m, 5h, 3d. */
+export function ageSeconds(text) {
+  const found = /^(\d+)([smhd])/.exec(String(text));
+  return found ? Number(found[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[found[2]] : Infinity;
+}
+
 export function when(time) {
   if (!time) return '';
   const date = new Date(time);

@@ -1,8 +1,8 @@
 // The shell: signing in, navigation, routes.
-import { clock, Fragment, h, html, observable, render, useEffect, useState, useValue, visibleText } from './lib.js';
-import { ApiError, call, ended, exchange, farewell, hasToken, kinds, link, recovered, signIn, signOut, who } from './api.js';
+import { h, html, observable, render, useEffect, useState, useValue, visibleText } from './lib.js';
+import { ApiError, ended, exchange, farewell, hasToken, kinds, link, recovered, signIn, signOut, who } from './api.js';
 import { Button, ErrorNote, Icon, Toasts } from './ui.js';
-import { KindPage, namespace } from './pages/list.js';
+import { KindPage } from './pages/list.js';
 
 const NAV = [
   ['Workloads', ['sandboxes', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],

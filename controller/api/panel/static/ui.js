@@ -13,7 +13,7 @@ export function Icon({ name, size = 16 }) {
 const TONES = {
   ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse'],
   idle: ['Suspended', 'Paused', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available'],
-  wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp'],
+  wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp', 'Filling', 'Replacing'],
   unknown: ['Unknown', '-', '–', ''],
 };
 const TONE_OF = new Map(Object.entries(TONES).flatMap(([tone, words]) => words.map((word) => [word, tone])));

@@ -1,5 +1,5 @@
 // The form of a sandbox, from its JSON Schema, with a YAML view of the same object. Apply shows the plan first.
-import { at, copyOf, html, useEffect, useMemo, useState, visibleText, withValue } from '../lib.js';
+import { at, copyOf, html, useMemo, useState, visibleText, withValue } from '../lib.js';
 import { call, ended, useCan, usePolled } from '../api.js';
 import { Button, Card, ErrorNote, Field, Icon } from '../ui.js';
 import { PlanDialog, rebased } from '../plan.js';

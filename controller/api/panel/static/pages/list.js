@@ -1,5 +1,5 @@
 // A live table of any kind, with the columns that the daemon gives it.
-import { bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText } from '../lib.js';
+import { ageSeconds, bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText } from '../lib.js';
 import { call, follow, link, pathOf, TABLE, useCan, usePolled, who } from '../api.js';
 import { Age, Button, DataTable, ErrorNote, Icon, Meter, Status, toneOf } from '../ui.js';
 
@@ -66,6 +66,7 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
     if (without.includes(title)) return [];
     const base = { key: title, title: TITLES[title] ?? title.charAt(0) + title.slice(1).toLowerCase(), num: NUMBERS.has(title), hide: each.priority ? 'narrow-hide' : '', value: (row) => row.cells[at] };
     if (title === 'NAME' || (kind.kind === 'Event' && title === 'OBJECT')) return [{ ...base, cell: (row) => (title === 'NAME' ? html`<a class="strong" href=${linkTo(kind, row.object.metadata)}>${visibleText(row.cells[at])}</a>` : visibleText(row.cells[at])) }];
+    if (title.endsWith(' SEEN')) return [{ ...base, num: true, value: (row) => ageSeconds(row.cells[at]), cell: (row) => visibleText(row.cells[at]) }];
     if (title === 'AGE' && kind.kind !== 'Event') return [{ ...base, num: true, value: (row) => -Date.parse(row.object.metadata.creationTimestamp ?? 0), cell: (row) => (row.object.metadata.creationTimestamp ? html`<${Age} time=${row.object.metadata.creationTimestamp}/>` : visibleText(row.cells[at])) }];
     if (title === 'CPU' || title === 'MEMORY' || title === 'DISK' || title === 'SIZE') return [{ ...base, value: (row) => quantity(String(row.cells[at]).split('/')[0]), cell: (row) => visibleText(row.cells[at]) }];
     if (title === 'READY' && kind.kind !== 'Sandbox') return [{ ...base, num: true, cell: (row) => visibleText(row.cells[at]) }];
@@ -95,7 +96,7 @@ export function SearchBox({ value, onInput, label }) {
   return html`<div class="searchbox"><${Icon} name="search"/><input ref=${input} type="search" aria-label=${label} placeholder="${label} (/)" value=${value} onInput=${(event) => onInput(event.target.value)}/></div>`;
 }
 
-export function KindPage({ kind, title, intro, extra, without, tiles }) {
+export function KindPage({ kind, title }) {
   const chosen = useValue(namespace);
   const space = kind.namespaced ? chosen : '';
   const { rows, columns, error, loading } = useTable(kind, space);
@@ -107,15 +108,15 @@ export function KindPage({ kind, title, intro, extra, without, tiles }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const at = columns.findIndex((each) => each.name === 'STATUS');
   const found = useMemo(() => rows.filter((row) => matches(row, words) && (!only || group(row.cells[at]) === only)), [rows, text, only, at]);
-  const shownColumns = useMemo(() => columnsOf(kind, columns, { everywhere: !space, extra: isSandbox ? usageColumns(usage, columns) : extra ?? [], without: isSandbox ? ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER'] : without }), [kind, columns, space, usage, extra]);
+  const shownColumns = useMemo(() => columnsOf(kind, columns, { everywhere: !space, extra: isSandbox ? usageColumns(usage, columns) : [], without: isSandbox ? ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER'] : [] }), [kind, columns, space, usage]);
   const writable = kind.verbs.includes('create');
   return html`<div class="head"><div class="title"><h1 tabindex="-1">${title ?? kind.kind}</h1><span class="badge" aria-live="polite">${loading ? '…' : rows.length}</span></div>
     <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</${Button}>`) : ''}</div></div>
-    ${intro ?? ''}${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
+    ${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
     <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
       ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly}.</span>` : ''}</div>
     <${ErrorNote} error=${error}/>
-    ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} href=${(row) => linkTo(kind, row.object.metadata)}
+    ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
 }
 

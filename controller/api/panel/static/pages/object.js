@@ -1,7 +1,7 @@
 // Any object: its state, events and YAML; edited as YAML with the plan first.
-import { html, useEffect, useMemo, useState, visibleText, when } from '../lib.js';
+import { html, useMemo, useState, visibleText, when } from '../lib.js';
 import { call, ended, pathOf, useCan, useObject } from '../api.js';
-import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Icon, Tabs, toast } from '../ui.js';
+import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Tabs, toast } from '../ui.js';
 import { PlanDialog, rebased } from '../plan.js';
 import { toYaml, written } from '../yaml.js';
 import { namespace as chosen } from './list.js';

@@ -1,7 +1,7 @@
 // Warm pools: how many are ready, claimed, and being refilled.
 import { html, useEffect, useState, useValue, visibleText } from '../lib.js';
 import { call, follow, pathOf, useCan } from '../api.js';
-import { Age, Button, DataTable, ErrorNote, fail, Icon, Meter, Status, toast, toneOf } from '../ui.js';
+import { Age, Button, DataTable, ErrorNote, fail, Icon, Status, toast, toneOf } from '../ui.js';
 import { linkTo, namespace, NamespaceSelect } from './list.js';
 
 /** All objects of a kind, live: {items, error, loading}. */

@@ -1,8 +1,7 @@
 // One sandbox: why it is as it is, what it uses, its log, terminal and files.
-import { bytes, h, html, useEffect, useState, visibleText, when } from '../lib.js';
+import { h, html, useEffect, useState, useValue, visibleText, when } from '../lib.js';
 import { call, ended, link, local, preview, sandboxPath, useCan, useObject, usePolled } from '../api.js';
-import { useValue } from '../lib.js';
-import { Age, Button, Card, Conditions, Confirm, ErrorNote, fail, Facts, Icon, Status, Tabs, toast, toneOf } from '../ui.js';
+import { Age, Button, Card, Conditions, Confirm, ErrorNote, fail, Facts, Icon, Status, Tabs, toast } from '../ui.js';
 import { statusWord } from '../words.js';
 import { PlanView } from '../plan.js';
 import { written } from '../yaml.js';

@@ -1,5 +1,5 @@
 // Tokens: create, see, revoke. A token's text is shown once.
-import { html, useEffect, useState, visibleText, when } from '../lib.js';
+import { html, useState, visibleText, when } from '../lib.js';
 import { call, ended, usePolled } from '../api.js';
 import { Age, Button, Confirm, DataTable, Dialog, ErrorNote, Field, Icon, Status, toast } from '../ui.js';
 

@@ -36,6 +36,9 @@ _SUBPROTOCOL = "base64url.bearer.authorization.k8s.io."
 _DROPPED = frozenset(
     ("host", "connection", "keep-alive", "proxy-connection", "authorization", "cookie", "origin", "referer", "te")
 )
+# By peer credentials the daemon would take every connection of ours for its user. A page's request it never does.
+_NOBODY = {"Sec-Fetch-Site": "none"}
+_OF_FILES = ("accept", "accept-encoding", "if-none-match", "host")
 _HEAD_BYTES, _BODY_BYTES, _PIECE_BYTES = 1 << 16, 1 << 12, 1 << 16
 _HEAD_SECONDS = 30.0
 _MOST_CONNECTIONS, _MOST_PREVIEWS = 256, 32
@@ -175,7 +178,7 @@ class PanelRelay:
         if head.path == "/panel" or (head.path.startswith(_PAGE) and head.path not in (_SESSION, _PREVIEWS)):
             if head.method not in ("GET", "HEAD"):
                 raise _Refused(405, "the panel's files can only be read")
-            await self._forward(head, reader, writer, {})
+            await self._forward(_of_file(head), None, writer, _NOBODY)
             return
         if not hmac.compare_digest(head.token.encode(), self._token.encode()):
             raise _Refused(401, "this panel's session has ended; open the panel again with `paddock panel`")
@@ -224,13 +227,19 @@ class PanelRelay:
         await _send(writer, 200, {"url": f"http://{ADDRESS}:{self._previews[key].port}/"})
 
     async def _forward(
-        self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, identity: dict[str, str]
+        self,
+        head: _Head,
+        reader: asyncio.StreamReader | None,
+        writer: asyncio.StreamWriter,
+        identity: dict[str, str],
     ) -> None:
-        """Send the request to the daemon, then copy both directions until one side ends."""
+        """Send the request to the daemon, then copy both directions until one ends (without `reader`: the answer)."""
         above, below = await self._dial()
         try:
             below.write(_rewritten(head, urlsplit(self._connection.server.url).netloc, identity))
-            tasks = [asyncio.create_task(_copy(reader, below)), asyncio.create_task(_copy(above, writer))]
+            tasks = [asyncio.create_task(_copy(above, writer))]
+            if reader is not None:
+                tasks.append(asyncio.create_task(_copy(reader, below)))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -275,6 +284,11 @@ async def _head(reader: asyncio.StreamReader) -> _Head:
             raise _Refused(400, "a header of the request is malformed")
         headers.append((name.lower(), value.strip(" \t")))
     return _Head(words[0], words[1], tuple(headers))
+
+
+def _of_file(head: _Head) -> _Head:
+    """Return the request for a file of the panel, without a body or anything else that its sender could add."""
+    return _Head(head.method, head.target, tuple(each for each in head.headers if each[0] in _OF_FILES))
 
 
 def _rewritten(head: _Head, host: str, identity: dict[str, str]) -> bytes:
