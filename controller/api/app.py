@@ -73,6 +73,7 @@ def create_app(
     errors.install(app)
     for each in (health, auth, audit, backup, apply, diff):
         app.include_router(each.routes)
+    app.include_router(kinds.groups)
     app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:

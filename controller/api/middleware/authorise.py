@@ -15,6 +15,7 @@ from controller.kinds.registry import Registry
 from controller.policy.access import is_work
 from controller.service.access import access
 from controller.service.access.audit import Recorder
+from controller.version import API_GROUP
 
 _SELF = (
     "/healthz",
@@ -22,6 +23,9 @@ _SELF = (
     "/version",
     "/openapi.json",
     "/docs",
+    "/api",
+    "/apis",
+    f"/apis/{API_GROUP}",
     PREFIX,
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",
