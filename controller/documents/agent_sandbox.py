@@ -149,14 +149,14 @@ class _Manifest:
         path = "spec.podTemplate.spec"
         known = ("containers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds")
         self._rest(pod, path, (*known, "securityContext", "runtimeClassName"))
-        containers = pod.get("containers") or ()
+        containers: list[Json] = list(pod.get("containers") or [])
         if len(containers) != 1:
             self._fault(f"{path}.containers", f"has {len(containers)} containers; a sandbox is exactly one")
             return {}
         one, at = containers[0], f"{path}.containers[0]"
         plain = ("image", "workingDir")
-        known = (*plain, "command", "args", "env", "resources", "securityContext", "volumeMounts", *_PROBES)
-        self._rest(one, at, known)
+        own = (*plain, "command", "args", "env", "resources", "securityContext", "volumeMounts", *_PROBES)
+        self._rest(one, at, own)
         made: dict[str, Any] = {key: one[key] for key in plain if key in one}
         made |= self._command(one, at) | self._user({**(pod.get("securityContext") or {})}, path)
         made |= self._user(one.get("securityContext") or {}, at)
