@@ -89,6 +89,7 @@ def create_app(
         app.include_router(mcp.routes)
     for each in (health, auth, audit, backup, apply, diff, images, doctor):
         app.include_router(each.routes)
+    app.include_router(kinds.groups)
     app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:

@@ -22,6 +22,7 @@ COMMANDS = {
     "replace": "Replace existing objects by those in files.",
     "restart": "Stop sandboxes and start them again.",
     "rollout": "Restart sandboxes, or show their progress, in kubectl's words.",
+    "import": "Translate manifests of others into specs.",
     "edit": "Change an object in your editor.",
     "patch": "Change parts of an object.",
     "set": "Set an image, limits, a command, variables or the run state.",

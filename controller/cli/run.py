@@ -68,11 +68,15 @@ class Job:
 
 @contextlib.contextmanager
 def temporary_sandbox(
-    ctx: click.Context, namespace: str, template: str, level: str, seconds: float
+    ctx: click.Context, namespace: str, template: str, level: str, seconds: float, image: str = ""
 ) -> Iterator[Sandbox]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client, name = connect(ctx), f"run-{secrets.token_hex(5)}"
-    spec = {**_container_spec(client, namespace, template, level), "restartPolicy": "Never", "lifecycle": _LIFECYCLE}
+    spec = {
+        **_container_spec(client, namespace, template, level, image),
+        "restartPolicy": "Never",
+        "lifecycle": _LIFECYCLE,
+    }
     document = {
         "apiVersion": API_VERSION,
         "kind": "Sandbox",
@@ -111,11 +115,11 @@ def run_job(
             return INTERRUPTED
 
 
-def _container_spec(client: Client, namespace: str, template: str, level: str) -> dict[str, Any]:
+def _container_spec(client: Client, namespace: str, template: str, level: str, image: str) -> dict[str, Any]:
     """Return the spec of the container. Only a templateRef without another level can claim a pool member."""
     if template and not level:
         return {"templateRef": {"name": template}}
-    found: dict[str, Any] = {"image": IMAGE, "command": ["sleep", "infinity"]}
+    found: dict[str, Any] = {"image": image or IMAGE, "command": ["sleep", "infinity"]}
     if template:
         found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(template)}")["spec"]
     return {"template": {**found, **({"securityLevel": level} if level else {})}}

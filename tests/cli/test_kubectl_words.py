@@ -176,3 +176,16 @@ def test_the_phase_is_in_the_object(paddock: Run, served: World) -> None:
     served.apply()
     served.set_ready()
     assert paddock("get", "sb/quickstart", "-o", "jsonpath={.status.phase}").stdout.strip() == "Running"
+
+
+def test_apply_waits_and_prints_objects(paddock: Run, served: World, spec: Spec) -> None:
+    file = spec(QUICKSTART)
+    late = paddock("apply", "-f", file, "--wait", "--timeout", "0s")
+    assert (late.exit_code, "0/1 Ready within 0 s; not: quickstart" in late.stderr) == (1, True)
+    served.set_ready()
+    done = paddock("apply", "-f", file, "--wait")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart unchanged\n")
+    assert "1/1 Ready" in done.stderr
+    assert paddock("apply", "-f", file, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
+    assert json.loads(paddock("apply", "-f", file, "-o", "json").stdout)["kind"] == "Sandbox"
+    assert paddock("apply", "-f", file, "--wait", "--dry-run=server").exit_code == 2

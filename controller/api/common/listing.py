@@ -23,9 +23,9 @@ def list_of(kind: Kind, found: Found) -> Response:
     return _answer(serialize.list_head(kind.name, found.revision), "items", items)
 
 
-def table_of(kind: Kind, found: Found, now: float) -> Response:
-    """Return a Kubernetes Table. `now` is Unix seconds."""
-    return _answer(table.head(kind, found.revision), "rows", table.rows(kind, found.objects, now))
+def table_of(kind: Kind, found: Found, now: float, version: str) -> Response:
+    """Return a Kubernetes Table of that version. `now` is Unix seconds."""
+    return _answer(table.head(kind, found.revision, version), "rows", table.rows(kind, found.objects, now, version))
 
 
 def _answer(head: serialize.Json, name: str, items: Iterable[serialize.Json]) -> Response:

@@ -16,6 +16,7 @@ from controller.policy.access import is_work
 from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
 from controller.service.access import access
 from controller.service.access.audit import Recorder
+from controller.version import API_GROUP
 
 _SELF = (
     "/healthz",
@@ -23,6 +24,9 @@ _SELF = (
     "/version",
     "/openapi.json",
     "/docs",
+    "/api",
+    "/apis",
+    f"/apis/{API_GROUP}",
     PREFIX,
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",

@@ -20,9 +20,9 @@ from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.objects import Found
-from controller.service.objects.table import table
+from controller.service.objects.table import KUBERNETES, table
 from controller.service.services import Services
-from controller.version import API_VERSION
+from controller.version import API_GROUP, API_VERSION
 
 # OpenAPI describes these headers as content types, or not at all.
 Accept = Annotated[str, Header(description="`application/json;as=Table` gives rows", include_in_schema=False)]
@@ -37,7 +37,28 @@ _WRITE_FAILURES = (errors.BadRequest, errors.Conflict, errors.Invalid, errors.Se
 
 
 discovery = APIRouter(prefix=PREFIX, tags=["discovery"])
+groups = APIRouter(include_in_schema=False)
+_VERSION = {"groupVersion": API_VERSION, "version": API_VERSION.partition("/")[2]}
+_GROUP = {"name": API_GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}
 _DISCOVERED: dict[int | str, dict[str, Any]] = {200: {"model": models.ApiResourceList}, **models.failures()}
+
+
+@groups.get("/api")
+async def core() -> JSONResponse:
+    """No version of Kubernetes' own group is served; kubectl asks for it first."""
+    return JSONResponse({"kind": "APIVersions", "versions": []})
+
+
+@groups.get("/apis")
+async def group_list() -> JSONResponse:
+    """The one group of the API, for kubectl."""
+    return JSONResponse({"kind": "APIGroupList", "apiVersion": "v1", "groups": [_GROUP]})
+
+
+@groups.get(f"/apis/{API_GROUP}")
+async def group() -> JSONResponse:
+    """The group's versions, for kubectl."""
+    return JSONResponse({"kind": "APIGroup", "apiVersion": "v1", **_GROUP})
 
 
 @discovery.get("", operation_id="discover", responses=_DISCOVERED)
@@ -56,9 +77,12 @@ async def _namespace(connection: HTTPConnection) -> str:
     return str(connection.path_params.get("namespace", ""))
 
 
-def as_table(accept: str) -> bool:
-    """Return true where the client accepts rows."""
-    return "as=table" in accept.replace(" ", "").lower()
+def as_table(accept: str) -> str:
+    """Return the version of the Table that the client accepts; "" if it wants objects."""
+    asked = accept.replace(" ", "").lower()
+    if "as=table" not in asked:
+        return ""
+    return KUBERNETES if "g=meta.k8s.io" in asked else API_VERSION
 
 
 Namespace = Annotated[str, Depends(_namespace)]
@@ -94,8 +118,8 @@ class KindHandlers:
     def read(self, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
         """The object."""
         found = self._objects.get(self._kind, namespace, name)
-        if as_table(accept):
-            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version))
+        if version := as_table(accept):
+            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version, version))
         return JSONResponse(serialize.obj(found))
 
     async def replace(
@@ -112,17 +136,17 @@ class KindHandlers:
 
     async def _many(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
         if query.watch:
-            return await self._watch(namespace, query, rows=as_table(accept))
+            return await self._watch(namespace, query, version=as_table(accept))
         return await run_in_threadpool(self._list, namespace, query, accept)
 
     def _list(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
         found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
-        if as_table(accept):
-            return table_of(self._kind, found, self._objects.now())
+        if version := as_table(accept):
+            return table_of(self._kind, found, self._objects.now(), version)
         return list_of(self._kind, found)
 
-    async def _watch(self, namespace: str | None, query: ListQuery, *, rows: bool) -> WatchResponse:
-        """Answer with the lines of a watch, as whole objects or as tables of one row."""
+    async def _watch(self, namespace: str | None, query: ListQuery, *, version: str) -> WatchResponse:
+        """Answer with the lines of a watch, as tables of one row and that version, or as whole objects."""
         open_ = partial(
             self._watches.open,
             self._kind,
@@ -132,7 +156,7 @@ class KindHandlers:
             since=query.since,
             bookmarks=query.bookmarks,
         )
-        encode = as_tables(self._kind, self._objects.now) if rows else as_objects(self._kind)
+        encode = as_tables(self._kind, self._objects.now, version) if version else as_objects(self._kind)
         return await self._streams.answer(open_, encode, query.seconds or None)
 
     def _create(self, namespace: str, body: bytes, agent: str) -> JSONResponse:

@@ -43,8 +43,8 @@ class ReadOnlyHandlers:
     def read(self, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
         """The current object."""
         found = self._objects.get(self._kind, namespace or "", name)
-        if as_table(accept):
-            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version))
+        if version := as_table(accept):
+            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version, version))
         return JSONResponse(serialize.shown(self._kind, found))
 
     def delete(self, namespace: Namespace, name: Name, _cascade: Cascade, agent: Agent = "") -> JSONResponse:
@@ -62,8 +62,8 @@ class ReadOnlyHandlers:
             message = f"{self._kind.plural} are computed at each request and can't be watched; poll instead"
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
         found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
-        if as_table(accept):
-            return table_of(self._kind, found, self._objects.now())
+        if version := as_table(accept):
+            return table_of(self._kind, found, self._objects.now(), version)
         return list_of(self._kind, found)
 
 

@@ -158,12 +158,12 @@ def as_objects(kind: Kind) -> Encode:
     return encode
 
 
-def as_tables(kind: Kind, now: Callable[[], float]) -> Encode:
-    """Encode events with a Table of one row, none for a bookmark."""
+def as_tables(kind: Kind, now: Callable[[], float], version: str) -> Encode:
+    """Encode events with a Table of one row and that version, none for a bookmark."""
 
     def encode(event: WatchEvent) -> bytes:
         objects = [] if event.shown is None else [event.shown.obj]
-        return _line(event.type, table(kind, objects, now(), event.revision))
+        return _line(event.type, table(kind, objects, now(), event.revision, version))
 
     return encode
 

@@ -8,10 +8,11 @@ import click
 from controller.cli import files
 from controller.cli.compose import ComposeFile, compose_options
 from controller.cli.errors import CliError
-from controller.cli.options import files_option, namespace_option, set_fields, set_options
-from controller.cli.output import say
+from controller.cli.options import DURATION, files_option, namespace_option, set_fields, set_options
+from controller.cli.output import note, object_format, say
 
 if TYPE_CHECKING:
+    from controller.cli.client import Client
     from controller.documents.document import Document
 
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 @set_options
 @compose_options
 @click.option("--plan", is_flag=True, help="With --dry-run=server: also show the resulting engine calls.")
+@click.option("--wait", is_flag=True, help="Wait until the applied sandboxes are Ready.")
+@click.option("--timeout", type=DURATION, default="120s", help="With --wait: how long to wait. [default: 120s]")
+@click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), help="Print the objects instead.")
 @click.pass_context
 def apply_(
     ctx: click.Context,
@@ -39,6 +43,9 @@ def apply_(
     compose_file: str | None,
     project: str | None,
     variables: Sequence[str],
+    wait: bool,
+    timeout: float,
+    output: str | None,
     **as_set: Any,
 ) -> None:
     """Create or change objects from spec files: all of them, or none and every reason.
@@ -52,11 +59,14 @@ def apply_(
     paddock apply -f specs/ -R --dry-run=server
     paddock apply -f specs/ --applyset web --prune
     paddock apply --compose compose.yaml --var TAG=1
+    paddock apply -f specs/quickstart.yaml --wait
     """
     if bool(files_) == bool(compose_file):
         raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
     if plan and dry_run != "server":
         raise click.UsageError("--plan needs --dry-run=server; add it, or use `paddock diff --plan`")
+    if dry_run != "none" and (wait or output):
+        raise click.UsageError("--wait and -o need what a dry run does not write; leave --dry-run out")
     compose = ComposeFile.of(compose_file, project, variables)
     good: Sequence[Document] = ()
     if compose is not None:
@@ -80,8 +90,60 @@ def apply_(
         return
     body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server", **fields}
     suffix = " (server dry run)" if dry_run == "server" else ""
-    for each in connect(ctx).request("POST", "apply", json=body)["items"]:
-        say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
+    client = connect(ctx)
+    items = client.request("POST", "apply", json=body)["items"]
+    if output is None:
+        for each in items:
+            say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
+    if wait:
+        _wait(client, items, timeout)
+    if output is not None:
+        _show(client, items, output)
+
+
+def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
+    """Wait until all applied sandboxes are Ready, and show how many are."""
+    import time
+
+    from controller.cli.kinds import Resource
+    from controller.cli.progress import waiting_for
+    from controller.cli.watch import Condition, Object, until
+
+    resource, ready = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True), Condition("Ready")
+    places: dict[str, list[str]] = {}
+    for each in items:
+        if each["kind"] == "Sandbox" and each["result"] not in ("pruned", "deleted"):
+            places.setdefault(each["metadata"]["namespace"], []).append(each["metadata"]["name"])
+    count, reached = sum(map(len, places.values())), set[tuple[str, str]]()
+    deadline, late = time.monotonic() + timeout, list[str]()
+    with waiting_for(f"{count} sandboxes") as waiting:
+        for place, names in places.items():
+
+            def done(name: str, obj: Object | None, place: str = place) -> bool:
+                if ready.reached(obj):
+                    reached.add((place, name))
+                elif obj is not None:
+                    obstacle = ready.why_not(obj)
+                    waiting.report(f"{len(reached)}/{count} Ready; {name}", obstacle.reason, obstacle.message)
+                return (place, name) in reached
+
+            late += until(client, resource, place, names, done, deadline)
+    if late:
+        raise CliError(
+            f"{len(reached)}/{count} Ready within {timeout:g} s; not: {', '.join(late)}; see `paddock why NAME`"
+        )
+    note(f"{count}/{count} Ready")
+
+
+def _show(client: "Client", items: Sequence[Any], output: str) -> None:
+    """Print the applied objects."""
+    found = []
+    for each in items:
+        if each["result"] not in ("pruned", "deleted"):
+            metadata = each["metadata"]
+            place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+            found.append(client.get(f"{place}{each['plural']}/{metadata['name']}"))
+    say(object_format(output)(found, len(found) == 1), exact=True)
 
 
 def _print_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:

@@ -11,6 +11,8 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARG ...]]", type=click.UNPROCESSED)
 @namespace_option
 @click.option("--template", default="", metavar="NAME", help="A SandboxTemplate. [default: paddock/python:1]")
+@click.option("--image", default="", metavar="IMAGE", help="A container image, instead of a template.")
+@click.option("--rm", is_flag=True, help="As for docker and kubectl; the sandbox is always removed.")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .sh, .js, .pl or .rb.")
 @click.option("-c", "--code", default="", metavar="CODE", help="Python code to run.")
@@ -33,6 +35,8 @@ def run_(
     command: Sequence[str],
     namespace: str | None,
     template: str,
+    image: str,
+    rm: bool,  # noqa: ARG001 - the sandbox is always removed
     level: str,
     script: str,
     code: str,
@@ -54,7 +58,10 @@ def run_(
     paddock run -c 'print(6 * 7)'
     paddock run -f script.py -- --verbose
     paddock run --template node -- node --version
+    paddock run --rm -i --image paddock/python:1 -- python3 - < script.py
     """
+    if template and image:
+        raise click.UsageError("--template and --image exclude each other; give one")
     if sum(map(bool, (script, code))) > 1 or not (script or code or command):
         raise click.UsageError("nothing to run; give one of -f FILE, -c CODE or -- COMMAND")
     if any(not each.partition("=")[0] or "=" not in each for each in env):
@@ -66,7 +73,7 @@ def run_(
     if tty and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
     job = run.Job.of(command, script, code)
-    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, template, level, wait_seconds) as sandbox:
+    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, template, level, wait_seconds, image) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
         code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)

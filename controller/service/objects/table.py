@@ -7,18 +7,21 @@ from controller.kinds.registry import Column, Kind
 from controller.service.objects import serialize
 from controller.version import API_VERSION
 
+KUBERNETES = "meta.k8s.io/v1"  # the version of kubectl's own tables
 _NAME = Column("NAME", lambda obj, _now: obj.name)
 
 
-def table(kind: Kind, objects: Iterable[StoredObject], now: float, revision: int = 0) -> serialize.Json:
-    """Return a Kubernetes Table. Columns of priority 1 are for `-o wide`. `now` is Unix seconds."""
-    return {**head(kind, revision), "rows": list(rows(kind, objects, now))}
+def table(
+    kind: Kind, objects: Iterable[StoredObject], now: float, revision: int = 0, version: str = API_VERSION
+) -> serialize.Json:
+    """Return a Kubernetes Table of that version. Columns of priority 1 are for `-o wide`. `now` is Unix seconds."""
+    return {**head(kind, revision, version), "rows": list(rows(kind, objects, now, version))}
 
 
-def head(kind: Kind, revision: int = 0) -> serialize.Json:
+def head(kind: Kind, revision: int = 0, version: str = API_VERSION) -> serialize.Json:
     """Return a Table without rows."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": version,
         "kind": "Table",
         "metadata": {"resourceVersion": str(revision)} if revision else {},
         "columnDefinitions": [
@@ -27,12 +30,15 @@ def head(kind: Kind, revision: int = 0) -> serialize.Json:
     }
 
 
-def rows(kind: Kind, objects: Iterable[StoredObject], now: float) -> Iterator[serialize.Json]:
+def rows(
+    kind: Kind, objects: Iterable[StoredObject], now: float, version: str = API_VERSION
+) -> Iterator[serialize.Json]:
     """Yield a Table's rows. `now` is Unix seconds."""
     columns = _columns(kind)
+    type_ = {"apiVersion": version, "kind": "PartialObjectMetadata"} if version == KUBERNETES else {}
     for each in objects:
         cells = [column.cell(each, now) for column in columns]
-        yield {"cells": cells, "object": {"metadata": serialize.metadata(each)}}
+        yield {"cells": cells, "object": {**type_, "metadata": serialize.metadata(each)}}
 
 
 def _columns(kind: Kind) -> Sequence[Column]:

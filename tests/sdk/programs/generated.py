@@ -1,6 +1,7 @@
 """The client that openapi-python-client generated: create, read, run a command, delete."""
 
 import sys
+import threading
 
 import httpx
 
@@ -24,8 +25,10 @@ request = ExecRequest(command=["python3", "-c", "print(6 * 7)"])
 while True:  # the daemon refuses commands until it runs
     found = read_sandbox.sync(namespace="default", name="generated", client=client)
     assert isinstance(found, Sandbox), found
-    if any(each.type_ == "Ready" and each.status == "True" for each in found.status.conditions or ()):
+    conditions = found.status.conditions if found.status else ()  # unset before the first reconcile pass
+    if any(each.type_ == "Ready" and each.status == "True" for each in conditions or ()):
         break
+    threading.Event().wait(0.1)
 done = exec_sandbox.sync(namespace="default", name="generated", client=client, body=request)
 assert isinstance(done, ExecResult), done
 assert (done.exit_code, done.stdout) == (0, "42\n")

@@ -1,0 +1,52 @@
+"""`paddock import`: documents of others as those of Paddock. It needs no daemon."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError
+from controller.cli.output import note, say, yaml_text
+
+
+@click.group("import")
+def import_() -> None:
+    """Translate the manifests of others into specs of Paddock."""
+
+
+@import_.command("agent-sandbox")
+@click.argument("names", nargs=-1, required=True, metavar="FILE ...")
+@click.option("--lossy", is_flag=True, help="Print the rest, too, if fields can't be translated.")
+def agent_sandbox(names: Sequence[str], lossy: bool) -> None:
+    """Translate manifests of kubernetes-sigs/agent-sandbox, and say for each field why it has no counterpart.
+
+    Sandbox, SandboxTemplate, SandboxClaim (a Sandbox here) and SandboxWarmPool (a SandboxPool here). The specs are
+    printed; nothing is applied.
+
+    \b
+    paddock import agent-sandbox sandbox.yaml | paddock apply -f -
+    """
+    from controller.documents.agent_sandbox import translate
+
+    found = translate(_documents(names))
+    for each in found.notes:
+        note(f"note: {each}")
+    if found.faults and not lossy:
+        raise CliError("not translated; correct these, or add --lossy\n" + "\n".join(found.faults))
+    for each in found.faults:
+        note(f"warning: {each}")
+    say("\n---\n".join(yaml_text(each) for each in found.documents))
+
+
+def _documents(names: Sequence[str]) -> list[Any]:
+    from controller.cli import files
+    from controller.documents.yaml_tree import read
+
+    found, problems = [], []
+    for each in files.read(names, recursive=False):
+        trees, wrong = read(each["file"], each["text"])
+        found += [tree.root.plain() for tree in trees]
+        problems += wrong
+    if problems:
+        raise CliError("\n".join(map(str, problems)))
+    return [each for each in found if isinstance(each, dict)]
