@@ -71,26 +71,21 @@ def apply_(
     good: Sequence[Document] = ()
     if compose is not None:
         good = compose.add_set(as_set, namespace)
-    fields = set_fields(**as_set)
     documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
+    body = {"documents": documents, "namespace": namespace, **set_fields(**as_set)}
     if dry_run == "client":
         _print_valid(good or _checked(documents, namespace))
         if as_set["prune"]:
-            _print_pruned(ctx, {"documents": documents, "namespace": namespace, **fields})
+            _print_pruned(ctx, body)
         return
     from controller.cli.client import connect
 
-    if plan:
-        from controller.cli.plan_text import plan_text, quota_lines
-
-        body = {"documents": documents, "namespace": namespace, "plan": True, **fields}
-        items = connect(ctx).request("POST", "diff", json=body)["items"]
-        for each in (*map(plan_text, items), *quota_lines(items)):
-            say(each)
-        return
-    body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server", **fields}
-    suffix = " (server dry run)" if dry_run == "server" else ""
     client = connect(ctx)
+    if plan:
+        _print_plan(client, body)
+        return
+    body["dryRun"] = dry_run == "server"
+    suffix = " (server dry run)" if dry_run == "server" else ""
     items = client.request("POST", "apply", json=body)["items"]
     if output is None:
         for each in items:
@@ -99,6 +94,14 @@ def apply_(
         _wait(client, items, timeout)
     if output is not None:
         _show(client, items, output)
+
+
+def _print_plan(client: "Client", body: Mapping[str, Any]) -> None:
+    from controller.cli.plan_text import plan_text, quota_lines
+
+    items = client.request("POST", "diff", json={**body, "plan": True})["items"]
+    for each in (*map(plan_text, items), *quota_lines(items)):
+        say(each)
 
 
 def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
