@@ -61,12 +61,7 @@ def apply_(
     paddock apply --compose compose.yaml --var TAG=1
     paddock apply -f specs/quickstart.yaml --wait
     """
-    if bool(files_) == bool(compose_file):
-        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
-    if plan and dry_run != "server":
-        raise click.UsageError("--plan needs --dry-run=server; add it, or use `paddock diff --plan`")
-    if dry_run != "none" and (wait or output):
-        raise click.UsageError("--wait and -o need what a dry run does not write; leave --dry-run out")
+    _refuse_contradictions(bool(files_), bool(compose_file), dry_run, plan=plan, prints=wait or bool(output))
     compose = ComposeFile.of(compose_file, project, variables)
     good: Sequence[Document] = ()
     if compose is not None:
@@ -94,6 +89,15 @@ def apply_(
         _wait(client, items, timeout)
     if output is not None:
         _show(client, items, output)
+
+
+def _refuse_contradictions(files_: bool, compose: bool, dry_run: str, *, plan: bool, prints: bool) -> None:
+    if files_ == compose:
+        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
+    if plan and dry_run != "server":
+        raise click.UsageError("--plan needs --dry-run=server; add it, or use `paddock diff --plan`")
+    if dry_run != "none" and prints:
+        raise click.UsageError("--wait and -o need what a dry run does not write; leave --dry-run out")
 
 
 def _print_plan(client: "Client", body: Mapping[str, Any]) -> None:
