@@ -145,6 +145,22 @@ def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
         assert daemon.get("with")["status"]["restartCount"] == 0  # nothing was left, so nothing more was killed
 
 
+def test_signals_and_a_closed_connection_reach_a_command(daemon: RunningDaemon) -> None:
+    before = calls(daemon)
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        box = paddock.sandbox("with")
+        with box.start(["sh", "-c", "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done"]) as run:
+            assert next(run).data == b"ready\n"
+            run.signal("INT")
+            assert b"".join(each.data for each in run) == b"heard\n"
+            assert run.exit_code == 9
+        with box.start(["sh", "-c", "echo $$; setsid sleep 5432 & exec sleep 5432"]) as run:
+            assert next(run).data
+        assert calls(daemon) == before + 2
+        container = str(daemon.get("with")["status"]["instanceRef"]["name"])
+        wait_for("all of it is gone", lambda: "5432" not in docker("top", container, "-eo", "pid,args"), 60)
+
+
 def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http: httpx.Client) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         box = paddock.sandbox("with")
