@@ -36,7 +36,7 @@ spec:
     tmpfs: [{mountPath: /workspace, size: 16Mi}]
     execDeadlineSeconds: 60
   resources: {limits: {memory: 64Mi, cpu: "2"}}
-  lifecycle: {shutdownGracePeriodSeconds: 0}
+  lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: %d}
 """
 POOL = """
 apiVersion: paddock/v1alpha1
@@ -64,8 +64,8 @@ done | sort -n
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("daemon")) as made:
-        for name, agent in (("with", "agent: {}"), ("without", "")):
-            made.apply(SANDBOX % (name, agent))
+        for name, agent, idle in (("with", "agent: {}", 1800), ("without", "", 1800), ("dozing", "agent: {}", 2)):
+            made.apply(SANDBOX % (name, agent, idle))
         for name in ("with", "without"):
             made.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
         yield made
@@ -193,6 +193,14 @@ def test_a_claim_on_a_warm_pool_answers_at_once(daemon: RunningDaemon, http: htt
     body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "claim"}, "spec": spec}
     http.post(API, json=body).raise_for_status()
     assert tool(http, "exec", "claim", command="echo hi")["output"] == "hi\n"  # nobody waited for Ready
+
+
+def test_a_call_wakes_a_sandbox_that_is_idle(daemon: RunningDaemon, http: httpx.Client) -> None:
+    wait_for("it is suspended", lambda: daemon.condition("dozing", "Ready").get("reason") == "IdleReaped", 90)
+    assert tool(http, "exec", "dozing", command="echo hi")["output"] == "hi\n"
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        wait_for("it is suspended", lambda: daemon.condition("dozing", "Ready").get("reason") == "IdleReaped", 90)
+        assert paddock.sandbox("dozing").exec(["echo", "hi"]).stdout == b"hi\n"
 
 
 def answers(http: httpx.Client) -> bool:
