@@ -17,6 +17,7 @@ from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
+from controller.service.images.images import ImageWorkRules
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
@@ -193,6 +194,30 @@ class Settings(BaseSettings):
     image_grace_seconds: float = Field(
         default=86400.0, ge=60.0, le=1e8, description="seconds that such an image is kept after its last use"
     )
+    image_build: Literal["off", "copy", "run"] = Field(
+        default="off",
+        description=(
+            "image builds by admins: off, copy (Dockerfiles without RUN), or run (commands too, without a network; "
+            "they run as root in a plain container of the engine, not in a sandbox)"
+        ),
+    )
+    image_build_seconds: float = Field(
+        default=600.0, ge=1.0, le=86400.0, description="seconds after which an image build is cancelled"
+    )
+    image_context_bytes: int = Field(
+        default=64 << 20, ge=1024, le=1 << 30, description="largest size in bytes of a build's context, held in memory"
+    )
+    image_max_bytes: int = Field(
+        default=2 << 30, ge=1 << 20, description="largest size in bytes of a built image; a larger one is removed"
+    )
+    push_registries: tuple[str, ...] = Field(
+        default=(),
+        max_length=64,
+        description=(
+            "registries that admins may push images to, as image names have them (such as `registry.example:5000` or "
+            "`docker.io`), with this host's own logins; at most 64; default: none"
+        ),
+    )
     exec_timeout_seconds: float = Field(
         default=300.0,
         ge=0.0,
@@ -352,6 +377,16 @@ class Settings(BaseSettings):
         """Return the limits of file operations."""
         return TransferLimits(
             self.transfers, self.transfers_per_sandbox, self.transfer_max_bytes, self.transfer_stall_seconds
+        )
+
+    def image_rules(self) -> ImageWorkRules:
+        """Return the rules of pulls, builds and pushes."""
+        return ImageWorkRules(
+            self.image_build,
+            self.image_build_seconds,
+            self.image_context_bytes,
+            self.image_max_bytes,
+            self.push_registries,
         )
 
     def port_limits(self) -> PortLimits:

@@ -18,6 +18,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.service.images.images import ImageWorkRules
 from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.sandbox.files import TransferLimits
@@ -28,6 +29,7 @@ from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 from tests.fakes.files import FakeFiles
+from tests.fakes.images import FakeImages
 from tests.fakes.ports import FakePorts
 from tests.fakes.secrets import FakeSecrets
 from tests.migrated import place_migrated
@@ -159,6 +161,7 @@ class World:
     refusals: list[tuple[str, str]] = field(default_factory=list)
     files: FakeFiles = field(default_factory=FakeFiles)
     ports: FakePorts = field(default_factory=FakePorts)
+    images: FakeImages = field(default_factory=lambda: FakeImages({}, set))
 
     @property
     def app(self) -> Any:
@@ -225,6 +228,7 @@ def make_world(
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
+    images = engine.image_store if engine else FakeImages({"paddock/base:1": "sha256:" + "b" * 64}, set)
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
         return refusals
@@ -236,6 +240,7 @@ def make_world(
         ports=engine.ports if engine else ports,
         agents=AgentConnections(engine.ports if engine else ports),
         volumes=engine.kept_volumes if engine else NoVolumes(),
+        images=images,
         adopted_execs=engine.left if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
         exec_folder=folder / "execs",
@@ -248,9 +253,12 @@ def make_world(
         host=host,
         loop=LoopPorts(wake=lambda: woken.append(1)),
         meter=meter,
-        limits=ServiceLimits(transfers=transfers or TransferLimits(), connections=connections or PortLimits()),
+        limits=ServiceLimits(
+            transfers=transfers or TransferLimits(),
+            connections=connections or PortLimits(),
+            images=ImageWorkRules("run", context_bytes=1 << 20, push_registries=("registry.example",)),
+        ),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
-    return World(
-        folder, store, services, view, streams, clock, meter, woken, refusals=refusals, files=files, ports=ports
-    )
+    doubles: dict[str, Any] = {"refusals": refusals, "files": files, "ports": ports, "images": images}
+    return World(folder, store, services, view, streams, clock, meter, woken, **doubles)

@@ -25,6 +25,7 @@ from controller.api.routes import (
     exec,  # noqa: A004 - the module
     files,
     health,
+    images,
     inspect,
     kinds,
     logs,
@@ -70,7 +71,7 @@ def create_app(
     app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    for each in (health, auth, audit, backup, apply, diff):
+    for each in (health, auth, audit, backup, apply, diff, images):
         app.include_router(each.routes)
     app.include_router(kinds.discovery)
     for kind in services.registry:

@@ -36,6 +36,7 @@ def services_of(
         ports=engine.ports,
         agents=engine.agents,
         volumes=engine.kept_volumes,
+        images=engine.image_store,
         adopted_execs=engine.left,
         secrets=secrets,
         samples=loop.samples.now,
@@ -45,6 +46,7 @@ def services_of(
         exec_rules=settings.exec_rules(),
         transfers=settings.transfer_limits(),
         connections=settings.port_limits(),
+        images=settings.image_rules(),
         most_objects=settings.objects_per_namespace,
     )
     return make_services(

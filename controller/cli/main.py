@@ -35,6 +35,7 @@ COMMANDS = {
     "shell": "Open a shell in a sandbox.",
     "cp": "Copy files and folders into or out of a sandbox.",
     "port-forward": "Forward local ports to a sandbox.",
+    "image": "List, pull, build and push images of the host.",
     "explain": "Document the fields of a kind.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the completion script for your shell.",

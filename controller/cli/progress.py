@@ -1,9 +1,9 @@
 """Progress on stderr once something takes over a second: the reason of a wait, or the bar of a transfer."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.cli.output import note, on_terminal
 from controller.cli.safe_text import plain
@@ -84,6 +84,51 @@ def _spinner(label: str) -> "Progress":
     made = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     made.add_task(plain(label), total=None)
     return made
+
+
+@contextmanager
+def image_work(label: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function for the steps of a pull, build or push. Shows them on stderr: on a terminal the bytes, too."""
+    work = _ImageWork()
+    if not on_terminal():
+        yield work.print
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(plain(label), total=None)
+
+        def step(found: Mapping[str, Any]) -> None:
+            current, total = work.count(found)
+            shown.update(task, completed=current, total=total or None)
+            if not found.get("layer"):
+                shown.console.print(plain(str(found.get("text", ""))), markup=False, highlight=False, soft_wrap=True)
+
+        yield step
+
+
+class _ImageWork:
+    """State of a pull, build or push: bytes by layer, and the last text of each."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, tuple[int, int]] = {}
+        self._texts: dict[str, str] = {}
+
+    def count(self, step: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the bytes so far and in all, of the layers whose size is known."""
+        total = step.get("totalBytes", 0)
+        if total:
+            self._bytes[step.get("layer", "")] = (step.get("currentBytes", 0), total)
+        return sum(each for each, _ in self._bytes.values()), sum(each for _, each in self._bytes.values())
+
+    def print(self, step: Mapping[str, Any]) -> None:
+        """Print a step, unless only its bytes are new."""
+        layer, text = step.get("layer", ""), str(step.get("text", ""))
+        if not layer or self._texts.get(layer) != text:
+            self._texts[layer] = text
+            note(plain(f"{layer}: {text}" if layer else text))
 
 
 @contextmanager

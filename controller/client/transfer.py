@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -54,7 +54,11 @@ BROKE = "the transfer is incomplete: the sandbox or the daemon ended it; see the
 
 @contextmanager
 def exchange(
-    server: Server, method: str, path: str, query: Mapping[str, str], body: Iterable[bytes] | None = None
+    server: Server,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | Sequence[tuple[str, str]],
+    body: Iterable[bytes] | None = None,
 ) -> Iterator[Answer]:
     """Send one request; `path` is relative to the API version. Raises Refused, Unreachable, ClientError."""
     link = _connection(server)

@@ -67,12 +67,17 @@ def parse(
             words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
             problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: store large data elsewhere"))
             continue
-        found = _Check(tree, registry, namespace)
-        document = found.run()
-        problems += found.problems
-        if document is not None and not found.problems:
+        document, wrong = check_tree(tree, registry, namespace)
+        problems += wrong
+        if document is not None and not wrong:
             good.append(document)
     return good, _one_each_place(problems)
+
+
+def check_tree(tree: Tree, registry: Registry, namespace: str | None) -> tuple[Document | None, list[Problem]]:
+    """Return the document of a tree, and its problems."""
+    found = _Check(tree, registry, namespace)
+    return found.run(), found.problems
 
 
 def repeated(documents: Sequence[Document]) -> list[Problem]:

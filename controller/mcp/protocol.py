@@ -12,7 +12,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from controller.kinds.sandbox import status_word
@@ -75,8 +75,11 @@ class Protocol:
         """Answer one HTTP request. `hosts` are the accepted values of its Host header; an Origin never is."""
         security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=[])
         manager = StreamableHTTPSessionManager(self._server, stateless=True, security_settings=security)
-        async with manager.run():  # what is left when the response has ended is cancelled
-            await manager.handle_request(scope, receive, send)
+        try:
+            async with manager.run():  # what is left when the response has ended is cancelled
+                await manager.handle_request(scope, receive, send)
+        except* ClientDisconnect:  # before its message had come
+            pass
 
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         options = _options(ctx)

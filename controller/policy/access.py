@@ -86,6 +86,12 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     return min(found, key=len)
 
 
+def may_use_image(caller: Caller, image: str, *, role: Role = "viewer") -> bool:
+    """Return True if a grant of at least that role, in any namespace, allows this image."""
+    granted = (each for each in _usable(caller) if _at_least(each, role))
+    return any(not tuple(_image(each, image, "")) for each in granted)
+
+
 def is_work(ask: AccessRequest) -> bool:
     """Return True if it acts inside an object (exec, files ...) and changes nothing stored."""
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)

@@ -1,6 +1,6 @@
 """Ports to the engine and the host: observing, acting, probing, measuring."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from controller.kinds.observed.canary import CanaryTry
@@ -11,7 +11,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress
 from controller.kinds.runtime.network import FirewallState
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
@@ -98,8 +98,42 @@ class Canary(Protocol):
         ...
 
 
+class ImageError(Exception):
+    """Work on an image that failed; the message is for the user. `found` is False if there is no such image."""
+
+    def __init__(self, message: str, *, found: bool = True) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+class ImageWork(Iterator[ImageProgress], Protocol):
+    """A running pull, build or push. Iterate it to its end; it raises ImageError. `close`, from any thread, ends it."""
+
+    def close(self) -> None: ...
+
+
 class Images(Protocol):
-    """The engine's images that Paddock built."""
+    """The engine's images."""
+
+    def all(self) -> Sequence[HostImage]:
+        """Return every image that has a name. Raises ImageError."""
+        ...
+
+    def find(self, name: str) -> HostImage | None:
+        """Return the image of that name; None if it is not on this host. Raises ImageError."""
+        ...
+
+    def pull(self, name: str, *, seconds: float) -> ImageWork:
+        """Pull an image, even if one of that name is here: a tag may have moved. Raises ImageError."""
+        ...
+
+    def build(self, ask: ImageBuild) -> ImageWork:
+        """Build an image. Every image it makes has the label OURS. Bases must be here: it pulls none."""
+        ...
+
+    def push(self, name: str, *, seconds: float) -> ImageWork:
+        """Push an image to the registry in its name, with this host's login. Raises ImageError."""
+        ...
 
     def ours(self) -> Sequence[HostImage] | None:
         """Return the images with our label; None if they can't be listed now. Never raises."""

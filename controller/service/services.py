@@ -14,6 +14,7 @@ from controller.ports import (
     Clock,
     Engine,
     Files,
+    Images,
     Meter,
     NullMeter,
     PortForwarder,
@@ -31,9 +32,11 @@ from controller.service.access.token_expiry import TokenExpirations
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
+from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
+from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
@@ -75,6 +78,7 @@ class HostPorts:
     ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
     agents: Agents = field(default_factory=NoAgents)
+    images: Images = field(default_factory=NoImages)
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
@@ -106,6 +110,7 @@ class ServiceLimits:
     exec_rules: ExecRules = field(default_factory=ExecRules)
     transfers: TransferLimits = field(default_factory=TransferLimits)
     connections: PortLimits = field(default_factory=PortLimits)
+    images: ImageWorkRules = field(default_factory=ImageWorkRules)
     most_objects: int = 0
 
 
@@ -115,6 +120,7 @@ class FleetServices:
 
     registry: Registry
     apply: Apply
+    compose: Compose
     objects: Objects
     diff: Diff
     patch: Patch
@@ -142,6 +148,7 @@ class SandboxServices:
     usages: Usages
     attest: Attest
     why: Why
+    images: ImageService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +205,7 @@ def make_fleet(
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
+        compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
         patch=Patch(pipeline),
@@ -261,4 +269,5 @@ def make_sandbox(
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
+        images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )

@@ -1,10 +1,13 @@
-"""Images of ours on the fake and on a real Docker Engine: seen, removed when unused, and never somebody else's.
+"""Images on the fake and on a real Docker Engine: pulled, built, pushed; ours are seen, and removed when unused.
 
 The engine is the tests' own: it asks every container before it removes an image, and other daemons remove images, too.
 """
 
+import contextlib
 import io
+import socket
 import tarfile
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -14,15 +17,29 @@ from controller.kinds.common.labels import AGENT
 from controller.kinds.planning.action import RemoveContainer
 from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.agent import IMAGE, AgentRuntime, volume_name
-from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
+from controller.ports import ImageError, ImageWork
+from controller.service.images.context import pack_files
 from tests.contract.engine_worlds import DockerHand, World, docker_world, fake_world, ok
-from tests.lab.engine import private_engine
+from tests.daemon import wait_for
+from tests.fakes.engine import TINY
+from tests.lab.engine import PrivateEngine, private_engine
+from tests.lab.registry import Registry, a_registry
+
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[str]:
+def engine() -> Iterator[PrivateEngine]:
     with private_engine() as private:
-        yield private.base_url
+        yield private
+
+
+@pytest.fixture(scope="module")
+def registry(engine: PrivateEngine) -> Iterator[Registry]:
+    """A registry on that engine's own loopback."""
+    with a_registry(engine.namespaces.within(lambda: socket.create_server(("127.0.0.1", 0)))) as made:
+        yield made
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
@@ -31,9 +48,17 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with fake_world() as made:
             yield made.settled()
         return
-    url = request.getfixturevalue("engine")
+    url = request.getfixturevalue("engine").base_url
     with docker_world(url, hand=DockerHand(url)) as made:
         yield made.settled()
+
+
+@pytest.fixture
+def remote(request: pytest.FixtureRequest, world: World) -> str:
+    """A new name in a registry that the engine reaches."""
+    real = isinstance(world.hand, DockerHand)
+    host = request.getfixturevalue("registry").host if real else "127.0.0.1:5000"
+    return f"{host}/team/{uuid.uuid4().hex[:12]}:1"
 
 
 @pytest.fixture
@@ -82,6 +107,113 @@ def test_one_that_a_container_is_made_of_stays(world: World, name: str) -> None:
     (image,) = seen(world, made)
     assert world.images.remove(image) != ""
     assert [each.id for each in seen(world, made)] == [made]
+
+
+def a_build(tag: str, *lines: str, base: str = TINY, seconds: float = SECONDS) -> ImageBuild:
+    """A build as the use-case asks for it: with our label, and a file to copy."""
+    text = "\n".join((f"FROM {base}", f'LABEL "{OURS}"="test"', *lines, ""))
+    return ImageBuild(tag, pack_files({"a": b"content\n", "recipe": text.encode()}), "recipe", seconds=seconds)
+
+
+def done(work: ImageWork) -> list[str]:
+    """Its texts, read to its end."""
+    with contextlib.closing(work):
+        return [each.text for each in work]
+
+
+def test_a_built_image_is_ours(world: World, name: str) -> None:
+    assert world.images.find(name) is None
+    assert any("COPY a /a" in each for each in done(world.images.build(a_build(name, "COPY a /a"))))
+    made = world.images.find(name)
+    assert made is not None
+    assert name in {each for image in world.images.all() for each in image.names}
+    assert seen(world, made.id) == [made]
+    assert world.images.remove(HostImage(made.id, (name,))) == ""
+    assert world.images.find(name) is None
+
+
+def test_a_broken_build_says_why(world: World, name: str) -> None:
+    with pytest.raises(ImageError, match=f"the build of {name} failed: COPY failed"):
+        done(world.images.build(a_build(name, "COPY missing /a")))
+    with pytest.raises(ImageError, match="failed"):
+        done(world.images.build(a_build(name, base=f"{name}-none")))
+    assert world.images.find(name) is None
+
+
+def test_a_pushed_image_can_be_pulled(world: World, remote: str) -> None:
+    done(world.images.build(a_build(remote, "COPY a /a")))
+    made = world.images.find(remote)
+    assert made is not None
+    done(world.images.push(remote, seconds=SECONDS))
+    assert world.images.remove(HostImage(made.id, (remote,))) == ""
+    assert world.images.find(remote) is None
+    done(world.images.pull(remote, seconds=SECONDS))
+    back = world.images.find(remote)
+    assert back is not None
+    assert back.id == made.id
+    assert [each.partition("@")[0] for each in back.digests] == [remote.rpartition(":")[0]]
+    assert world.images.remove(HostImage(made.id, (remote,))) == ""
+
+
+def test_missing_images_are_neither_pulled_nor_pushed(world: World, remote: str) -> None:
+    with pytest.raises(ImageError, match="the registry does not have it"):
+        done(world.images.pull(remote, seconds=SECONDS))
+    with pytest.raises(ImageError, match="is not on this host; build it, or pull it") as failed:
+        done(world.images.push(remote, seconds=SECONDS))
+    assert not failed.value.found
+
+
+@pytest.mark.docker
+def test_cancelling_a_build_kills_its_command(engine: PrivateEngine, name: str) -> None:
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+        work = world.images.build(a_build(name, "RUN cat /proc/net/dev", "RUN sleep 3456"))
+
+        def sleeps() -> bool:
+            return "sleep 3456" in engine.docker("ps", "--no-trunc", "--format", "{{.Command}}")
+
+        texts: list[str] = []
+        failed: list[ImageError] = []
+
+        def read() -> None:
+            try:
+                texts.extend(each.text for each in work)
+            except ImageError as error:
+                failed.append(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        wait_for("the command runs", sleeps)
+        work.close()
+        reader.join(60)
+        assert [str(each) for each in failed] == [f"the build of {name} was cancelled"]
+        assert sum(each.count("eth") for each in texts) == 0, "a build's command has no network"
+        assert any("lo:" in each for each in texts)
+        wait_for("the command is gone", lambda: not sleeps())
+
+
+@pytest.mark.docker
+def test_a_late_build_and_a_silent_registry_are_ended(engine: PrivateEngine, registry: Registry, name: str) -> None:
+    remote = f"{registry.host}/team/{uuid.uuid4().hex[:12]}:1"
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+        with pytest.raises(ImageError, match="was not finished within 1 s"):
+            done(world.images.build(a_build(name, "RUN sleep 3457", seconds=1.0)))
+        done(world.images.build(a_build(remote, "COPY a /a")))
+        registry.login = ("me", "secret")
+        try:
+            with pytest.raises(ImageError, match="the registry requires a login"):
+                done(world.images.push(remote, seconds=SECONDS))
+        finally:
+            registry.login = None
+        done(world.images.push(remote, seconds=SECONDS))
+        made = world.images.find(remote)
+        assert made is not None
+        assert world.images.remove(HostImage(made.id, (remote,))) == ""
+        registry.hold.clear()
+        try:
+            with pytest.raises(ImageError, match=r"the pull of .* was not finished within 2 s"):
+                done(world.images.pull(remote, seconds=2.0))
+        finally:
+            registry.hold.set()
 
 
 # The agents' runtimes

@@ -1,13 +1,39 @@
-"""Images of the fake engine: ports.Images."""
+"""Images of the fake engine: ports.Images. It builds without running anything, and its registries are one dict."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImageProgress
+from controller.ports import ImageError
+
+
+class FakeWork:
+    """ports.ImageWork over a generator. `close` before the end cancels it."""
+
+    def __init__(self, what: str, steps: Iterator[ImageProgress]) -> None:
+        self._what, self._steps = what, steps
+        self.closed = False
+
+    def __iter__(self) -> Iterator[ImageProgress]:
+        return self
+
+    def __next__(self) -> ImageProgress:
+        if self.closed:
+            raise ImageError(f"{self._what} was cancelled")
+        return next(self._steps)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class FakeImages:
     """Fake images. `names` maps names to ids, `used` returns ids in use by containers, `mounted` those of their agents.
+
+    `remote` is what registries have, by name; `locked` are names whose registry wants a login. `sizes` and `triggers`
+    are of images by name. `opened` are the pieces of work so far.
 
     `away`: the engine is down.
     """
@@ -19,6 +45,72 @@ class FakeImages:
         self.runtimes: dict[str, None] = {}  # filled from the agent's image, by its id
         self.built: dict[str, bool] = {}  # whether it bears our label, by id
         self.away = False
+        self.remote: dict[str, str] = {}
+        self.locked: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        self.triggers: set[str] = set()
+        self.asked: list[ImageBuild] = []
+        self.opened: list[FakeWork] = []
+
+    def all(self) -> Sequence[HostImage]:
+        self._reach()
+        return [self._image(each) for each in dict.fromkeys(self._names.values())]
+
+    def find(self, name: str) -> HostImage | None:
+        self._reach()
+        found = self._names.get(name)
+        if found is None:
+            return None
+        image = self._image(found)
+        size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self.remote else ()
+        return HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
+
+    def pull(self, name: str, *, seconds: float) -> FakeWork:
+        def steps() -> Iterator[ImageProgress]:
+            yield ImageProgress("Pulling", "1")
+            if name not in self.remote:
+                raise ImageError(f"{name}: the registry does not have it, or requires a login")
+            self._names[name] = self.remote[name]
+
+        return self._work(f"the pull of {name}", steps())
+
+    def push(self, name: str, *, seconds: float) -> FakeWork:
+        def steps() -> Iterator[ImageProgress]:
+            yield ImageProgress("Pushing", "1")
+            if name not in self._names:
+                raise ImageError(f"{name} is not on this host; build it, or pull it", found=False)
+            if name in self.locked:
+                raise ImageError(f"{name}: the registry requires a login")
+            self.remote[name] = self._names[name]
+
+        return self._work(f"the push of {name}", steps())
+
+    def build(self, ask: ImageBuild) -> FakeWork:
+        self.asked.append(ask)
+        return self._work(f"the build of {ask.tag}", self._steps(ask))
+
+    def _steps(self, ask: ImageBuild) -> Iterator[ImageProgress]:
+        files = _files(ask.context)
+        lines = files[ask.dockerfile].decode().splitlines()
+        for line in lines:
+            name, _, rest = line.partition(" ")
+            yield ImageProgress(f"Step : {line}")
+            if name == "FROM" and rest.split()[0] not in (*self._names, "scratch"):
+                raise ImageError(f"the build of {ask.tag} failed: {rest} is not here")
+            if name == "COPY" and not any(each.startswith(rest.split()[0]) for each in files):
+                raise ImageError(f"the build of {ask.tag} failed: COPY failed: file not found")
+        made = "sha256:" + hashlib.sha256(repr((sorted(files.items()), ask.tag)).encode()).hexdigest()
+        self._names[ask.tag] = made
+        self.built[made] = any(line.startswith("LABEL") and OURS in line for line in lines)
+
+    def _work(self, what: str, steps: Iterator[ImageProgress]) -> FakeWork:
+        self._reach()
+        self.opened.append(FakeWork(what, steps))
+        return self.opened[-1]
+
+    def _reach(self) -> None:
+        if self.away:
+            raise ImageError("no Docker Engine answers: connection refused")
 
     def ours(self) -> Sequence[HostImage] | None:
         return None if self.away else [self._image(id_) for id_, ours in self.built.items() if ours]
@@ -52,3 +144,12 @@ class FakeImages:
 
     def _image(self, id_: str) -> HostImage:
         return HostImage(id_, tuple(sorted(name for name, known in self._names.items() if known == id_)))
+
+
+def _files(archive: bytes) -> Mapping[str, bytes]:
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
+        for each in tree:
+            data = tree.extractfile(each)
+            found[each.name] = data.read() if data else b""
+    return found

@@ -1,11 +1,14 @@
-"""The official SDK's client on a test world's listener, and plain HTTP."""
+"""The official SDK's client on a test world's listener; its methods are called synchronously."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import httpx2
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -14,7 +17,6 @@ from controller.api.server.listeners import ListenerRules, Listeners
 from controller.mcp.endpoint import McpEndpoint
 from tests.helpers_api import World
 
-T = TypeVar("T")
 ERAS = ("2026-07-28", "legacy")
 
 
@@ -36,23 +38,64 @@ def serving(world: World, **rules: Any) -> Iterator[Listeners]:
 
 @asynccontextmanager
 async def client(
-    world: World, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
+    listener: Path, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
 ) -> AsyncIterator[Client]:
-    """The SDK's client over the Unix socket."""
+    """The SDK's client over a Unix socket."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    transport = httpx2.AsyncHTTPTransport(uds=str(world.socket))
+    transport = httpx2.AsyncHTTPTransport(uds=str(listener))
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
         url = f"http://localhost/mcp{query}"
         async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:
             yield made
 
 
-def run(world: World, do: Callable[[Client], Awaitable[T]], era: str = ERAS[0], **options: Any) -> T:
-    """Return what `do` returns with a client, in a loop of its own."""
+class Mcp:
+    """Clients of one listener, one for each era, token and query."""
 
-    async def with_client() -> T:
-        async with client(world, era, **options) as made:
-            return await do(made)
+    def __init__(self, listener: Path, portal: BlockingPortal, undo: ExitStack) -> None:
+        self.listener, self.portal, self._undo = listener, portal, undo
+        self._clients: dict[tuple[str, str, str], Client] = {}
 
-    with serving(world):
-        return asyncio.run(with_client())
+    def client(self, era: str = ERAS[0], token: str = "", query: str = "") -> Client:
+        key = era, token, query
+        if key not in self._clients:
+            opened = self.portal.wrap_async_context_manager(client(self.listener, era, token, query))
+            self._clients[key] = self._undo.enter_context(opened)
+        return self._clients[key]
+
+    def do(self, method: str, *given: Any, era: str = ERAS[0], token: str = "", query: str = "", **named: Any) -> Any:
+        """Return the result of one of the client's methods."""
+        return self.portal.call(partial(getattr(self.client(era, token, query), method), *given, **named))
+
+    def call(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> Any:
+        """Return the result of a tool."""
+        return self.do("call_tool", name, given or {}, **more)
+
+    def data(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        """Return the structured result of a call without an error; its text is the same as JSON."""
+        result = self.call(name, given, **more)
+        assert not result.is_error, result.content[0].text
+        assert json.loads(result.content[0].text) == result.structured_content
+        found: dict[str, Any] = result.structured_content
+        return found
+
+    def error(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> str:
+        """Return the message of a call that reports an error."""
+        result = self.call(name, given, **more)
+        assert result.is_error, result
+        assert result.structured_content is None
+        return str(result.content[0].text)
+
+
+@contextmanager
+def connected(listener: Path) -> Iterator[Mcp]:
+    """Yield clients of a listener."""
+    with start_blocking_portal() as portal, ExitStack() as undo:
+        yield Mcp(listener, portal, undo)
+
+
+@contextmanager
+def talking(world: World, **rules: Any) -> Iterator[Mcp]:
+    """Serve the world, and yield its clients."""
+    with serving(world, **rules), connected(world.socket) as made:
+        yield made

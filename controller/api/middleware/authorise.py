@@ -20,6 +20,7 @@ from controller.service.access.audit import Recorder
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
 _OWN_RULES = ("/mcp",)  # each tool authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
+_IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
 _MOST_LETTERS = 256
@@ -32,7 +33,7 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
 
     def ask(connection: HTTPConnection) -> AccessRequest:
         template, given = str(connection.scope["route"].path), connection.path_params
-        if template in _SELF + _OWN_RULES:
+        if template in (*_SELF, *_IMAGES, *_OWN_RULES):
             return AccessRequest("self")
         if template in _APPLY:
             return AccessRequest("apply")

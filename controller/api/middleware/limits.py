@@ -22,7 +22,7 @@ from controller.service.objects import serialize
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
-STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
+STREAMED = re.compile(PREFIX + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|images/build)")
 _OF_AGENT = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/mcp(/execute)?")
 _TOO_LARGE_FOR_AGENT = (
     f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
@@ -59,7 +59,8 @@ class BodyBudget:
 class BodyLimit:
     """Refuse bodies over the limit, by announced or received length; over the memory budget answer 429.
 
-    File transfers into a sandbox are exempt: they have limits of their own (routes/files.py).
+    File transfers into a sandbox and contexts of builds are exempt: they have limits of their own (routes/files.py,
+    routes/images.py).
     """
 
     def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: BodyBudget | None = None) -> None:
@@ -109,7 +110,7 @@ class BodyLimit:
 class BodyType:
     """Answer 415 to bodies without a type, or of a type that a web page's form can send.
 
-    File transfers into a sandbox may have any other type.
+    File transfers into a sandbox and contexts of builds may have any other type.
     """
 
     def __init__(self, app: ASGIApp) -> None:

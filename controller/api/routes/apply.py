@@ -10,6 +10,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.documents.compose.compose import Project
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.apply import Source
@@ -18,11 +19,30 @@ from controller.service.services import Services
 from controller.version import API_VERSION
 
 
+class ComposeFields(BaseModel):
+    """Options of a Compose file. `project` replaces its `name:`; `variables` are the only values of `${X}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    project: Annotated[str, Field(max_length=253)] = ""
+    variables: Annotated[dict[str, str], Field(max_length=1000)] = {}
+    folder: Annotated[
+        str, Field(max_length=4096, pattern="^(/.*)?$", description="where relative binds begin on the daemon's host")
+    ] = ""
+
+
 class SpecFile(BaseModel):
-    """The text of a file; its name is for messages."""
+    """The text of a file; its name is for messages. With `compose` it is a Compose file."""
 
     file: Annotated[str, Field(max_length=4096)] = "request"
     text: str
+    compose: ComposeFields | None = None
+
+    def source(self) -> Source:
+        """Return the file as the service's type."""
+        asked = self.compose
+        project = Project(asked.project, asked.variables, asked.folder) if asked is not None else None
+        return Source(self.file, self.text, project)
 
 
 class SetFields(BaseModel):
@@ -72,7 +92,7 @@ async def apply(
 
 def _answer(services: Services, body: ApplyRequest, user_agent: str) -> JSONResponse:
     applied = services.apply.apply(
-        [Source(each.file, each.text) for each in body.documents],
+        [each.source() for each in body.documents],
         namespace=body.namespace or None,
         dry_run=body.dryRun,
         as_set=body.as_set,

@@ -13,7 +13,6 @@ from controller.api.routes.apply import SetFields, SpecFile
 from controller.kinds.meta import StoredObject
 from controller.service.explain.diff import Change, Difference, Forecast, Movement
 from controller.service.objects import serialize
-from controller.service.objects.apply import Source
 from controller.service.services import Services
 from controller.version import API_GROUP, API_VERSION
 
@@ -38,7 +37,7 @@ async def diff(services: UseCases, parsing: LargeBodies, request: Request, body:
 
 def _answer(services: Services, body: DiffRequest) -> JSONResponse:
     found = services.diff.diff(
-        [Source(each.file, each.text) for each in body.documents],
+        [each.source() for each in body.documents],
         namespace=body.namespace or None,
         plan=body.plan,
         delete=body.delete,

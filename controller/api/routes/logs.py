@@ -1,20 +1,18 @@
 """GET logs: a sandbox's log as a stream of plain text."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
-import structlog
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import PlainTextResponse
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
-from controller.kinds.common.chunk import Chunk
+from controller.api.streams.output import OutputResponse
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
@@ -23,7 +21,6 @@ from controller.service.sandbox.streams import Opener
 
 # An engine refuses a log at once. A silent sandbox must not delay the response's headers.
 _FIRST_CHUNK_SECONDS = 0.25
-_log = structlog.get_logger("paddock.api")
 _LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
 
@@ -83,40 +80,9 @@ async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) ->
     if failure is not None:
         relay.stop()
         raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
-    return _LogResponse(relay, headers)
+    return OutputResponse(relay, headers)
 
 
 def _warning(note: str) -> dict[str, str]:
     """Return a Warning header, as in Kubernetes."""
     return {"Warning": f"299 - {json.dumps(note)}"} if note else {}
-
-
-class _LogResponse(StreamingResponse):
-    """The output of a stream as text. The stream is closed when the client disconnects."""
-
-    def __init__(self, relay: Relay, headers: Mapping[str, str] | None) -> None:
-        super().__init__(_text(relay), media_type="text/plain; charset=utf-8", headers=headers)
-        self._relay = relay
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._relay.stop()
-
-    async def stream_response(self, send: Send) -> None:
-        """Stream the body. A later failure leaves it unfinished, which tells the client."""
-        try:
-            await super().stream_response(send)
-        except StreamError as error:
-            _log.info("log stream failed", error=str(error))
-
-
-async def _text(relay: Relay) -> AsyncIterator[bytes]:
-    async for chunk in relay:
-        if _is_output(chunk):
-            yield chunk.data
-
-
-def _is_output(chunk: Chunk) -> bool:
-    return chunk.stream in ("stdout", "stderr")

@@ -1,14 +1,18 @@
 """`paddock apply`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.cli import files
+from controller.cli.compose import ComposeFile, compose_options
 from controller.cli.errors import CliError
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
+
+if TYPE_CHECKING:
+    from controller.documents.document import Document
 
 
 @click.command("apply")
@@ -21,6 +25,7 @@ from controller.cli.output import say
     help="client: validate the files without a daemon. server: validate and merge without writing.",
 )
 @set_options
+@compose_options
 @click.option("--plan", is_flag=True, help="With --dry-run=server: also show the resulting engine calls.")
 @click.pass_context
 def apply_(
@@ -31,23 +36,36 @@ def apply_(
     namespace: str | None,
     dry_run: str,
     plan: bool,
+    compose_file: str | None,
+    project: str | None,
+    variables: Sequence[str],
     **as_set: Any,
 ) -> None:
     """Create or change objects from spec files: all of them, or none and every reason.
+
+    With --compose each service becomes a sandbox, PROJECT-SERVICE. The project is an apply set: --prune deletes the
+    sandboxes of services that the file no longer has.
 
     \b
     paddock apply -f specs/quickstart.yaml
     paddock apply -f specs/ -R --dry-run=server
     paddock apply -f specs/ --applyset web --prune
+    paddock apply --compose compose.yaml --var TAG=1
     """
-    if not files_:
-        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -")
+    if bool(files_) == bool(compose_file):
+        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
     if plan and dry_run != "server":
         raise click.UsageError("--plan needs --dry-run=server; add it, or use `paddock diff --plan`")
+    compose = ComposeFile.of(compose_file, project, variables)
+    good: Sequence[Document] = ()
+    if compose is not None:
+        if as_set["applyset"]:
+            raise click.UsageError("a Compose project is an apply set of its own; leave --applyset out")
+        good, as_set["applyset"] = compose.check(namespace)
     fields = set_fields(**as_set)
-    documents = files.read(files_, recursive=recursive)
+    documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
     if dry_run == "client":
-        _check(documents, namespace)
+        _print_valid(good or _checked(documents, namespace))
         if as_set["prune"]:
             _print_pruned(ctx, {"documents": documents, "namespace": namespace, **fields})
         return
@@ -76,8 +94,8 @@ def _print_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
             say(f"{each['resource']}/{each['metadata']['name']} pruned (client dry run)")
 
 
-def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:
-    """Validate each document by itself, without a daemon."""
+def _checked(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Sequence[Document]":
+    """Validate each document by itself, without a daemon. Raises CliError with every problem."""
     from controller.documents.document import parse, repeated
     from controller.kinds.registry import discover
 
@@ -90,5 +108,9 @@ def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:
     if problems:
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise CliError("\n".join((count, *map(str, problems))))
-    for document in good:
+    return good
+
+
+def _print_valid(documents: "Sequence[Document]") -> None:
+    for document in documents:
         say(f"{document.kind.name.lower()}.paddock/{document.name} valid (client dry run)")

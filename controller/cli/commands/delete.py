@@ -9,12 +9,14 @@ import click
 
 from controller.cli import files
 from controller.cli.client import Client, connect
+from controller.cli.compose import ComposeFile, compose_options
 from controller.cli.errors import CliError, Refused, as_cli_error
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
 from controller.cli.watch import Gone, Object, until
+from controller.kinds.common.apply_set import LABEL
 
 Query = dict[str, str]
 
@@ -32,6 +34,7 @@ class _Deletion:
 @click.command("delete")
 @click.argument("what", nargs=-1, metavar="KIND NAME ... | KIND/NAME ...")
 @files_option
+@compose_options
 @namespace_option
 @selector_option
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
@@ -50,6 +53,9 @@ def delete_(
     what: Sequence[str],
     files_: Sequence[str],
     recursive: bool,
+    compose_file: str | None,
+    project: str | None,
+    variables: Sequence[str],
     namespace: str | None,
     selector: str,
     everything: bool,
@@ -65,9 +71,15 @@ def delete_(
     \b
     paddock delete sandbox quickstart
     paddock delete -f specs/quickstart.yaml
+    paddock delete --compose compose.yaml
     """
-    if bool(what) == bool(files_):
-        raise click.UsageError("no objects given; write KIND NAME, KIND/NAME or -f FILE")
+    if sum(map(bool, (what, files_, compose_file))) != 1:
+        raise click.UsageError("no objects given; write KIND NAME, KIND/NAME, -f FILE or --compose FILE")
+    compose = ComposeFile.of(compose_file, project, variables)
+    if compose is not None:
+        if selector or everything:
+            raise click.UsageError("a Compose project is deleted as a whole; leave -l and --all out")
+        what, selector = ("sandboxes",), f"{LABEL}={compose.apply_set(namespace)}"
     client = connect(ctx)
     kinds = Kinds(client)
     deletions: list[_Deletion] = []

@@ -89,6 +89,7 @@ class Client:
         upgrade: bool = False,
         timeout_seconds: float | None = None,
         container: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> raw_http.HttpStream:
         """Open a stream over a socket of its own; measured until the engine answers. `path` has no version.
 
@@ -103,6 +104,7 @@ class Client:
                 params=params,
                 body=body,
                 upgrade=upgrade,
+                headers=headers,
             )
 
     def probe(self) -> HostFacts:

@@ -1,22 +1,50 @@
-"""Paddock's own images on the engine. Only images with our label are removed, and never by force."""
+"""Images on the engine. Only images with our label are removed, and never by force."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from controller.engine.docker.agent_runtimes import AgentRuntimes
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.docker.image_work import DockerImageWork, start_build, start_pull, start_push
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import OURS, HostImage
+from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
+from controller.ports import ImageError
 
 _NO_NAME = "<none>"
 
 
 class DockerImages:
-    """kinds.images.Images over one engine."""
+    """ports.Images over one engine."""
 
     def __init__(self, client: Client, agents: AgentRuntimes) -> None:
         self._client, self._agents = client, agents
+
+    def all(self) -> Sequence[HostImage]:
+        try:
+            rows = self._client.call("images.list", lambda api: api.images())
+        except Fault as fault:
+            raise ImageError(fault.message) from fault
+        return [each for each in (_image(str(row["Id"]), row) for row in rows) if each.names]
+
+    def find(self, name: str) -> HostImage | None:
+        try:
+            found = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+        except Fault as fault:
+            if fault.gone:
+                return None
+            raise ImageError(fault.message) from fault
+        return _image(str(found["Id"]), found)
+
+    def pull(self, name: str, *, seconds: float) -> DockerImageWork:
+        return start_pull(self._client, name, seconds)
+
+    def build(self, ask: ImageBuild) -> DockerImageWork:
+        return start_build(self._client, ask)
+
+    def push(self, name: str, *, seconds: float) -> DockerImageWork:
+        return start_push(self._client, name, seconds)
 
     def ours(self) -> Sequence[HostImage] | None:
         try:
@@ -59,4 +87,21 @@ def _removal(name: str) -> Callable[[Any], None]:
 def _image(image_id: str, data: dict[str, Any]) -> HostImage:
     names = (each for each in data.get("RepoTags") or () if not each.startswith(_NO_NAME))
     digests = (each for each in data.get("RepoDigests") or () if not each.startswith(_NO_NAME))
-    return HostImage(image_id, tuple(sorted(names)), tuple(sorted(digests)))
+    return HostImage(
+        image_id,
+        tuple(sorted(names)),
+        tuple(sorted(digests)),
+        size_bytes=int(data.get("Size") or 0),
+        created_at=_seconds(data.get("Created")),
+        triggers=bool((data.get("Config") or {}).get("OnBuild")),
+    )
+
+
+def _seconds(created: Any) -> float:
+    """Return Unix seconds of a list's number, or of an inspection's RFC 3339 text; 0 for neither."""
+    if isinstance(created, int):
+        return float(created)
+    try:
+        return datetime.fromisoformat(str(created)[:19] + "+00:00").timestamp()
+    except ValueError:
+        return 0.0

@@ -30,6 +30,10 @@ _PULL_TROUBLE = (
     ("network is unreachable", "there is no route to the registry"),
     ("HTTP response to HTTPS client", "the registry does not speak TLS"),
     ("x509:", "the registry's certificate is not trusted"),
+    ("no basic auth credentials", "the registry requires a login"),
+    ("unauthorized", "the registry refuses this host's login"),
+    ("authentication required", "the registry refuses this host's login"),
+    ("denied", "the registry refuses this host's login"),
 )
 
 
@@ -45,12 +49,11 @@ def pull(client: Client, image: str) -> None:
 
 def _fetch(api: Any, image: str, connect_seconds: float) -> None:
     repository, tag = parse_repository_tag(image)
-    registry, _ = resolve_repository_name(repository)
-    login = get_config_header(api, registry)
+    login = login_for(api, image)
     answer: requests.Response = api.post(
         f"{api.base_url}/v{api.api_version}/images/create",
         params={"fromImage": repository, "tag": tag or "latest"},
-        headers={"X-Registry-Auth": login} if login else {},
+        headers=login,
         stream=True,
         # docker-py's own pull has no time-out.
         timeout=(connect_seconds, _SILENCE_SECONDS),
@@ -62,6 +65,14 @@ def _fetch(api: Any, image: str, connect_seconds: float) -> None:
             said = json.loads(line) if line else {}
             if "error" in said:
                 raise of_status(500, str(said["error"]))
+
+
+def login_for(api: Any, image: str) -> dict[str, str]:
+    """Return the header with this host's login for the image's registry; empty if it has none. Never log it."""
+    repository, _ = parse_repository_tag(image)
+    registry, _ = resolve_repository_name(repository)
+    login = get_config_header(api, registry)
+    return {"X-Registry-Auth": login if isinstance(login, str) else login.decode()} if login else {}
 
 
 def not_pulled(status: int, said: str) -> str:

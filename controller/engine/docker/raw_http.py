@@ -112,13 +112,20 @@ def request(
     params: Mapping[str, str] | None = None,
     body: Any = None,
     upgrade: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> HttpStream:
-    """Send one request and wait for its status. Raises Fault for a status of 400 or above, else one of FOREIGN."""
+    """Send one request and wait for its status. Raises Fault for a status of 400 or above, else one of FOREIGN.
+
+    A `body` of bytes is sent as it is (a tar archive), any other as JSON.
+    """
     link = connection(base_url, timeout_seconds)
-    headers = {"Connection": "Upgrade", "Upgrade": "tcp"} if upgrade else {"Connection": "close"}
-    data = None if body is None else json.dumps(body)
+    headers = {
+        **(headers or {}),
+        **({"Connection": "Upgrade", "Upgrade": "tcp"} if upgrade else {"Connection": "close"}),
+    }
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
     if data is not None:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = "application/x-tar" if isinstance(data, bytes) else "application/json"
     try:
         link.request(method, f"{path}?{urlencode(params)}" if params else path, body=data, headers=headers)
         sock = link.sock

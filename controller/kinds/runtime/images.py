@@ -1,14 +1,52 @@
-"""Images on a host that Paddock's own recipes (images/) built."""
+"""Images on a host, and work on them: pulls, builds, pushes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-OURS = "paddock.dev/recipe"  # the label that images/build.sh gives; an image without it is never removed
+# The label of what Paddock's own recipes (images/) and builds made; an image without it is never removed.
+OURS = "paddock.dev/recipe"
 
 
 @dataclass(frozen=True, slots=True)
 class HostImage:
-    """One image. Without `names` it is superseded: a newer build took its name."""
+    """One image. Without `names` it is superseded: a newer build took its name.
+
+    `created_at` is Unix seconds. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out
+    (only of an image that was asked for by name).
+    """
 
     id: str
     names: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
+    size_bytes: int = field(default=0, compare=False)
+    created_at: float = field(default=0.0, compare=False)
+    triggers: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageProgress:
+    """One step of a pull, build or push. `layer` tells layers apart; bytes are 0 if unknown.
+
+    `text` may be the output of a build's commands: untrusted.
+    """
+
+    text: str
+    layer: str = ""
+    current_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBuild:
+    """A build that policy has admitted. `context` is a tar archive, in which `dockerfile` is a file's name.
+
+    Commands (RUN) have no network, and these limits.
+    """
+
+    tag: str
+    context: bytes = field(repr=False)
+    dockerfile: str
+    arguments: Mapping[str, str] = field(default_factory=dict, repr=False)
+    memory_bytes: int = 1 << 30
+    cpu_millicores: int = 1000
+    seconds: float = 600.0

@@ -1,6 +1,8 @@
 """sandbox.*: specs as `paddock apply` takes them, and objects as `paddock get` shows them."""
 
 import json
+import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.service.access import access
 from controller.service.explain import why as explain
 from controller.service.objects import serialize
+from controller.service.objects.apply import Applied as AppliedByService
 from controller.service.objects.apply import Source
 from controller.service.objects.apply_set import ApplySet
 
@@ -120,16 +123,24 @@ async def apply(call: Call, asked: ApplyArguments) -> Applied:
     )
     files = [_FILE if len(texts) == 1 else f"{_FILE}[{at}]" for at in range(len(texts))]
     applied = await call.thread(run, [Source(file, text) for file, text in zip(files, texts, strict=True)])
+    items = await applied_objects(call, applied, 0.0 if asked.dryRun else asked.waitSeconds)
+    return Applied(items=items)
+
+
+async def applied_objects(call: Call, applied: Sequence[AppliedByService], seconds: float) -> list[AppliedObject]:
+    """Return the results, once the sandboxes among them are ready, or after so many seconds in all."""
+    deadline = time.monotonic() + seconds
     items = []
     for each in applied:
         obj, status = each.obj, ""
-        if obj.kind == SANDBOX.name and not asked.dryRun and each.result != "pruned":
-            found = await call.wait(obj.namespace, obj.name, starting, asked.waitSeconds)
+        if obj.kind == SANDBOX.name and each.result != "pruned" and seconds:
+            left = max(0.0, deadline - time.monotonic())
+            found = await call.wait(obj.namespace, obj.name, starting, left)
             status = status_word(found) if found is not None else "Deleted"
         items.append(
             AppliedObject(kind=obj.kind, namespace=obj.namespace, name=obj.name, result=each.result, status=status)
         )
-    return Applied(items=items)
+    return items
 
 
 async def get(call: Call, asked: OneArguments) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import structlog
 from pydantic import ValidationError
 
+from controller.documents.compose.compose import Project, read_compose
 from controller.documents.document import Document, parse, repeated, without_nulls
 from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
@@ -35,10 +36,11 @@ _SEEN = ("spec", "labels", "annotations", "owner_references")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A spec file: its name, for messages, and its text."""
+    """A spec file: its name, for messages, and its text. With `compose` it is a Compose file."""
 
     file: str
     text: str
+    compose: Project | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Apply:
             if len(problems) >= MOST_PROBLEMS:
                 problems.append(Problem(each.file, 0, 0, "", REST_UNREPORTED))
                 break
-            found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, budget=budget)
+            found, wrong = self._parse(each, namespace, budget)
             documents += found
             problems += wrong
         problems += repeated(documents)
@@ -133,6 +135,15 @@ class Apply:
             names = ", ".join(each.file for each in sources) or "the request"
             raise errors.BadRequest(f"there is no document in {names}; write one, or name another file")
         return documents
+
+    def _parse(
+        self, source: Source, namespace: str | None, budget: ValueBudget
+    ) -> tuple[list[Document], list[Problem]]:
+        registry = self._pipeline.registry
+        if source.compose is None:
+            return parse(source.file, source.text, registry, namespace=namespace, budget=budget)
+        found = read_compose(source.file, source.text, registry, source.compose, namespace=namespace, budget=budget)
+        return found.documents, found.problems
 
     def _decide(
         self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet

@@ -1,0 +1,195 @@
+"""Images of the host: GET lists them; pulls, builds and pushes answer with lines of JSON until they end."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.api.streams.output import OutputResponse
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.runtime.images import HostImage, ImageProgress
+from controller.service import errors
+from controller.service.images.context import too_large
+from controller.service.images.images import BuildRequest, ImageTask
+from controller.service.objects import serialize
+from controller.service.sandbox.relay import Relay
+from controller.version import API_VERSION
+
+_STALL_SECONDS = 30.0
+_LINES = "application/x-ndjson"
+
+
+class Image(models.Shape):
+    """One image on the host. `createdTime` is RFC 3339 in UTC."""
+
+    id: str
+    names: list[str]
+    digests: list[str]
+    sizeBytes: int
+    createdTime: str
+
+
+class ImageList(models.Shape):
+    """The images that the caller may use, by name."""
+
+    apiVersion: models.Version
+    kind: str
+    items: list[Image]
+
+
+class ImageStep(models.Shape):
+    """One line of a pull, build or push. The last one has `image` (the result) or `error` (a Status)."""
+
+    text: str = ""
+    layer: str = ""
+    currentBytes: int = 0
+    totalBytes: int = 0
+    image: Image | None = None
+    error: models.Status | None = Field(default=None)
+
+
+def _answers(*failures: type[errors.ServiceError]) -> dict[int | str, dict[str, Any]]:
+    lines = {"content": {_LINES: {"schema": {"type": "string"}}}, "description": "an ImageStep on each line"}
+    return {200: lines, **models.failures(*failures, errors.TooManyRequests, errors.ServiceUnavailable)}
+
+
+routes = APIRouter(prefix=PREFIX, tags=["images"])
+ImageQuery = Annotated[str, Query(min_length=1, max_length=512, description="the image's name, with its tag or digest")]
+
+
+@routes.get(
+    "/images",
+    operation_id="listImages",
+    responses={200: {"model": ImageList}, **models.failures(errors.ServiceUnavailable)},
+)
+async def list_(services: UseCases) -> JSONResponse:
+    """The images of this host that the caller may use."""
+    found = await run_in_threadpool(services.images.list)
+    items = [_shown(each) for each in found]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ImageList", "items": items})
+
+
+@routes.post(
+    "/images/pull",
+    operation_id="pullImage",
+    response_class=Response,
+    responses=_answers(errors.Invalid, errors.Forbidden),
+)
+async def pull(services: UseCases, image: ImageQuery) -> Response:
+    """Pull an image that the operator's patterns allow. Disconnecting ends it."""
+    return _streamed(await run_in_threadpool(services.images.pull, image))
+
+
+@routes.post(
+    "/images/push",
+    operation_id="pushImage",
+    response_class=Response,
+    responses=_answers(errors.Invalid, errors.Forbidden),
+)
+async def push(services: UseCases, image: ImageQuery) -> Response:
+    """Push an image to a registry that the operator lists. Disconnecting ends it."""
+    return _streamed(await run_in_threadpool(services.images.push, image))
+
+
+@routes.post(
+    "/images/build",
+    operation_id="buildImage",
+    response_class=Response,
+    responses=_answers(errors.BadRequest, errors.Invalid, errors.Forbidden, errors.TooLarge),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def build(
+    services: UseCases,
+    request: Request,
+    tag: Annotated[str, Query(min_length=1, max_length=512, description="name and tag of the image")],
+    dockerfile: Annotated[
+        str, Query(min_length=1, max_length=4096, description="path of the Dockerfile in the context")
+    ] = "Dockerfile",
+    arg: Annotated[list[str], Query(max_length=100, description="a build argument, NAME=VALUE")] = [],  # noqa: B006
+) -> Response:
+    """Build an image. The body is a tar archive, the context. Disconnecting ends the build."""
+    context = await _received(request, services.images.context_bytes)
+    pairs = [each.partition("=") for each in arg]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise errors.BadRequest("arg: write each build argument as NAME=VALUE")
+    asked = BuildRequest(tag, context, path=dockerfile, arguments={name: value for name, _, value in pairs})
+    return _streamed(await run_in_threadpool(services.images.build, asked))
+
+
+async def _received(request: Request, limit_bytes: int) -> bytes:
+    """Return the body. Raises TooLarge, and BadRequest if the client sends nothing for too long."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise too_large(limit_bytes)
+    parts, size, stream = list[bytes](), 0, request.stream().__aiter__()
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(stream), _STALL_SECONDS)
+        except StopAsyncIteration:
+            return b"".join(parts)
+        except TimeoutError as error:
+            raise errors.BadRequest(f"the context stopped for {_STALL_SECONDS:g} s; send it again") from error
+        size += len(part)
+        if size > limit_bytes:
+            raise too_large(limit_bytes)
+        parts.append(part)
+
+
+def _streamed(task: ImageTask) -> Response:
+    opened: Callable[[], Iterator[Chunk]] = lambda: _Lines(task)  # noqa: E731
+    return OutputResponse(Relay(opened), None, _LINES)
+
+
+class _Lines(Iterator[Chunk]):
+    """The progress of a task as lines of JSON. The last line has the result, or the error."""
+
+    def __init__(self, task: ImageTask) -> None:
+        self._task, self._over = task, False
+
+    def __next__(self) -> Chunk:
+        if self._over:
+            raise StopIteration
+        try:
+            return _line(_step(next(self._task)))
+        except StopIteration:
+            self._over = True
+            return _line({"image": _shown(self._task.image) if self._task.image else None})
+        except errors.ServiceError as error:
+            self._over = True
+            return _line({"error": serialize.failure(error)})
+
+    def close(self) -> None:
+        """End the work, from any thread."""
+        self._task.close()
+
+
+def _line(value: dict[str, Any]) -> Chunk:
+    return Chunk("stdout", json.dumps(value).encode() + b"\n")
+
+
+def _step(step: ImageProgress) -> dict[str, Any]:
+    shown = {"text": step.text, "layer": step.layer, "currentBytes": step.current_bytes, "totalBytes": step.total_bytes}
+    return {name: value for name, value in shown.items() if value}
+
+
+def _shown(image: HostImage) -> dict[str, Any]:
+    return {
+        "id": image.id,
+        "names": list(image.names),
+        "digests": list(image.digests),
+        "sizeBytes": image.size_bytes,
+        "createdTime": serialize.timestamp(image.created_at),
+    }

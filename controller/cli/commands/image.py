@@ -1,0 +1,102 @@
+"""`paddock image`: images of the daemon's host."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.errors import CliError
+from controller.cli.output import columns, json_text, say, yaml_text
+from controller.cli.progress import image_work
+from controller.client.images import Images
+
+
+@click.group("image")
+def image_() -> None:
+    """List, pull, build and push images of the daemon's host."""
+
+
+@image_.command("list")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Format.")
+@click.pass_context
+def list_(ctx: click.Context, output: str) -> None:
+    """List the images that you may use."""
+    found = Images(connect(ctx)).list()
+    if output != "table":
+        say(json_text(found) if output == "json" else yaml_text(found))
+        return
+    from controller.kinds.common.quantity import format_bytes
+    from controller.kinds.sandbox import age
+
+    rows = [("IMAGE", "ID", "SIZE", "AGE")]
+    for each in found:
+        made = datetime.fromisoformat(each["createdTime"]).timestamp()
+        size = format_bytes(-(-each["sizeBytes"] // (1 << 20)) << 20)
+        short = each["id"].removeprefix("sha256:")[:12]
+        rows += [(name, short, size, age(time.time() - made)) for name in each["names"]]
+    say(columns(rows))
+
+
+@image_.command("pull")
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE ...")
+@click.pass_context
+def pull(ctx: click.Context, images: Sequence[str]) -> None:
+    """Pull images that the operator allows; a newer one of the same tag, too.
+
+    \b
+    paddock image pull registry.example.org/team/tool:1
+    """
+    client = Images(connect(ctx))
+    for each in images:
+        with image_work(f"pulling {each}") as progress:
+            found = client.pull(each, progress)
+        say(f"{each} pulled{_digest(found)}")
+
+
+@image_.command("push")
+@click.argument("image")
+@click.pass_context
+def push(ctx: click.Context, image: str) -> None:
+    """Push an image to the registry in its name, with the host's own login. Needs the role admin.
+
+    The operator lists the registries (setting push_registries).
+    """
+    client = Images(connect(ctx))
+    with image_work(f"pushing {image}") as progress:
+        found = client.push(image, progress)
+    say(f"{image} pushed{_digest(found)}")
+
+
+@image_.command("build")
+@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False))
+@click.option("-t", "--tag", required=True, metavar="NAME:TAG", help="Name and tag of the image.")
+@click.option("-f", "--file", "dockerfile", default="Dockerfile", show_default=True, help="Its path in FOLDER.")
+@click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="A build argument. Repeatable.")
+@click.pass_context
+def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments: Sequence[str]) -> None:
+    """Build an image from the Dockerfile in FOLDER. Needs the role admin, and the setting image_build.
+
+    All of FOLDER is sent to the daemon. RUN needs `image_build = "run"`, and has no network. ADD and ONBUILD are
+    refused; the bases must be images that the operator allows.
+
+    \b
+    paddock image build -t team/tool:1 .
+    """
+    pairs = [each.partition("=") for each in arguments]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise click.UsageError("write each --build-arg as NAME=VALUE")
+    values = {name: value for name, _, value in pairs}
+    client = Images(connect(ctx))
+    try:
+        with image_work(f"building {tag}") as progress:
+            found = client.build(tag, folder, dockerfile=dockerfile, arguments=values, progress=progress)
+    except OSError as error:
+        raise CliError(f"{folder}: {error.strerror}; name a folder that you can read") from error
+    say(f"{tag} built ({found.get('id', '')})")
+
+
+def _digest(image: dict[str, list[str]]) -> str:
+    found = image.get("digests") or []
+    return f" ({found[0]})" if found else ""

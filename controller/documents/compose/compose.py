@@ -1,0 +1,192 @@
+"""A Compose file as Sandbox documents. All problems at once, each with its position and what to write instead.
+
+Each service is a Sandbox named PROJECT-SERVICE. They are applied as a set, so that `down` deletes exactly them.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.documents.compose import refused
+from controller.documents.compose.mounts import declared, is_name, like_name
+from controller.documents.compose.part import OURS, Part, Report, mapping, scalar
+from controller.documents.compose.service import Shared, check_defaults, read_service
+from controller.documents.compose.variables import Replacer
+from controller.documents.document import MAX_VALUES, Document, check_tree
+from controller.documents.yaml_tree import Node, Tree, ValueBudget, read
+from controller.kinds.common.problem import MOST_PROBLEMS, Problem
+from controller.kinds.registry import Registry
+from controller.version import API_VERSION
+
+PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
+MAX_SERVICES = 200
+_TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Options of a Compose file.
+
+    `name` replaces the file's own. `variables` are the only values of `${X}`. `folder` is where the file lies on this
+    host, for relative binds ("": there are none).
+    """
+
+    name: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Result of one file. With problems the documents are not complete. `notes`: differences from Compose."""
+
+    project: str
+    documents: list[Document]
+    problems: list[Problem]
+    notes: list[Problem]
+
+
+def apply_set_name(namespace: str, project: str) -> str:
+    """Return the apply set of a project. Sets have no namespace, so that of the project is in the name, as a hash."""
+    digest = hashlib.sha256(f"{namespace}/{project}".encode()).hexdigest()[:8]
+    return f"compose-{project[:34].rstrip('-')}-{digest}"
+
+
+def read_compose(
+    file: str,
+    text: str,
+    registry: Registry,
+    project: Project,
+    *,
+    namespace: str | None = None,
+    budget: ValueBudget | None = None,
+) -> Composed:
+    """Return the documents of a Compose file, its problems, and notes."""
+    trees, problems = read(file, text, budget)
+    report = Report(file, problems)
+    if problems or len(trees) != 1:
+        if not problems:
+            words = f"has {len(trees)} documents; a Compose file has one" if trees else "is empty; write `services:`"
+            problems.append(Problem(file, 0, 0, "", words))
+        return Composed(project.name, [], problems, [])
+    root = trees[0].root
+    if root.size > MAX_VALUES:
+        words = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
+        return Composed(project.name, [], [Problem(file, root.line, root.column, "", words)], [])
+    root = Replacer(project.variables).replaced(Part(root, report))
+    name, sandboxes = _sandboxes(Part(root, report), project)
+    if report.problems:
+        return Composed(name, [], _in_order(report.problems), [])
+    documents: list[Document] = []
+    for each in sandboxes:
+        document, wrong = check_tree(Tree(file, each), registry, namespace)
+        report.problems += wrong
+        documents += [document] if document is not None and not wrong else []
+    return Composed(name, documents, _in_order(report.problems), _in_order(report.notes))
+
+
+def project_name(file: str, text: str, project: Project) -> str | Problem:
+    """Return the name of the project alone, whatever else the file says; or the problem with it."""
+    if project.name:
+        found = Part(scalar(project.name, Node(0, 0)), Report(file))
+        return _name(found, project) or found.report.problems[0]
+    trees, problems = read(file, text)
+    if problems or not trees:
+        return problems[0] if problems else Problem(file, 0, 0, "", "is empty; write `services:`")
+    report = Report(file)
+    root = Replacer(project.variables).replaced(Part(trees[0].root, Report(file)))
+    return _name(Part(root, report), project) or report.problems[0]
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    found = sorted(dict.fromkeys(problems), key=lambda each: (each.line, each.column))
+    return found[: MOST_PROBLEMS + 1]
+
+
+def _sandboxes(part: Part, project: Project) -> tuple[str, list[Node]]:
+    """Return the project's name, and a document for each service."""
+    if part.node.fields is None:
+        part.refuse("a Compose file is a mapping with `services:`")
+        return project.name, []
+    refused.check(part, _TOP, refused.TOP)
+    name = _name(part, project)
+    services = part.child("services")
+    if services is None or not services.fields():
+        (services or part).refuse("has no services; write `services: {NAME: {image: ...}}`")
+        return name, []
+    defaults = part.child(OURS)
+    check_defaults(defaults)
+    shared = Shared(
+        project=name,
+        services=tuple(services.fields()),
+        volumes=declared(part.child("volumes"), name),
+        networks=_networks(part.child("networks")),
+        secrets=_secrets(part.child("secrets")),
+        folder=project.folder,
+        defaults=defaults,
+    )
+    if len(shared.services) > MAX_SERVICES:
+        services.refuse(f"has {len(shared.services)} services; at most {MAX_SERVICES}: split the file")
+        return name, []
+    return name, [_sandbox(each, one, shared) for each, one in services.fields().items()]
+
+
+def _name(part: Part, project: Project) -> str:
+    """Return the project's name; "" and a problem if there is none."""
+    own = part.child("name") if not project.name else None
+    name = project.name or (own.text() if own is not None else "") or ""
+    if not name:
+        part.refuse("the project has no name; add `name: shop`, or give one (--project NAME)")
+    elif not is_name(name):
+        (own or part).refuse(f"`{name}` is not a valid project name; write `{like_name(name)}`")
+        return ""
+    return name
+
+
+def _networks(part: Part | None) -> tuple[str, ...]:
+    """Return the file's networks. There is one of a namespace, so that two would be the same."""
+    found: list[str] = []
+    for name, each in part.fields().items() if part is not None else ():
+        driver = each.child("driver")
+        words = "the network of a namespace's sandboxes is Paddock's own; remove it"
+        each.known("driver", "internal", **dict.fromkeys(each.fields(), words))
+        if driver is not None and driver.text() not in (None, "bridge"):
+            driver.refuse(words)
+        found.append(name)
+    if part is not None and len(found) > 1:
+        part.refuse(
+            f"has {len(found)} networks, and the sandboxes of a namespace share one, where all could reach each other;"
+            " keep one, or put each group into a namespace of its own"
+        )
+    return tuple(found)
+
+
+def _secrets(part: Part | None) -> dict[str, Node]:
+    """Return the operator's secrets that the file names, by their name in it."""
+    found: dict[str, Node] = {}
+    for name, each in part.fields().items() if part is not None else ():
+        words = "secrets are the operator's, for a namespace; write `external: true`"
+        each.known("external", "name", file=words, environment=words)
+        external, own = each.child("external"), each.child("name")
+        if external is None or not external.flag():
+            each.refuse(words, at_key=True)
+        at = own.node if own is not None else (each.key or each.node)
+        found[name] = scalar((own.text() if own is not None else None) or name, at)
+    return found
+
+
+def _sandbox(name: str, part: Part, shared: Shared) -> Node:
+    """Return the document of one service."""
+    at = part.key or part.node
+    if not is_name(name):
+        part.refuse(f"`{name}` can't be part of a sandbox's name; write `{like_name(name)}`", at_key=True)
+    labels, spec = read_service(name, part, shared)
+    own = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
+    own |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(name, at)}
+    fields = {
+        "apiVersion": scalar(API_VERSION, at),
+        "kind": scalar("Sandbox", at),
+        "metadata": mapping({"name": scalar(f"{shared.project}-{name}", at), "labels": mapping(own, labels or at)}, at),
+        "spec": spec,
+    }
+    return mapping(fields, at)

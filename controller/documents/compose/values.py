@@ -1,0 +1,64 @@
+"""Values as Compose writes them: bytes (`512m` is 512 MiB), durations (`1m30s`), commands."""
+
+import math
+import re
+import shlex
+
+from controller.documents.compose.part import Part
+from controller.kinds.common.quantity import format_bytes
+
+_BYTES = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?)\s*(?P<unit>[bkmgt]?)b?\Z", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_BINARY = re.compile(r"\d{1,15}(\.\d{1,6})?[KMGT]i\Z")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|m|h)")
+
+
+def quantity(part: Part) -> str | None:
+    """Return an amount of bytes as a spec writes it; a problem for anything else."""
+    text = part.text()
+    if text is None:
+        return None
+    if _BINARY.match(text):
+        return text
+    found = _BYTES.match(text)
+    if found is None:
+        part.refuse(f"`{text}` is not an amount of bytes; write 512m, 2g or 512Mi")
+        return None
+    return format_bytes(int(float(found["number"]) * _UNITS[found["unit"].lower()]))
+
+
+def seconds(part: Part) -> int | None:
+    """Return a duration in whole seconds, rounded up; a problem for anything else."""
+    text = part.text()
+    if text is None:
+        return None
+    found = _DURATION.findall(text)
+    if not found or "".join(number + unit for number, unit in found) != text:
+        part.refuse(f"`{text}` is not a duration; write 30s, 500ms or 1m30s")
+        return None
+    return math.ceil(sum(float(number) * _SECONDS[unit] for number, unit in found))
+
+
+def number(part: Part) -> int | None:
+    """Return a whole number; a problem for anything else."""
+    text = part.text()
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d{1,12}", text):
+        part.refuse(f"`{text}` is not a whole number")
+        return None
+    return int(text)
+
+
+def arguments(part: Part) -> list[str] | None:
+    """Return a command: a list as it is, a text split like a shell's, without running one. None: a problem."""
+    if not part.is_text:
+        found = part.items()
+        texts = [each.text() for each in found]
+        return [each for each in texts if each is not None] if None not in texts else None
+    try:
+        return shlex.split(part.node.value)
+    except ValueError as error:
+        part.refuse(f'can\'t be split into arguments ({error}); write it as a list: ["program", "argument"]')
+        return None

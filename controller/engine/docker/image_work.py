@@ -1,0 +1,223 @@
+"""Pulls, builds and pushes as streams of progress. The engine reports failures inside a stream that began with 200.
+
+Closing the connection ends the work in the engine, too: it cancels a pull or push, and kills the command of a build.
+"""
+
+import json
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
+from typing import Any
+
+import structlog
+from docker.utils import parse_repository_tag
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.errors import Fault
+from controller.engine.docker.pull import login_for, not_pulled
+from controller.engine.docker.raw_http import HttpStream
+from controller.kinds.runtime.images import ImageBuild, ImageProgress
+from controller.ports import ImageError
+
+_HEADER_SECONDS = 120.0  # a build's answer begins once its context is unpacked
+_SILENCE_SECONDS = 120.0
+_LINE_BYTES = 1 << 20
+_COLOUR = re.compile("\x1b\\[(91|0)m")  # around what a build's command writes to stderr
+_log = structlog.get_logger("paddock.images")
+
+
+class DockerImageWork:
+    """ports.ImageWork over one answer of the engine.
+
+    `what` is its name in messages; `failed` words an error of the engine. The work is ended after `seconds` in all, or
+    after so long a silence.
+    """
+
+    def __init__(
+        self, what: str, stream: HttpStream, seconds: float, silence: float, failed: Callable[[str], ImageError]
+    ) -> None:
+        self._what, self._stream, self._failed, self._silence = what, stream, failed, silence
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+        self._rest, self._lines = b"", deque[bytes]()
+        self._over = self._closed = False
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> Iterator[ImageProgress]:
+        return self
+
+    def __next__(self) -> ImageProgress:
+        with self._reading:
+            try:
+                while not self._over:
+                    found = self._next()
+                    if found is not None:
+                        return found
+            except BaseException:
+                self._end()
+                raise
+            self._end()
+        raise StopIteration
+
+    def close(self) -> None:
+        self._closed = True
+        self._stream.cut()
+        if self._reading.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._reading.release()
+
+    def _end(self) -> None:
+        self._over = True
+        self._stream.release()
+
+    def _next(self) -> ImageProgress | None:
+        if not self._lines:
+            self._receive()
+            return None
+        line = self._lines.popleft()
+        try:
+            said = json.loads(line) if line.strip() else {}
+        except ValueError:
+            said = {}
+        if not isinstance(said, Mapping):
+            return None
+        if "error" in said:
+            raise self._failed(str(said["error"]))
+        return _progress(said)
+
+    def _receive(self) -> None:
+        left = self._deadline - time.monotonic()
+        late = f"{self._what} was not finished within {self._seconds:g} s, and was ended"
+        if left <= 0:
+            raise ImageError(late)
+        self._stream.wait_at_most(min(left, self._silence))
+        try:
+            data = self._stream.read()
+        except TimeoutError as error:
+            silent = f"{self._what} was ended: nothing happened for {self._silence:g} s"
+            raise ImageError(late if left < self._silence else silent) from error
+        except (OSError, HTTPException, ValueError) as error:
+            words = "was cancelled" if self._closed else "failed: the connection to the Docker Engine broke; try again"
+            raise ImageError(f"{self._what} {words}") from error
+        if not data:
+            if self._closed:
+                raise ImageError(f"{self._what} was cancelled")
+            self._over = not self._rest
+            data = b"\n"
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines.extend(lines)
+        if len(self._rest) > _LINE_BYTES:
+            raise ImageError(f"{self._what} failed: the Docker Engine's answer can't be read")
+
+
+def _progress(said: Mapping[str, Any]) -> ImageProgress | None:
+    if "stream" in said:
+        text = _COLOUR.sub("", str(said["stream"])).rstrip("\n")
+        return ImageProgress(text) if text else None
+    if "status" not in said:
+        return None
+    detail = said.get("progressDetail") or {}
+    current, total = detail.get("current"), detail.get("total")
+    return ImageProgress(
+        str(said["status"]),
+        str(said.get("id") or ""),
+        current if isinstance(current, int) else 0,
+        total if isinstance(total, int) and total > 0 else 0,
+    )
+
+
+def start_pull(client: Client, name: str, seconds: float) -> DockerImageWork:
+    """Start a pull. Raises ImageError."""
+    repository, tag = parse_repository_tag(name)
+    params = {"fromImage": repository, "tag": tag or "latest"}
+    return _registry_work(client, "images.pull", "/images/create", params, name, seconds)
+
+
+def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
+    """Start a push. Raises ImageError."""
+    repository, tag = parse_repository_tag(name)
+    return _registry_work(client, "images.push", f"/images/{repository}/push", {"tag": tag or "latest"}, name, seconds)
+
+
+def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
+    """Start a build by the engine's classic builder. Raises ImageError."""
+    period = 100_000
+    params = {
+        "t": ask.tag,
+        "dockerfile": ask.dockerfile,
+        "buildargs": json.dumps(dict(ask.arguments)),
+        "networkmode": "none",
+        "rm": "1",
+        "forcerm": "1",
+        "pull": "0",
+        "memory": str(ask.memory_bytes),
+        "memswap": str(ask.memory_bytes),
+        "cpuperiod": str(period),
+        "cpuquota": str(ask.cpu_millicores * period // 1000),
+    }
+
+    def failed(said: str, _status: int = 500) -> ImageError:
+        return ImageError(f"the build of {ask.tag} failed: {said.strip()[:2000]}")
+
+    # A command may be silent for as long as the whole build may take.
+    return _started(
+        client,
+        "images.build",
+        "/build",
+        params,
+        ask.seconds,
+        ask.seconds,
+        failed,
+        what=f"the build of {ask.tag}",
+        body=ask.context,
+    )
+
+
+def _registry_work(
+    client: Client, operation: str, path: str, params: Mapping[str, str], name: str, seconds: float
+) -> DockerImageWork:
+    what = f"{'the pull' if operation == 'images.pull' else 'the push'} of {name}"
+
+    def failed(said: str, status: int = 500) -> ImageError:
+        # A registry's answer is for the log alone: it may be any server that the host can reach.
+        _log.warning("image transfer failed", operation=operation, image=name, answer=said[:1000])
+        missing = "does not exist" in said or "No such image" in said
+        if operation == "images.push" and missing:
+            return ImageError(f"{name} is not on this host; build it, or pull it", found=False)
+        return ImageError(f"{name}: {not_pulled(status, said)}")
+
+    try:
+        headers = client.call("images.login", lambda api: login_for(api, name))
+    except Fault as fault:
+        raise ImageError(fault.message) from fault
+    if operation == "images.push":
+        headers = headers or {"X-Registry-Auth": "e30="}  # the engine requires the header: {}
+    return _started(client, operation, path, params, seconds, _SILENCE_SECONDS, failed, what=what, headers=headers)
+
+
+def _started(
+    client: Client,
+    operation: str,
+    path: str,
+    params: Mapping[str, str],
+    seconds: float,
+    silence: float,
+    failed: Callable[..., ImageError],
+    *,
+    what: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> DockerImageWork:
+    try:
+        stream = client.stream(
+            operation, "POST", path, params=params, body=body, headers=headers, timeout_seconds=_HEADER_SECONDS
+        )
+    except Fault as fault:
+        if fault.unreachable or fault.kind == "busy":
+            raise ImageError(fault.message) from fault
+        raise failed(fault.message, fault.status) from fault
+    return DockerImageWork(what, stream, seconds, silence, failed)

@@ -1,0 +1,1 @@
+"""Image builds: what a Dockerfile may say, and what a tag may be. Pure."""

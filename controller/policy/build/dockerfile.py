@@ -1,0 +1,222 @@
+"""Dockerfiles as instructions with positions, and every reason to refuse one.
+
+A build is carried out by the engine outside of any sandbox. So it may copy files and set the image's configuration;
+commands (RUN) need the operator's permission, and nothing may fetch from a network in the host's name.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.kinds.common.problem import Problem
+from controller.kinds.runtime.images import OURS
+from controller.policy import images
+from controller.policy.images import ImageRules
+
+Allowed = Literal["off", "copy", "run"]
+SCRATCH = "scratch"
+MAX_BYTES = 256 << 10
+_DIRECTIVE = re.compile(r"#\s*([A-Za-z]+)\s*=\s*(\S.*?)\s*\Z")
+_FLAG = re.compile(r"""--([a-z-]+)(?:=([^\s"'\\$]*))?\Z""")
+_LABEL = re.compile(r"""(?:^|\s)["']?paddock[./]""", re.IGNORECASE)
+_INDEX = re.compile(r"[0-9]{1,3}")
+_KNOWN = (
+    *("FROM", "COPY", "RUN", "ENV", "ARG", "LABEL", "WORKDIR", "USER", "CMD", "ENTRYPOINT", "EXPOSE", "STOPSIGNAL"),
+    *("SHELL", "VOLUME", "HEALTHCHECK"),
+)
+_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "COPY": ("from", "chown"),
+    "HEALTHCHECK": ("interval", "timeout", "retries", "start-period"),
+}
+_REFUSED = {
+    "ADD": "may fetch from a network; write COPY, and unpack archives in the context",
+    "ONBUILD": "would run in builds of others; write the instruction into those",
+    "MAINTAINER": 'is obsolete; write LABEL maintainer="..."',
+}
+_NO_RUN = (
+    "the operator allows no commands in builds (setting image_build); run it in a sandbox, and COPY its result, or ask"
+    ' the operator for `image_build = "run"`'
+)
+_VARIABLE = "a variable could name any image; write the name out"
+_SYNTAX = "another frontend would be fetched and run by the engine; remove the line"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: its name in capitals, its first and last line (from 1), its flags, and the rest as written."""
+
+    line: int
+    last_line: int
+    name: str
+    flags: Mapping[str, str]
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A Dockerfile. `bases` are the images that it needs on the host, by their line."""
+
+    file: str
+    text: str
+    instructions: tuple[Instruction, ...]
+    bases: Mapping[str, int]
+
+
+def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
+    """Return a Dockerfile's instructions, and the problems of its form."""
+    problems: list[Problem] = []
+    if len(text) > MAX_BYTES:
+        problems.append(Problem(file, 0, 0, "", f"is larger than {MAX_BYTES >> 10} KiB; move content into files"))
+        return Recipe(file, "", (), {}), problems
+    text = text.replace("\r\n", "\n")
+    found: list[Instruction] = []
+    for first, last, words in _logical(file, text, problems):
+        head, *others = words.split(None, 1)
+        flags, rest = {}, others[0] if others else ""
+        while rest.startswith("--"):
+            flag, *others = rest.split(None, 1)
+            match, rest = _FLAG.match(flag), others[0] if others else ""
+            if match is None:  # the engine would read quotes and escapes in it
+                problems.append(Problem(file, first, 1, head.upper(), f"`{flag}` is not supported; remove it"))
+                break
+            flags[match[1]] = match[2] or ""
+        found.append(Instruction(first, last, head.upper(), flags, rest))
+    if not found and not problems:
+        problems.append(Problem(file, 0, 0, "", "is empty; it begins with FROM"))
+    return Recipe(file, text, tuple(found), _bases(found)), problems
+
+
+def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem]:
+    """Return every reason to refuse the Dockerfile under the operator's rules."""
+    found: list[Problem] = []
+    stages: list[str] = []
+    for number, each in enumerate(recipe.instructions):
+        messages = list(_instruction(each, allowed))
+        if number == 0 and each.name not in ("FROM", "ARG"):
+            messages.append("a Dockerfile begins with FROM")
+        if each.name == "FROM":
+            base, stage, words = _from(each)
+            messages += words
+            if base and base.lower() not in (SCRATCH, *stages):
+                messages += images.refused(base, rules)
+            stages += [stage] if stage else [""]
+        source = each.flags.get("from") if each.name == "COPY" else None
+        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
+        if source is not None and source.lower() not in stages and not indexed:
+            messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
+        found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
+    return found
+
+
+def labelled(recipe: Recipe, value: str) -> str:
+    """Return the Dockerfile with our label in each stage, so that what a broken build leaves behind is removed."""
+    lines = recipe.text.split("\n")
+    for each in reversed(recipe.instructions):
+        if each.name == "FROM":
+            lines.insert(each.last_line, f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
+    return "\n".join(lines)
+
+
+def tag_refused(tag: str) -> str:
+    """Return why a build or push may not use this name; "" if it may."""
+    plain = tag.removeprefix("index.").removeprefix("docker.io/")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._/:-]*", tag) or tag.endswith((":", "/")) or "//" in tag:
+        return f"`{tag}` is not a name with a tag; write lower-case letters, such as `team/tool:1`"
+    if plain.startswith("paddock/"):
+        return f"`{tag}` is one of Paddock's own names; choose another"
+    if "." in plain.partition("/")[0].partition(":")[0] and "/" not in plain:
+        return f"`{tag}` is not a name with a tag; write it as `team/tool:1`"
+    return ""
+
+
+def with_tag(name: str) -> str:
+    """Return the name with the tag that the engine assumes."""
+    folder, slash, last = name.rpartition("/")
+    return name if ":" in last or "@" in last else f"{folder}{slash}{last}:latest"
+
+
+def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[int, int, str]]:
+    """Yield each instruction's first and last line, and its text in one line.
+
+    Engines differ in a few details of form, so that one could see an instruction where another sees part of the line
+    before. Those are problems here.
+    """
+    begun, parts = 0, list[str]()
+    directives = True
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip(" \t")
+        if not line.isprintable() and not line.replace("\t", " ").isprintable():
+            problems.append(Problem(file, number, 1, "", "has a control character or an odd space; remove it"))
+        if directives and (match := _DIRECTIVE.match(line)):
+            problems += _directive(file, number, match)
+            continue
+        directives = False
+        if line.startswith("#") and parts and raw != line:
+            problems.append(Problem(file, number, 1, "", "is a comment inside an instruction; put it above that"))
+        if line.startswith("#") or not line:
+            continue
+        if line.endswith("\\\\"):
+            problems.append(Problem(file, number, 1, "", "ends in two backslashes, which engines read differently"))
+        begun = begun if parts else number
+        more = line.endswith("\\")
+        parts.append(line[:-1] if more else line)
+        if not more:
+            yield begun, number, "".join(parts)
+            parts = []
+    if parts:
+        problems.append(Problem(file, begun, 1, "", "is not finished: the file ends after a `\\`"))
+
+
+def _directive(file: str, line: int, found: re.Match[str]) -> Iterator[Problem]:
+    name = found[1].lower()
+    if name == "syntax":
+        yield Problem(file, line, 1, "syntax", _SYNTAX)
+    elif name == "escape" and found[2] != "\\":
+        yield Problem(file, line, 1, "escape", "only `\\` continues a line here; remove the line")
+
+
+def _bases(instructions: list[Instruction]) -> dict[str, int]:
+    stages: list[str] = []
+    found: dict[str, int] = {}
+    for each in instructions:
+        if each.name == "FROM":
+            base, stage, _ = _from(each)
+            if base and base.lower() not in (SCRATCH, *stages):
+                found.setdefault(base, each.line)
+            stages.append(stage)
+        source = each.flags.get("from", "") if each.name == "COPY" else ""
+        if source and source.lower() not in stages and not _INDEX.fullmatch(source):
+            found.setdefault(source, each.line)
+    return found
+
+
+def _from(each: Instruction) -> tuple[str, str, list[str]]:
+    """Return the base, the stage's name, and problems."""
+    words = each.rest.split()
+    if "$" in each.rest:
+        return "", "", [_VARIABLE]
+    if len(words) == 3 and words[1].upper() == "AS":
+        return words[0], words[2].lower(), []
+    if len(words) != 1:
+        return "", "", ["must be FROM IMAGE, or FROM IMAGE AS NAME"]
+    return words[0], "", []
+
+
+def _instruction(each: Instruction, allowed: Allowed) -> Iterator[str]:
+    if each.name in _REFUSED:
+        yield _REFUSED[each.name]
+        return
+    if each.name not in _KNOWN:
+        yield f"is not an instruction; known here: {', '.join(_KNOWN)}"
+        return
+    for flag in each.flags:
+        if flag not in _FLAGS.get(each.name, ()):
+            yield f"--{flag} is not supported; remove it"
+    if each.name == "RUN" and allowed != "run":
+        yield _NO_RUN
+    if "<<" in each.rest and each.name in ("RUN", "COPY"):
+        yield "here-documents are not supported; put the content into a file of the context"
+    if each.name == "LABEL" and _LABEL.search(each.rest):
+        yield "labels that begin with `paddock` are Paddock's own; remove them"

@@ -1,0 +1,1 @@
+"""Images of the host: listing, pulls, builds and pushes."""

@@ -1,0 +1,87 @@
+"""Context of an image build: a bounded tar archive of plain files, folders and links that stay inside."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+
+from controller.archive.names import Unsafe, leads_out, parts_of, shown
+from controller.archive.tar import END, Entry, Reader, TarError, header, padding
+from controller.kinds.common.quantity import format_bytes
+from controller.service.errors import BadRequest, TooLarge
+
+DOCKERFILE = ".paddock.Dockerfile"  # the name of the Dockerfile that policy has read
+_MAX_ENTRIES = 50_000
+_IN_PLACE = "; pack the folder itself, as `paddock image build` does"
+
+
+class Context:
+    """The files of a build. `archive` is a tar archive of them, at most `limit_bytes` in all. Raises ServiceErrors."""
+
+    def __init__(self, archive: bytes, limit_bytes: int) -> None:
+        self._entries: list[tuple[Entry, bytes]] = []
+        if len(archive) > limit_bytes:
+            raise too_large(limit_bytes)
+        try:
+            self._read(archive)
+        except (TarError, Unsafe) as error:
+            raise BadRequest(f"the context can't be used: {error}{_IN_PLACE}") from error
+
+    def _read(self, archive: bytes) -> None:
+        reader = Reader(io.BytesIO(archive).read)
+        for entry in reader:
+            if entry.type == "note":
+                continue
+            parts = parts_of(entry.name)
+            if entry.type in ("hardlink", "special"):
+                raise Unsafe(f"{shown(entry.name)}: a hard link or a device")
+            if entry.type == "link" and leads_out(parts, entry.target):
+                raise Unsafe(f"{shown(entry.name)}: the link leads out of the context")
+            if len(self._entries) >= _MAX_ENTRIES:
+                raise TarError(f"it has more than {_MAX_ENTRIES} files")
+            if parts:
+                named = entry._replace(name=b"/".join(parts))
+                self._entries.append((named, b"".join(reader.pieces())))
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text; None if there is none. Raises BadRequest for one that is not text."""
+        for entry, data in self._entries:
+            if entry.name == path.encode() and entry.type == "file":
+                try:
+                    return data.decode()
+                except UnicodeDecodeError as error:
+                    raise BadRequest(f"{path}: the file is not text in UTF-8; save it so") from error
+        return None
+
+    def digest(self, dockerfile: str) -> str:
+        """Return a short hash of everything that is built."""
+        found = hashlib.sha256(dockerfile.encode())
+        for entry, data in sorted(self._entries, key=lambda each: each[0].name):
+            found.update(b"%s\0%s\0%d\0%s\0" % (entry.name, entry.target, len(data), entry.type.encode()))
+            found.update(data)
+        return found.hexdigest()[:16]
+
+    def packed(self, dockerfile: str) -> bytes:
+        """Return the archive for the engine, with that Dockerfile in it as DOCKERFILE."""
+        return b"".join(self._pieces(dockerfile.encode()))
+
+    def _pieces(self, dockerfile: bytes) -> Iterator[bytes]:
+        for entry, data in self._entries:
+            if entry.name != DOCKERFILE.encode():
+                yield header(entry)
+                yield data + padding(len(data))
+        yield header(Entry(DOCKERFILE.encode(), size=len(dockerfile)))
+        yield dockerfile + padding(len(dockerfile)) + END
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Return files by their paths as a tar archive, for `Context`. Folders are made as needed."""
+    pieces = []
+    for name, data in files.items():
+        pieces += [header(Entry(name.encode(), size=len(data))), data, padding(len(data))]
+    return b"".join((*pieces, END))
+
+
+def too_large(limit_bytes: int) -> TooLarge:
+    """Return the error for a context over the limit."""
+    words = f"the context is larger than {format_bytes(limit_bytes)} (setting image_context_bytes)"
+    return TooLarge(f"{words}; leave out what the build does not copy")

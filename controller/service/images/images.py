@@ -1,0 +1,291 @@
+"""Pulls, builds and pushes of images: one mechanism for every endpoint, and for installs."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.common.problem import Problem
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.registry import Registry
+from controller.kinds.runtime.agent import AgentRuntime
+from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress
+from controller.kinds.sandbox import ImageName
+from controller.policy import images as rules
+from controller.policy.access import may_use_image
+from controller.policy.build.dockerfile import (
+    Allowed,
+    Recipe,
+    labelled,
+    read_dockerfile,
+    refused,
+    tag_refused,
+    with_tag,
+)
+from controller.policy.images import ImageRules, registry_of
+from controller.ports import ImageError, Images, ImageWork
+from controller.service import errors
+from controller.service.access import access
+from controller.service.access.audit import Recorder
+from controller.service.images.context import DOCKERFILE, Context
+
+PULL_SECONDS = 3600.0
+AT_ONCE = 4
+_DEFAULT_REGISTRY = "docker.io"
+_NAME: TypeAdapter[str] = TypeAdapter(ImageName)
+_OFF = "the operator allows no image builds (setting image_build); build it on another host and pull it"
+_log = structlog.get_logger("paddock.images")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWorkRules:
+    """The operator's settings for builds and pushes."""
+
+    build: Allowed = "off"
+    build_seconds: float = 600.0
+    context_bytes: int = 64 << 20
+    image_bytes: int = 2 << 30
+    push_registries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """A build. `context` is a tar archive; the Dockerfile is its `path`, or the text `dockerfile` in its place."""
+
+    tag: str
+    context: bytes = field(repr=False)
+    dockerfile: str | None = None
+    path: str = "Dockerfile"
+    arguments: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class NoImages:
+    """ports.Images of a host without any."""
+
+    def all(self) -> Sequence[HostImage]:
+        return ()
+
+    def find(self, _name: str) -> HostImage | None:
+        return None
+
+    def pull(self, name: str, *, seconds: float) -> ImageWork:  # noqa: ARG002 - the port's
+        raise ImageError(f"{name}: this daemon has no engine")
+
+    def build(self, ask: ImageBuild) -> ImageWork:
+        raise ImageError(f"{ask.tag}: this daemon has no engine")
+
+    def push(self, name: str, *, seconds: float) -> ImageWork:  # noqa: ARG002 - the port's
+        raise ImageError(f"{name}: this daemon has no engine")
+
+    def ours(self) -> Sequence[HostImage] | None:
+        return None
+
+    def remove(self, _image: HostImage) -> str:
+        return "this daemon has no engine"
+
+    def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
+        return None
+
+    def remove_agent_runtime(self, _runtime: AgentRuntime) -> str:
+        return "this daemon has no engine"
+
+
+class ImageTask:
+    """A pull, build or push. Iterate it to its end; `image` is its result then. It raises ServiceErrors.
+
+    `close`, from any thread, ends it: the engine stops the work, too.
+    """
+
+    def __init__(
+        self, steps: "Callable[[ImageTask], Iterator[ImageProgress]]", failure: type[errors.ServiceError]
+    ) -> None:
+        self.image: HostImage | None = None
+        self._steps, self._failure = steps(self), failure
+        self._current: ImageWork | None = None
+        self._lock, self._closed = threading.Lock(), False
+        self._release: Callable[[], None] = lambda: None
+
+    def __iter__(self) -> Iterator[ImageProgress]:
+        return self
+
+    def __next__(self) -> ImageProgress:
+        try:
+            return next(self._steps)
+        except BaseException as error:
+            self._freed()
+            if isinstance(error, ImageError):
+                raise (self._failure if error.found else errors.NotFound)(str(error)) from error
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed, current = True, self._current
+        if current is not None:
+            current.close()
+        self._freed()
+
+    def run(self, start: Callable[[], ImageWork]) -> Iterator[ImageProgress]:
+        """Start one piece of work, and yield its progress."""
+        work = start()
+        with self._lock:
+            self._current, closed = work, self._closed
+        if closed:
+            work.close()
+        try:
+            yield from work
+        finally:
+            work.close()
+
+    def holding(self, release: Callable[[], None]) -> "ImageTask":
+        """Return this task, which calls `release` once at its end."""
+        self._release = release
+        return self
+
+    def _freed(self) -> None:
+        with self._lock:
+            release, self._release = self._release, lambda: None
+        release()
+
+
+class ImageService:
+    """The use-cases, for the caller of the current request (service.access.access.acting)."""
+
+    def __init__(
+        self, images: Images, allowed: ImageRules, work: ImageWorkRules, recorder: Recorder, registry: Registry
+    ) -> None:
+        self._images, self._allowed, self._work = images, allowed, work
+        self._recorder, self._registry = recorder, registry
+        self._lock, self._open = threading.Lock(), 0
+
+    @property
+    def context_bytes(self) -> int:
+        """Largest size of a build's context."""
+        return self._work.context_bytes
+
+    def list(self) -> Sequence[HostImage]:
+        """Return the images that the caller may use, by name; of each only the names that they may use."""
+        asking = access.caller()
+        found = []
+        try:
+            images = self._images.all()
+        except ImageError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+        for each in images:
+            names = tuple(
+                name
+                for name in each.names
+                if not self._refused(name) and (asking is None or may_use_image(asking, name))
+            )
+            if names:
+                found.append(HostImage(each.id, names, each.digests, each.size_bytes, each.created_at))
+        return sorted(found, key=lambda each: each.names)
+
+    def pull(self, name: str) -> ImageTask:
+        """Start a pull. Raises Invalid for an image beyond the operator's patterns, Forbidden beyond the caller's."""
+        problems = self._refused(name)
+        if problems:
+            raise errors.invalid([Problem("", 0, 0, "image", each) for each in problems])
+        asking = access.caller()
+        ask = AccessRequest("use", name=name, sub="images/pull")
+        if asking is not None and not may_use_image(asking, name, role="user"):
+            words = f"{asking.name} may not pull `{name}`; it needs the role user, with this image among its images"
+            access.note(ask, words)
+            raise errors.Forbidden(words)
+
+        def steps(task: ImageTask) -> Iterator[ImageProgress]:
+            yield from task.run(lambda: self._images.pull(name, seconds=PULL_SECONDS))
+            task.image = self._images.find(name)
+
+        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable))
+
+    def build(self, asked: BuildRequest) -> ImageTask:
+        """Start a build, for admins. Raises Invalid with every problem of the Dockerfile and its position."""
+        ask = AccessRequest("admin", name=asked.tag, sub="images/build")
+        access.require(ask, self._registry)
+        if self._work.build == "off":
+            raise errors.Forbidden(_OFF)
+        context = Context(asked.context, self._work.context_bytes)
+        text = context.text(asked.path) if asked.dockerfile is None else asked.dockerfile
+        if text is None:
+            raise errors.BadRequest(f"the context has no file `{asked.path}`; name the Dockerfile with -f (dockerfile)")
+        recipe, problems = read_dockerfile(asked.path, text)
+        problems += refused(recipe, self._allowed, self._work.build)
+        if words := tag_refused(asked.tag):
+            problems.append(Problem("", 0, 0, "tag", words))
+        if problems:
+            raise errors.invalid(problems)
+        labelled_text = labelled(recipe, context.digest(text))
+        build = ImageBuild(
+            tag=with_tag(asked.tag),
+            context=context.packed(labelled_text),
+            dockerfile=DOCKERFILE,
+            arguments=asked.arguments,
+            seconds=self._work.build_seconds,
+        )
+        task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
+        return self._started(ask, task)
+
+    def _build_steps(self, task: ImageTask, recipe: Recipe, build: ImageBuild) -> Iterator[ImageProgress]:
+        for base, line in recipe.bases.items():
+            found = self._images.find(base)
+            if found is None:
+                yield ImageProgress(f"pulling {base}")
+                yield from task.run(lambda base=base: self._images.pull(base, seconds=PULL_SECONDS))  # type: ignore[misc]
+                found = self._images.find(base)
+            if found is not None and found.triggers:
+                words = "has ONBUILD instructions, which would be carried out unread; use another base"
+                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", f"`{base}` {words}")])
+        yield from task.run(lambda: self._images.build(build))
+        image = self._images.find(build.tag)
+        if image is not None and image.size_bytes > self._work.image_bytes:
+            self._images.remove(HostImage(image.id, (build.tag,)))
+            size, most = format_bytes(image.size_bytes), format_bytes(self._work.image_bytes)
+            raise ImageError(f"the image has {size}, more than {most} (setting image_max_bytes); it was removed")
+        task.image = image
+
+    def push(self, name: str) -> ImageTask:
+        """Start a push, for admins, to a registry that the operator lists. Raises Invalid, Forbidden."""
+        ask = AccessRequest("admin", name=name, sub="images/push")
+        access.require(ask, self._registry)
+        registry = registry_of(name) or _DEFAULT_REGISTRY
+        if words := tag_refused(name):
+            raise errors.invalid([Problem("", 0, 0, "image", words)])
+        if registry not in self._work.push_registries:
+            known = ", ".join(self._work.push_registries) or "none"
+            words = f"the operator allows no pushes to {registry} (setting push_registries: {known})"
+            raise errors.Forbidden(f"{words}; name the image REGISTRY/{name.rpartition('/')[2]}")
+
+        def steps(task: ImageTask) -> Iterator[ImageProgress]:
+            yield from task.run(lambda: self._images.push(with_tag(name), seconds=PULL_SECONDS))
+            task.image = self._images.find(name)
+
+        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable))
+
+    def _refused(self, name: str) -> Sequence[str]:
+        """Return every reason why nobody may use this image."""
+        try:
+            _NAME.validate_python(name)
+        except ValidationError:
+            return (f"`{name[:200]}` is not an image's name; write it with its tag, such as paddock/python:1",)
+        return tuple(rules.refused(name, self._allowed))
+
+    def _started(self, ask: AccessRequest, task: ImageTask) -> ImageTask:
+        with self._lock:
+            if self._open >= AT_ONCE:
+                words = f"{AT_ONCE} pulls, builds and pushes are under way, which is the limit"
+                raise errors.TooManyRequests(f"{words}; try again when one has ended")
+            self._open += 1
+        try:
+            self._recorder.used(ask, {})
+        except BaseException:
+            self._ended()
+            raise
+        _log.info("image work started", operation=ask.sub, image=ask.name)
+        return task.holding(self._ended)
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._open -= 1

@@ -1,0 +1,81 @@
+"""`paddock image ...`, and `apply` and `delete` with --compose."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
+FILE = "services:\n  web: {image: 'tiny:${TAG}', ports: ['127.0.0.1:8080:80']}\n  db: {image: 'tiny:1'}\n"
+TOOL = "registry.example/team/tool:1"
+
+
+def compose_file(folder: Path, text: str = FILE) -> str:
+    path = folder / "My Shop" / "compose.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_path: Path) -> None:
+    words = ("--compose", compose_file(tmp_path), "--var", "TAG=2")
+    done = paddock("apply", *words, "--dry-run=client")
+    assert done.stdout.splitlines() == [
+        f"sandbox.paddock/my-shop-{each} valid (client dry run)" for each in ("web", "db")
+    ]
+    assert "services.web.ports[0]: nothing listens on the host by itself" in done.stderr
+    shown = paddock("apply", *words, "--dry-run=server")
+    assert shown.stdout.splitlines()[0] == "sandbox.paddock/my-shop-web created (server dry run)", shown.output
+    assert paddock("apply", *words, "-n", "team").stdout.count("created") == 2
+    assert paddock("apply", *words).stdout.count("created") == 2
+    assert served.sandbox("my-shop-web").spec["template"]["image"] == "tiny:2"
+    compose_file(tmp_path, FILE.replace("  db: {image: 'tiny:1'}\n", ""))
+    assert paddock("apply", *words, "--prune").stdout.splitlines() == [
+        "sandbox.paddock/my-shop-web unchanged",
+        "sandbox.paddock/my-shop-db pruned",
+    ]
+    gone = paddock("delete", *words, "--no-wait")
+    assert gone.stdout.splitlines() == [f'sandbox.paddock "my-shop-{each}" deleted' for each in ("db", "web")]
+    assert served.sandbox("my-shop-web").deleted_at is not None
+    assert served.sandbox("my-shop-web", "team").deleted_at is None
+
+
+def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: Path) -> None:
+    path = compose_file(tmp_path, FILE.replace("'tiny:1'", "x, privileged: true"))
+    done = paddock("apply", "--compose", path)
+    assert done.exit_code == 1
+    assert f"{path}:2:16: services.web.image: `TAG` is not set" in done.stderr
+    assert f"{path}:3:18: services.db.privileged: a sandbox is never privileged; remove it" in done.stderr
+    assert served.store.list("Sandbox")[0] == []
+    for words in (
+        ("--project", "x", "-f", path),
+        ("--compose", path, "--applyset", "x"),
+        ("--compose", path, "-f", path),
+    ):
+        assert paddock("apply", *words).exit_code == 2
+    assert paddock("apply", "--compose", path, "--var", "TAG").exit_code == 2
+    assert paddock("delete", "--compose", path, "--all").exit_code == 2
+
+
+def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.images.remote[TOOL] = "sha256:" + "d" * 64
+    done = paddock("image", "pull", TOOL)
+    assert (done.exit_code, done.stderr) == (0, "1: Pulling\n")
+    assert done.stdout == f"{TOOL} pulled (registry.example/team/tool@sha256:{'d' * 64})\n"
+    rows = paddock("image", "list").stdout.splitlines()
+    assert [each.split()[0] for each in rows] == ["IMAGE", "paddock/base:1", TOOL]
+    (tmp_path / "Dockerfile").write_text("FROM paddock/base:1\nCOPY a /a\n")
+    (tmp_path / "a").write_text("x")
+    built = paddock("image", "build", "-t", "registry.example/a:1", "--build-arg", "A=1", str(tmp_path))
+    assert (built.exit_code, built.stdout.startswith("registry.example/a:1 built (sha256:")) == (0, True), built.output
+    assert "COPY a /a" in built.stderr
+    assert paddock("image", "push", "registry.example/a:1").exit_code == 0
+    assert "registry.example/a:1" in served.images.remote
+
+
+def test_image_errors_are_messages(paddock: Run, served: World, tmp_path: Path) -> None:
+    done = paddock("image", "pull", "registry.example/none:1")
+    assert (done.exit_code, "error: registry.example/none:1: the registry does not have it" in done.stderr) == (1, True)
+    (tmp_path / "Dockerfile").write_text("FROM paddock/base:1\nADD a /a\n")
+    done = paddock("image", "build", "-t", "a:1", str(tmp_path))
+    assert (done.exit_code, "Dockerfile:2:1: ADD: may fetch from a network; write COPY" in done.stderr) == (1, True)
+    assert paddock("image", "build", "-t", "a:1", str(tmp_path), "--build-arg", "A").exit_code == 2

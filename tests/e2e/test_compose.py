@@ -1,0 +1,75 @@
+"""An image is built, and two services of a Compose file run from it on the real engine, until the project goes."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon, remove_image, running, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+DOCKERFILE = """\
+FROM paddock/test-tiny:1
+COPY greeting /greeting
+RUN cat /proc/net/dev
+"""
+FILE = """\
+services:
+  writer:
+    image: ${IMAGE}
+    entrypoint: []
+    command: ["sh", "-c", "cat /greeting > /shared/made && exec sleep 1000"]
+    volumes: [shared:/shared]
+    healthcheck: {test: test -s /shared/made, interval: 1s}
+    restart: always
+    mem_limit: 32m
+    pids_limit: 16
+  reader:
+    image: ${IMAGE}
+    command: sleep 1000
+    volumes: [shared:/shared:ro]
+    depends_on: [writer]
+    cap_drop: [ALL]
+    read_only: true
+volumes: {shared: {driver_opts: {size: 8m}}}
+"""
+
+
+def names(daemon: RunningDaemon) -> set[str]:
+    items = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+    return {each["metadata"]["name"] for each in items}
+
+
+def test_a_built_image_runs_as_two_services(tmp_path: Path) -> None:
+    tag = f"test/{uuid.uuid4().hex[:12]}:1"
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    for name, text in (("Dockerfile", DOCKERFILE), ("greeting", "hello\n"), ("compose.yaml", FILE)):
+        (folder / name).write_text(text)
+    words = ("--compose", str(folder / "compose.yaml"), "--var", f"IMAGE={tag}")
+    with running(tmp_path / "state", PADDOCK_IMAGE_BUILD="run") as daemon:
+        try:
+            built = daemon.paddock("image", "build", "-t", tag, str(folder)).stderr
+            assert "lo:" in built
+            assert "eth" not in built, "a build's commands have no network"
+            assert tag in daemon.paddock("image", "list").stdout
+            assert daemon.paddock("apply", *words).stdout.count("created") == 2
+            daemon.paddock(
+                "wait", "--for=condition=Ready", "--timeout=90s", "sandbox/shop-writer", "sandbox/shop-reader"
+            )
+            assert daemon.paddock("exec", "shop-reader", "--", "cat", "/shared/made").stdout == "hello\n"
+            limits = daemon.get("shop-writer")["status"]["resources"]["limits"]
+            assert (limits["memory"], limits["pids"]) == ("32Mi", 16)
+            daemon.apply(
+                "{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {name: other},"
+                " spec: {template: {image: 'paddock/test-tiny:1', command: [sleep, '1000']}}}"
+            )
+            daemon.paddock("delete", *words, "--timeout=90s")
+            assert names(daemon) == {"other"}
+            assert "shop-shared" in daemon.paddock("get", "volumes").stdout
+            daemon.paddock("delete", "volume", "shop-shared")
+            wait_for("the other one is deleted", lambda: daemon.paddock("delete", "sandbox", "other").returncode == 0)
+        finally:
+            daemon.paddock("delete", *words, "--ignore-not-found", check=False)
+            remove_image(tag)

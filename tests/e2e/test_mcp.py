@@ -1,0 +1,119 @@
+"""MCP on the real engine: a sandbox's whole life by tools, clients that go, and containers of others."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.mcpserver.clients import ERAS, Mcp, connected
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+CONFIG = {
+    "image": "paddock/python:1",
+    "memory": "128Mi",
+    "spec": {
+        "lifecycle": {"shutdownGracePeriodSeconds": 0},
+        "template": {"tmpfs": [{"mountPath": "/data", "size": "8Mi"}]},
+    },
+}
+COMPOSE = """
+name: pair
+x-paddock: {lifecycle: {shutdownGracePeriodSeconds: 0}}
+services:
+  one: {image: "paddock/python:1", command: [sleep, infinity], mem_limit: 64m}
+  two: {image: "paddock/python:1", command: [sleep, infinity], mem_limit: 64m}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def mcp(daemon: RunningDaemon) -> Iterator[Mcp]:
+    with connected(daemon.socket) as made:
+        yield made
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_sandbox_lives_by_tools(mcp: Mcp, daemon: RunningDaemon, era: str) -> None:
+    name = f"life-{era[:4]}"
+    created = mcp.data("docker.container.create", {"config": {**CONFIG, "name": name}}, era=era)
+    assert (created["status"], created["ready"]) == ("Running", True)
+    script = {"container": name, "path": "/data/src/a.py", "content": "import sys; print(6 * 7); sys.exit(3)"}
+    mcp.data("docker.file.write", script, era=era)
+    ran = mcp.data("docker.container.exec", {"id": name, "command": ["python3", "/data/src/a.py"]}, era=era)
+    assert (ran["stdout"], ran["exitCode"], ran["success"]) == ("42\n", 3, False)
+    read = mcp.data("docker.file.read", {"container": name, "path": "/data/src/a.py"}, era=era)
+    assert read["content"] == script["content"]
+    assert mcp.data("docker.container.logs", {"id": name}, era=era)["log"] == ""
+    assert mcp.data("sandbox.why", {"name": name}, era=era)["verdict"] == "AsAsked"
+    metrics = mcp.do("read_resource", f"sandbox://default/{name}/metrics", era=era).contents[0]
+    assert json.loads(metrics.text)["usage"]["processes"] >= 1
+    stopped = mcp.data("docker.container.stop", {"id": name}, era=era)
+    assert (stopped["status"], stopped["ready"]) == ("Suspended", False)
+    assert "is not running" in mcp.error("docker.container.exec", {"id": name, "command": ["true"]}, era=era)
+    assert mcp.data("docker.container.start", {"id": name}, era=era)["ready"]
+    container = daemon.get(name)["status"]["instanceRef"]["containerID"]
+    assert mcp.data("docker.container.exec", {"id": container[:12], "command": ["true"]}, era=era)["success"]
+    assert mcp.data("docker.container.remove", {"id": name}, era=era)["gone"]
+    assert container not in docker("ps", "-aq", "--no-trunc")
+
+
+def test_what_is_refused_starts_nothing(mcp: Mcp) -> None:
+    config = {**CONFIG, "name": "evil", "spec": {"template": {"privileged": True}, "workspace": {"hostPath": "/etc"}}}
+    text = mcp.error("docker.container.create", {"config": config})
+    assert "spec.template.privileged" in text
+    config["spec"] = {"workspace": {"hostPath": "/etc"}}
+    assert "spec.workspace.hostPath" in mcp.error("docker.container.create", {"config": config})
+    assert "evil" not in {each["name"] for each in mcp.data("docker.container.list")["items"]}
+
+
+def test_containers_of_others_do_not_exist(mcp: Mcp) -> None:
+    foreign = docker("run", "-d", "--rm", "--network", "none", "paddock/python:1", "sleep", "600")
+    try:
+        name = docker("inspect", "-f", "{{.Name}}", foreign).lstrip("/")
+        for given in (foreign, foreign[:12], name):
+            for tool in ("docker.container.exec", "docker.container.logs", "docker.container.remove"):
+                asked = {"id": given, **({"command": ["true"]} if tool.endswith("exec") else {})}
+                assert "not found" in mcp.error(tool, asked)
+        assert docker("inspect", "-f", "{{.State.Running}}", foreign) == "true"
+    finally:
+        docker("rm", "-f", foreign, check=False)
+
+
+def test_a_client_gone_leaves_no_process(mcp: Mcp, daemon: RunningDaemon) -> None:
+    mcp.data("docker.container.create", {"config": {**CONFIG, "name": "gone"}})
+    container = daemon.get("gone")["status"]["instanceRef"]["containerID"]
+
+    def runs() -> bool:
+        return "987654" in docker("top", container, "-o", "pid,args")
+
+    call = {"name": "docker.container.exec", "arguments": {"id": "gone", "command": ["sleep", "987654"]}}
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(daemon.socket))
+    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    connection.request("POST", "/mcp", body, headers)
+    wait_for("the command runs", runs, 60)
+    with suppress(OSError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.sock.close()
+    wait_for("the command is dead", lambda: not runs(), 60)
+
+
+def test_a_compose_project_runs_and_goes(mcp: Mcp) -> None:
+    up = mcp.data("docker.compose.up", {"file": COMPOSE})
+    assert [(each["name"], each["status"]) for each in up["items"]] == [
+        ("pair-one", "Running"),
+        ("pair-two", "Running"),
+    ]
+    assert mcp.data("docker.container.exec", {"id": "pair-two", "command": ["true"]})["success"]
+    assert mcp.data("docker.compose.down", {"file": COMPOSE})["gone"]

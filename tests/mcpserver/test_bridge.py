@@ -1,0 +1,172 @@
+"""`paddock mcp` as clients start it: the SDK's client over stdin and stdout, and raw lines."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from controller.client.mcp import Bridge, endpoint
+from controller.client.server import Server
+from tests.api.listeners import token
+from tests.daemon import wait_for
+from tests.helpers_api import World
+from tests.mcpserver.clients import ERAS, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+EXEC = {"name": "docker.container.exec", "arguments": {"id": "quickstart", "command": ["sleep", "1000"]}}
+
+
+class Lines:
+    """A bridge in this process: lines in, messages out."""
+
+    def __init__(self, world: World, path: str = "/mcp") -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self.bridge = Bridge(Server("http://paddock", str(world.socket)), path, self._write)
+
+    def _write(self, line: bytes) -> None:
+        assert b"\n" not in line
+        with self._changed:
+            self.messages.append(json.loads(line))
+            self._changed.notify_all()
+
+    def send(self, *messages: Any) -> None:
+        for each in messages:
+            self.bridge._receive(each if isinstance(each, bytes) else json.dumps(each).encode())
+
+    def answer(self, id_: Any) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            return next((each for each in self.messages if each.get("id") == id_ and "method" not in each), None)
+
+        with self._changed:
+            assert self._changed.wait_for(found, 60), self.messages
+            return found() or {}
+
+
+def modern(id_: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": META}}
+
+
+@pytest.fixture
+def lines(running: World) -> Iterator[Lines]:
+    with serving(running):
+        made = Lines(running)
+        yield made
+        made.bridge.close()
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_sdks_client_works_over_stdio(running: World, era: str) -> None:
+    words = ["-m", "controller", "mcp", "--names", "underscore"]
+    environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
+    started = StdioServerParameters(command=sys.executable, args=words, env=environment, cwd=str(ROOT))
+    with serving(running), start_blocking_portal() as portal, ExitStack() as undo:
+        opened = portal.wrap_async_context_manager(Client(stdio_client(started), mode=era))
+        made = undo.enter_context(opened)
+        names = {each.name for each in portal.call(made.list_tools).tools}
+        assert "docker_container_exec" in names
+        given = {"id": "quickstart", "command": ["true"]}
+        found = portal.call(partial(made.call_tool, "docker_container_exec", given))
+        assert found.structured_content["exitCode"] == 0
+
+
+def test_both_eras_pass_on_one_bridge(lines: Lines) -> None:
+    legacy = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    lines.send({"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": legacy})
+    assert lines.answer("a")["result"]["protocolVersion"] == "2025-06-18"
+    lines.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    lines.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, modern(2, "server/discover"))
+    assert lines.answer(1)["result"]["tools"]
+    assert "2026-07-28" in lines.answer(2)["result"]["supportedVersions"]
+    lines.send(modern(3, "resources/read", uri="sandbox://default/é"), modern(4, "tools/none"))
+    assert lines.answer(3)["error"]["code"] == -32602
+    assert lines.answer(4)["error"]["code"] == -32601
+
+
+def test_lines_that_are_no_requests_are_answered_or_ignored(lines: Lines) -> None:
+    lines.send(b"{not json\n", b"[1]\n", {"jsonrpc": "2.0", "id": 9, "result": {}}, modern(1, "ping"))
+    lines.answer(1)
+    codes = [each["error"]["code"] for each in lines.messages if each.get("id") is None]
+    assert codes == [-32700, -32600]
+    assert not [each for each in lines.messages if each.get("id") == 9]
+
+
+def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
+    running.streams.run = running.streams.endless
+    lines.send(modern("x", "tools/call", **EXEC))
+    wait_for("the command's start", lambda: running.streams.asked)
+    lines.send(modern("x", "ping"))
+    assert "in use" in lines.answer("x")["error"]["message"]
+    cancelled = {"requestId": "x", "reason": "the user pressed Escape"}
+    lines.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+    assert running.streams.closed.wait(60)
+
+
+def test_the_end_of_the_input_ends_what_runs(running: World) -> None:
+    running.streams.run = running.streams.endless
+    with serving(running):
+        made = Lines(running)
+        made.bridge.run([json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n"])
+        assert running.streams.closed.wait(60)
+
+
+def test_a_killed_bridge_ends_what_runs(running: World) -> None:
+    running.streams.run = running.streams.endless
+    environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
+    with serving(running):
+        words = [sys.executable, "-m", "controller", "mcp"]
+        with subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+            assert made.stdin is not None
+            made.stdin.write(json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n")
+            made.stdin.flush()
+            wait_for("the command's start", lambda: running.streams.asked)
+            made.kill()
+            assert running.streams.closed.wait(60)
+
+
+def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) -> None:
+    absent = Lines(running)
+    absent.send(modern(1, "ping"))
+    assert "no Paddock daemon answers" in absent.answer(1)["error"]["message"]
+    with serving(running):
+        wrong = Lines(running, endpoint(names="emoji"))
+        wrong.send(modern(1, "tools/list"))
+        assert "names: `emoji` is not one of dots, underscore" in wrong.answer(1)["error"]["message"]
+        nothing = Lines(running, endpoint("no-such", namespace="team-a"))
+        nothing.send(modern(1, "tools/list"))
+        assert nothing.answer(1)["error"]["message"]
+        monkeypatch.setenv("PADDOCK_TOKEN", token(running, "viewer", "default")[:-1] + "_")
+        denied = Lines(running)
+        denied.send(modern(1, "tools/list"))
+        assert "the token is unknown, expired or revoked" in denied.answer(1)["error"]["message"]
+
+
+def test_the_bridge_needs_no_heavy_package() -> None:
+    code = "import sys, controller.cli.commands.mcp; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    heavy = {"mcp", "mcp_types", "httpx", "httpx2", "pydantic", "anyio", "yaml", "controller.kinds"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_paths_of_endpoints() -> None:
+    assert endpoint() == "/mcp"
+    found = endpoint(namespace="team-a", names="underscore", read_only=True)
+    assert found == "/mcp?names=underscore&namespace=team-a&readOnly=true"
+    assert endpoint("a/b") == "/apis/paddock/v1alpha1/namespaces/default/sandboxes/a%2Fb/mcp"
+    assert endpoint("x", namespace="team-a").startswith("/apis/paddock/v1alpha1/namespaces/team-a/")

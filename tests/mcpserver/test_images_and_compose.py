@@ -1,0 +1,93 @@
+"""Images within the operator's rules, and Compose projects as sets of sandboxes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.policy.images import ImageRules
+from controller.service.images.images import ImageService, ImageWorkRules
+from tests.api.listeners import token
+from tests.fakes.images import FakeImages
+from tests.helpers_api import World
+from tests.mcpserver.clients import Mcp, talking
+
+COMPOSE = """\
+name: shop
+services:
+  web: {image: paddock/python:1, command: [sleep, infinity], mem_limit: 64m, depends_on: [db]}
+  db: {image: paddock/python:1, command: [sleep, infinity], mem_limit: 64m}
+"""
+BAD = COMPOSE.replace("depends_on: [db]", "privileged: true").replace(
+    "mem_limit: 64m}", 'mem_limit: 64m, volumes: ["/var/run/docker.sock:/s"]}'
+)
+
+
+@pytest.fixture
+def images(world: World) -> FakeImages:
+    """Images of the world's host; builds are allowed, and pushes to one registry."""
+    made = FakeImages({"paddock/python:1": "sha256:1", "secret/tool:1": "sha256:2"}, set)
+    made.remote = {"registry.example.org/team/tool:1": "sha256:3"}
+    rules = ImageRules(allowed=("paddock/*", "registry.example.org/*"))
+    work = ImageWorkRules(build="copy-only", push_registries=("registry.example.org",))
+    services = world.services
+    service = ImageService(made, rules, work, services.recorder, services.registry)
+    world.services = replace(services, images=service)
+    return made
+
+
+@pytest.fixture
+def mcp(images: FakeImages, world: World) -> Iterator[Mcp]:
+    with talking(world) as made:
+        yield made
+
+
+def test_images_are_listed_and_pulled_within_the_patterns(mcp: Mcp, images: FakeImages) -> None:
+    names = [name for each in mcp.data("docker.image.list")["items"] for name in each["names"]]
+    assert names == ["paddock/python:1"]
+    found = mcp.data("docker.image.pull", {"name": "registry.example.org/team/tool:1"})
+    assert found["image"]["names"] == ["registry.example.org/team/tool:1"]
+    assert "evil.example" in mcp.error("docker.image.pull", {"name": "evil.example/tool:1"})
+
+
+def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, world: World, images: FakeImages) -> None:
+    built = {"tag": "registry.example.org/team/new:1", "dockerfile": "FROM paddock/python:1\nCOPY a.txt /a.txt\n"}
+    built["context"] = {"a.txt": "hello", "b.bin": {"base64": "AAE="}}  # type: ignore[assignment]
+    user = token(world, "user", "default")
+    assert "docker.image.build" not in {each.name for each in mcp.do("list_tools", token=user).tools}
+    assert "needs the role admin" in mcp.error("docker.image.build", built, token=user)
+    found = mcp.data("docker.image.build", built)
+    assert found["image"]["names"] == ["registry.example.org/team/new:1"]
+    assert b"hello" in images.asked[0].context
+    assert mcp.data("docker.image.push", {"name": "registry.example.org/team/new:1"})["image"]
+    assert "allows no pushes to docker.io" in mcp.error("docker.image.push", {"name": "team/new:1"})
+    ran = {**built, "dockerfile": "FROM paddock/python:1\nRUN id\n"}
+    assert "Dockerfile:2:1" in mcp.error("docker.image.build", ran)
+    wrong = {**built, "context": {"a.txt": {"text": "x"}}}
+    assert "context[a.txt]" in mcp.error("docker.image.build", wrong)
+
+
+def test_a_compose_file_becomes_sandboxes_and_goes(mcp: Mcp, world: World) -> None:
+    found = mcp.data("docker.compose.up", {"file": COMPOSE, "waitSeconds": 0})
+    assert found["project"] == "shop"
+    assert [(each["name"], each["result"]) for each in found["items"]] == [
+        ("shop-web", "created"),
+        ("shop-db", "created"),
+    ]
+    world.apply()
+    again = mcp.data("docker.compose.up", {"file": COMPOSE, "options": '{"dryRun": true}'})
+    assert {each["result"] for each in again["items"]} == {"unchanged"}
+    gone = mcp.data("docker.compose.down", {"project": "shop", "waitSeconds": 0})
+    assert (sorted(gone["names"]), gone["gone"]) == (["shop-db", "shop-web"], False)
+    assert world.sandbox().deleted_at is None
+    assert mcp.data("docker.compose.down", {"project": "other"}) == {"names": [], "gone": True}
+
+
+def test_compose_refusals_have_positions(mcp: Mcp, world: World) -> None:
+    text = mcp.error("docker.compose.up", {"file": BAD})
+    assert "compose.yaml:3:" in text
+    assert "privileged" in text
+    assert "services.db.volumes[0]: a sandbox never gets an engine's socket" in text
+    assert world.store.list("Sandbox")[0] == []
+    stranger = token(world, "user", "team-a")
+    assert "needs the role user" in mcp.error("docker.compose.up", {"file": COMPOSE}, token=stranger)

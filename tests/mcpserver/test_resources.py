@@ -1,0 +1,95 @@
+"""Resources of sandboxes and their updates, and the prompt."""
+
+import base64
+from typing import Any
+
+import pytest
+from mcp import MCPError
+
+from controller.kinds.common.chunk import Chunk
+from tests.api.listeners import token
+from tests.helpers_api import World
+from tests.mcpserver.clients import ERAS, Mcp
+
+URI = "sandbox://default/quickstart"
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_resources_are_listed_and_read(mcp: Mcp, running: World, era: str) -> None:
+    assert [each.uri for each in mcp.do("list_resources", era=era).resources] == [URI]
+    templates = {each.uri_template for each in mcp.do("list_resource_templates", era=era).resource_templates}
+    base = "sandbox://{namespace}/{name}"
+    assert templates == {base, f"{base}/logs", f"{base}/metrics", f"{base}/files/{{+path}}"}
+    [found] = mcp.do("read_resource", URI, era=era).contents
+    assert '"kind": "Sandbox"' in found.text
+    running.streams.log = lambda **_: iter((Chunk("stdout", b"\x1b[31mred\x1b[0m\n"),))
+    assert mcp.do("read_resource", f"{URI}/logs", era=era).contents[0].text == "red\n"
+
+
+def test_files_are_text_or_bytes_and_never_cut(mcp: Mcp) -> None:
+    for path, content in (("a b.txt", "hé"), ("é.bin", "\x00"), ("long", "x" * (300 << 10))):
+        given = {"container": "quickstart", "path": f"/workspace/{path}", "content": content}
+        mcp.data("docker.file.write", given)
+    raw = {"container": "quickstart", "path": "/workspace/raw.bin", "content": "/w==", "encoding": "base64"}
+    mcp.data("docker.file.write", raw)
+    assert mcp.do("read_resource", f"{URI}/files/workspace/a%20b.txt").contents[0].text == "hé"
+    blob = mcp.do("read_resource", f"{URI}/files/workspace/raw.bin").contents[0]
+    assert base64.b64decode(blob.blob) == b"\xff"
+    with pytest.raises(MCPError, match="read it in parts"):
+        mcp.do("read_resource", f"{URI}/files/workspace/long")
+
+
+@pytest.mark.parametrize(
+    "uri", ["sandbox://default/none", "sandbox://default/quickstart/secrets", "file:///etc/passwd", f"{URI}/files/none"]
+)
+def test_other_resources_do_not_exist(mcp: Mcp, uri: str) -> None:
+    for era, code in zip(ERAS, (-32602, -32002), strict=True):
+        with pytest.raises(MCPError) as caught:
+            mcp.do("read_resource", uri, era=era)
+        assert caught.value.code == code
+
+
+def test_resources_have_the_rights_of_their_tools(mcp: Mcp, running: World) -> None:
+    stranger = token(running, "admin", "team-a")
+    viewer, limited = token(running, "viewer", "default"), token(running, "user", "default", tools=["docker.file.*"])
+    assert mcp.do("list_resources", token=stranger).resources == []
+    assert len(mcp.do("list_resources", token=viewer).resources) == 1
+    assert mcp.do("list_resources", token=limited).resources == []
+    for text, uri in ((stranger, URI), (viewer, f"{URI}/files/tmp"), (limited, URI), (limited, f"{URI}/logs")):
+        with pytest.raises(MCPError):
+            mcp.do("read_resource", uri, token=text)
+
+
+def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> None:
+    uris = [URI, f"{URI}/files/workspace/a", "sandbox://team-a/secret"]
+    text = token(running, "user", "default")
+    heard: list[Any] = []
+    mcp.data("docker.file.write", {"container": "quickstart", "path": "/workspace/a", "content": "1"})
+
+    async def listen() -> None:
+        made = mcp.client(token=text)
+        async with made.listen(resource_subscriptions=uris) as stream:
+            heard.append(stream)
+            running.change(labels={"app": "changed"})
+            running.services.watches.notify()
+            async for event in stream:
+                heard.append(event.uri)
+                if len(heard) == 2:
+                    await made.call_tool(
+                        "docker.file.write", {"container": "quickstart", "path": "/workspace/a", "content": "22"}
+                    )
+                if event.uri == uris[1]:
+                    return
+
+    mcp.client(token=text)
+    mcp.portal.call(listen)
+    assert heard[1] == URI
+    assert set(heard[1:]) == set(uris[:2])
+
+
+def test_the_prompt_explains_compose(mcp: Mcp) -> None:
+    [prompt] = mcp.do("list_prompts").prompts
+    assert (prompt.name, prompt.arguments[0].name) == ("compose", "goal")
+    assert "a web shop" in mcp.do("get_prompt", "compose", {"goal": "a web shop"}).messages[0].content.text
+    with pytest.raises(MCPError, match="Unknown prompt"):
+        mcp.do("get_prompt", "other")

@@ -1,0 +1,158 @@
+"""Rights of tool calls: roles, grants with tools, one policy with the API, audit, metrics, and pages' requests."""
+
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.ports import StoreError
+from tests.api.listeners import API, token
+from tests.api.listeners import client as http_client
+from tests.daemon import wait_for
+from tests.helpers_api import World
+from tests.mcpserver.clients import ERAS, Mcp
+
+EXEC = {"id": "quickstart", "command": ["secret-program", "secret-argument"]}
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
+ASKED = {"name": "docker.container.exec", "arguments": EXEC}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "docker.container.exec", "arguments": EXEC},
+}
+
+
+def listed(mcp: Mcp, text: str) -> set[str]:
+    return {each.name for each in mcp.do("list_tools", token=text).tools}
+
+
+def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: World) -> None:
+    viewer, user = token(running, "viewer", "default"), token(running, "user", "default")
+    other = token(running, "admin", "team-a")
+    assert "docker.container.exec" not in listed(mcp, viewer)
+    assert "docker.volume.remove" not in listed(mcp, user)
+    assert mcp.data("sandbox.get", {"name": "quickstart"}, token=viewer)["kind"] == "Sandbox"
+    assert mcp.error("docker.container.exec", EXEC, token=viewer).endswith("it needs the role user in a namespace")
+    assert mcp.data("docker.container.exec", EXEC, token=user)["exitCode"] == 0
+    hidden = mcp.error("docker.container.exec", EXEC, token=other)
+    assert hidden == "sandboxes `quickstart` not found in namespace `default`"
+    assert "team-a" not in mcp.error("docker.container.list", {"namespace": "team-b"}, token=other)
+
+
+def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: World) -> None:
+    text = token(running, "user", "default", images=["paddock/*"], levels=["full-isolation"], limits={"memory": "1Gi"})
+    config = {"name": "made", "image": "evil/image:1", "securityLevel": "production", "memory": "2Gi"}
+    found = mcp.error("docker.container.create", {"config": config}, token=text)
+    for each in ("`evil/image:1` is not one of your images", "`production` is not one of your levels", "at most 1Gi"):
+        assert each in found
+    assert running.store.get("Sandbox", "default", "made") is None
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_token_may_be_limited_to_tools(mcp: Mcp, running: World, era: str) -> None:
+    text = token(running, "user", "default", tools=["docker.file.*", "sandbox.get"])
+    tools = {each.name for each in mcp.do("list_tools", token=text, era=era).tools}
+    assert tools == {"docker.file.read", "docker.file.write", "docker.file.list", "sandbox.get"}
+    where = {"container": "quickstart", "path": "/workspace/a"}
+    mcp.data("docker.file.write", {**where, "content": "a" * 20_000}, token=text, era=era)
+    refused = mcp.error("docker_container_exec", EXEC, token=text, era=era)
+    assert "may not call docker.container.exec; its grants are for docker.file.*, sandbox.get" in refused
+    assert not [each for _, each in running.streams.asked if "command" in each]
+
+
+def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None:
+    text = token(running, "admin", tools=["docker.container.*"], name="ci")
+    with http_client(running, text) as http:
+        for method, path in (("GET", SANDBOX), ("DELETE", SANDBOX), ("GET", f"{API}/tokens"), ("POST", f"{API}/apply")):
+            answer = http.request(method, path, json={"documents": []} if method == "POST" else None)
+            assert answer.status_code == 403, (path, answer.text)
+        assert "token ci may only call MCP tools (docker.container.*)" in http.get(SANDBOX).json()["message"]
+        assert http.get(f"{API}/auth/whoami").json()["grants"][0]["tools"] == ["docker.container.*"]
+    assert mcp.data("docker.container.exec", EXEC, token=text)["success"]
+
+
+def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
+    viewer = token(running, "viewer", "default", name="eyes")
+    mcp.data("docker.container.exec", {**EXEC, "env": {"KEY": "secret-value"}})
+    mcp.error("docker.container.exec", EXEC, token=viewer)
+    mcp.error("docker.container.logs", {"id": "nothing"})
+    entries = [each for each in running.store.audit.entries() if each.kind == "Tool"]
+    found = [(each.name, each.outcome, each.detail["result"]) for each in sorted(entries, key=lambda each: each.id)]
+    assert found == [
+        ("docker.container.exec", "allowed", "ok"),
+        ("docker.container.exec", "refused", "refused"),
+        ("docker.container.logs", "allowed", "error"),
+    ]
+    first = min(entries, key=lambda each: each.id).detail
+    assert first["arguments"] == {"id": "string", "command": "list[2]", "env": {"KEY": "string"}}
+    assert first["seconds"] >= 0
+    assert "secret-value" not in str(entries)
+    assert "secret-argument" not in str(entries)
+    outcomes = [labels for name, labels in running.meter.counted if name == "paddock_mcp_tool_calls_total"]
+    assert outcomes == [{"tool": name, "outcome": result} for name, _, result in found]
+
+
+def test_a_use_that_cannot_be_recorded_does_not_start(mcp: Mcp, running: World, monkeypatch: Any) -> None:
+    mcp.client()
+
+    def fail(*_: Any) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(running.services.recorder._audit, "append", fail)
+    assert "the store can't be used now" in mcp.error("docker.container.exec", EXEC)
+    assert not running.streams.asked
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: World, era: str) -> None:
+    text = token(running, "user", "default", name="short")
+    running.streams.run = running.streams.endless
+    mcp.client(era, text)
+    ended: list[BaseException | Any] = []
+
+    def call() -> None:
+        try:
+            ended.append(mcp.call("docker.container.exec", EXEC, era=era, token=text))
+        except BaseException as error:
+            ended.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    wait_for("the command's start", lambda: any("command" in options for _, options in running.streams.asked))
+    running.services.tokens.revoke("short")
+    assert running.streams.closed.wait(60)
+    caller.join(60)
+    assert isinstance(ended[0], BaseException) or ended[0].is_error
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Origin": "http://localhost"}, 401),
+        ({"Sec-Fetch-Site": "same-origin"}, 401),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "localhost.evil.example:80"}, 421),
+        ({"Host": "127.0.0.1:9465"}, 200),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Accept": "text/html"}, 406),
+    ],
+)
+def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: World, headers: dict[str, str], code: int) -> None:
+    sent = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **headers}
+    with http_client(running) as http:
+        answer = http.post("/mcp", json=CALL, headers=sent)
+    assert answer.status_code == code, answer.text
+    assert bool(running.streams.asked) == (code == 200)
+
+
+def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None:
+    sent = {"Accept": "application/json, text/event-stream", "Host": "paddock.example"}
+    with http_client(running, token(running, "user", "default")) as http:
+        assert http.post("/mcp", json=CALL, headers=sent).status_code == 200
+        assert http.post("/mcp", json=CALL, headers={**sent, "Origin": "http://paddock.example"}).status_code == 403
+        assert http.get("/mcp").status_code == 405
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(running.socket)), base_url="http://paddock") as unknown:
+        bad = {**sent, "Authorization": "Bearer pdk_0"}
+        assert unknown.post("/mcp", json=CALL, headers=bad).status_code == 401

@@ -1,0 +1,85 @@
+"""Compose projects: up applies a file's services as one set, down deletes exactly them."""
+
+import pytest
+
+from controller.kinds.access.access import Caller, Grant
+from controller.service import errors
+from controller.service.access.access import acting
+from tests.helpers_api import World
+
+FILE = """\
+name: shop
+services:
+  web: {image: "tiny:${TAG:-1}", networks: [default], x-paddock: {securityLevel: development}}
+  db: {image: "tiny:1", volumes: ["data:/data"]}
+volumes: {data: {}}
+"""
+ONE = FILE.replace('  db: {image: "tiny:1", volumes: ["data:/data"]}\n', "")
+
+
+def results(world: World, text: str = FILE, **options: object) -> list[str]:
+    found = world.services.compose.up(text, **options)  # type: ignore[arg-type]
+    return [f"{each.obj.namespace}/{each.obj.name} {each.result}" for each in found.applied]
+
+
+def down(world: World, text: str = FILE, **options: object) -> list[str]:
+    return [each.name for each in world.services.compose.down(text, **options)]  # type: ignore[arg-type]
+
+
+def test_up_applies_and_down_deletes_exactly_its_own(world: World) -> None:
+    world.apply()
+    assert results(world) == ["default/shop-web created", "default/shop-db created"]
+    assert results(world, namespace="other") == ["other/shop-web created", "other/shop-db created"]
+    assert results(world, project="second") == ["default/second-web created", "default/second-db created"]
+    assert results(world) == ["default/shop-web unchanged", "default/shop-db unchanged"]
+    assert down(world) == ["shop-db", "shop-web"]
+    assert world.sandbox().deleted_at is None
+    assert world.sandbox("second-web").deleted_at is None
+    assert world.sandbox("shop-web", "other").deleted_at is None
+    assert down(world, "", project="second") == ["second-db", "second-web"]
+    assert down(world, project="never") == []
+
+
+def test_a_dry_run_writes_nothing_and_notes_are_told(world: World) -> None:
+    found = world.services.compose.up(FILE, dry_run=True)
+    assert [each.result for each in found.applied] == ["created", "created"]
+    assert any("peers.internal" in str(each) for each in found.notes)
+    assert world.store.list("Sandbox")[0] == []
+
+
+def test_orphans_go_only_when_asked(world: World) -> None:
+    results(world)
+    assert results(world, ONE) == ["default/shop-web unchanged"]
+    assert results(world, ONE, remove_orphans=True) == ["default/shop-web unchanged", "default/shop-db pruned"]
+    assert world.sandbox("shop-db").deleted_at is not None
+
+
+def test_variables_and_options_reach_the_file(world: World) -> None:
+    results(world, variables={"TAG": "7"})
+    assert world.sandbox("shop-web").spec["template"]["image"] == "tiny:7"
+    with pytest.raises(errors.Invalid, match=r"shop\.yaml:3:9: services\.web\.privileged"):
+        results(world, "name: shop\nservices:\n  web: {privileged: true, image: x}\n", file="shop.yaml")
+    with pytest.raises(errors.Invalid, match="the project has no name"):
+        down(world, "services: {}")
+
+
+def test_refusals_of_admission_have_positions_in_the_file(world: World) -> None:
+    world.refusals.append(("spec.template.securityLevel", "can't be enforced here"))
+    with pytest.raises(errors.Invalid) as refused:
+        results(world)
+    assert "compose.yaml:3:82: spec.template.securityLevel: can't be enforced here" in str(refused.value)
+    assert {"file", "line", "column"} <= set(refused.value.causes[0])
+
+
+def test_a_caller_needs_the_rights_of_apply_and_delete(world: World) -> None:
+    results(world)
+    with acting(Caller("reader", grants=(Grant(role="viewer"),))):
+        with pytest.raises(errors.Forbidden):
+            results(world)
+        with pytest.raises(errors.Forbidden):
+            down(world)
+    with acting(Caller("user", grants=(Grant(role="user", namespaces=("default",)),))):
+        assert results(world)[0].endswith("unchanged")
+        with pytest.raises(errors.Forbidden):
+            results(world, namespace="other")
+        assert len(down(world)) == 2

@@ -1,0 +1,186 @@
+"""Images: who may list, pull, build and push which; and how the work ends."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.kinds.access.access import Caller, Grant
+from controller.kinds.registry import discover
+from controller.kinds.runtime.images import OURS
+from controller.policy.images import ImageRules
+from controller.service import errors
+from controller.service.access.access import acting
+from controller.service.images.context import Context, pack_files
+from controller.service.images.images import AT_ONCE, BuildRequest, ImageService, ImageTask, ImageWorkRules
+from tests.fakes.images import FakeImages
+from tests.helpers_api import World
+
+BASE, TOOL = "paddock/base:1", "registry.example/team/tool:1"
+ALLOWED = ImageRules(("paddock/*", "registry.example/team/*"))
+RULES = ImageWorkRules("run", context_bytes=1 << 16, image_bytes=1 << 20, push_registries=("registry.example",))
+ADMIN = Caller("root", grants=(Grant(role="admin"),))
+USER = Caller("ci", grants=(Grant(role="user", namespaces=("default",)),))
+NARROW = Caller("narrow", grants=(Grant(role="user", namespaces=("a",), images=("paddock/*",)),))
+
+
+@pytest.fixture
+def images() -> FakeImages:
+    return FakeImages({BASE: "sha256:" + "b" * 64, "other/thing:1": "sha256:" + "c" * 64}, set)
+
+
+def service(world: World, images: FakeImages, work: ImageWorkRules = RULES) -> ImageService:
+    return ImageService(images, ALLOWED, work, world.services.recorder, discover())
+
+
+def done(task: ImageTask) -> list[str]:
+    return [each.text for each in task]
+
+
+def a_build(text: str, tag: str = "team/tool:1", files: Mapping[str, bytes] | None = None) -> BuildRequest:
+    return BuildRequest(tag, pack_files({"a": b"x", **(files or {})}), dockerfile=text)
+
+
+def test_everyone_sees_what_they_may_use(world: World, images: FakeImages) -> None:
+    images.remote[TOOL] = "sha256:" + "d" * 64
+    made = service(world, images)
+    with acting(USER):
+        done(made.pull(TOOL))
+        assert [each.names for each in made.list()] == [(BASE,), (TOOL,)]
+    with acting(NARROW):
+        assert [each.names for each in made.list()] == [(BASE,)]
+    with acting(Caller("nobody")):
+        assert made.list() == []
+    images.away = True
+    with pytest.raises(errors.ServiceUnavailable, match="no Docker Engine answers"):
+        made.list()
+
+
+def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, images: FakeImages) -> None:
+    made = service(world, images)
+    with acting(USER), pytest.raises(errors.Invalid, match="is not an image that this host's operator allows"):
+        made.pull("evil/image:1")
+    with acting(USER), pytest.raises(errors.Invalid, match="is not an image's name"):
+        made.pull("../x")
+    viewer = Caller("viewer", grants=(Grant(role="viewer"),))
+    for caller in (NARROW, viewer):
+        with acting(caller) as refused, pytest.raises(errors.Forbidden, match="with this image among its images"):
+            made.pull(TOOL)
+        assert [ask.sub for ask, _ in refused] == ["images/pull"]
+    assert images.opened == []
+    with acting(USER), pytest.raises(errors.ServiceUnavailable, match="the registry does not have it"):
+        done(made.pull(TOOL))
+
+
+def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -> None:
+    made = service(world, images)
+    with acting(ADMIN):
+        task = made.build(a_build(f"FROM {BASE}\nCOPY a /a\nRUN make\n"))
+        assert any("RUN make" in each for each in done(task))
+    assert task.image is not None
+    assert task.image.names == ("team/tool:1",)
+    (asked,) = images.asked
+    assert images.built == {task.image.id: True}, f"every stage has the label {OURS}"
+    assert asked.seconds == RULES.build_seconds
+    (entry,) = world.services.audit.entries()
+    assert (entry.actor, entry.verb, entry.name, entry.detail) == ("root", "images/build", "team/tool:1", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "work", "said"),
+    [
+        (f"FROM {BASE}\nRUN make\n", "copy", "Dockerfile:2:1: RUN: the operator allows no commands in builds"),
+        ("FROM evil/image\n", "run", "Dockerfile:1:1: FROM: `evil/image` is not an image"),
+        (f"FROM {BASE}\nCOPY --from=evil/x /a /b\n", "run", "Dockerfile:2:1: COPY: `evil/x` is not an image"),
+        (f"FROM {BASE}\nADD http://10.0.0.1/ /a\n", "run", "ADD: may fetch from a network"),
+        ("ARG B\nFROM $B\n", "run", "FROM: a variable could name any image"),
+        ("", "run", "Dockerfile: is empty"),
+    ],
+)
+def test_a_dockerfile_is_refused_with_positions(
+    world: World, images: FakeImages, text: str, work: str, said: str
+) -> None:
+    made = service(world, images, ImageWorkRules(work))  # type: ignore[arg-type]
+    with acting(ADMIN), pytest.raises(errors.Invalid) as refused:
+        made.build(a_build(text))
+    assert said in str(refused.value)
+    assert images.opened == []
+
+
+def test_tags_of_paddocks_own_are_refused(world: World, images: FakeImages) -> None:
+    with acting(ADMIN), pytest.raises(errors.Invalid, match="one of Paddock's own names"):
+        service(world, images).build(a_build(f"FROM {BASE}\n", tag="docker.io/paddock/egress:1"))
+
+
+def test_builds_and_pushes_need_an_admin_and_a_setting(world: World, images: FakeImages) -> None:
+    made, off = service(world, images), service(world, images, ImageWorkRules())
+    for caller in (USER, Caller("op", grants=(Grant(role="operator"),))):
+        with acting(caller):
+            with pytest.raises(errors.Forbidden):
+                made.build(a_build(f"FROM {BASE}\n"))
+            with pytest.raises(errors.Forbidden):
+                made.push(TOOL)
+    with acting(ADMIN):
+        with pytest.raises(errors.Forbidden, match="setting image_build"):
+            off.build(a_build(f"FROM {BASE}\n"))
+        with pytest.raises(errors.Forbidden, match="setting push_registries: none"):
+            off.push(TOOL)
+        with pytest.raises(errors.Forbidden, match=r"no pushes to docker\.io"):
+            made.push("team/tool:1")
+        with pytest.raises(errors.NotFound, match="is not on this host"):
+            done(made.push(TOOL))
+    assert images.remote == {}
+
+
+def test_bases_are_pulled_and_their_triggers_refused(world: World, images: FakeImages) -> None:
+    images.remote[TOOL] = "sha256:" + "d" * 64
+    made = service(world, images)
+    with acting(ADMIN):
+        assert f"pulling {TOOL}" in done(made.build(a_build(f"FROM {TOOL}\n")))
+        images.triggers.add(TOOL)
+        with pytest.raises(errors.Invalid, match=r"Dockerfile:1:1: FROM: .* has ONBUILD instructions"):
+            done(made.build(a_build(f"FROM {TOOL}\n")))
+
+
+def test_an_image_over_the_limit_is_removed(world: World, images: FakeImages) -> None:
+    images.sizes["team/tool:1"] = 3 << 20
+    made = service(world, images)
+    with acting(ADMIN), pytest.raises(errors.Invalid, match="the image has 3Mi, more than 1Mi"):
+        done(made.build(a_build(f"FROM {BASE}\n")))
+    assert images.find("team/tool:1") is None
+
+
+def test_contexts_are_bounded_and_stay_inside(world: World, images: FakeImages) -> None:
+    made = service(world, images)
+    with acting(ADMIN):
+        with pytest.raises(errors.TooLarge, match="larger than 64Ki"):
+            made.build(a_build(f"FROM {BASE}\n", files={"big": b"x" * (1 << 16)}))
+        with pytest.raises(errors.BadRequest, match="leads out of the folder"):
+            made.build(a_build(f"FROM {BASE}\n", files={"../x": b""}))
+        with pytest.raises(errors.BadRequest, match="not a tar archive"):
+            made.build(BuildRequest("a:1", b"x" * 512))
+        with pytest.raises(errors.BadRequest, match="has no file `Dockerfile`"):
+            made.build(BuildRequest("a:1", pack_files({})))
+
+
+def test_the_digest_is_of_everything_built() -> None:
+    one, two = (Context(pack_files({"a": each}), 1 << 20) for each in (b"1", b"2"))
+    assert one.digest("FROM x") != two.digest("FROM x")
+    assert one.digest("FROM x") != one.digest("FROM y")
+
+
+def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages) -> None:
+    images.remote[TOOL] = "sha256:" + "d" * 64
+    made = service(world, images)
+    with acting(USER):
+        tasks = [made.pull(TOOL) for _ in range(AT_ONCE)]
+        with pytest.raises(errors.TooManyRequests):
+            made.pull(TOOL)
+        next(tasks[0])
+        tasks[0].close()
+        with pytest.raises(errors.ServiceUnavailable, match="was cancelled"):
+            next(tasks[0])
+        assert all(each.closed for each in images.opened)
+        done(tasks[1])
+        tasks[2].close()
+        for _ in range(3):
+            done(made.pull(TOOL))
