@@ -46,6 +46,8 @@ class Updates:
         self._listen = ListenHandler(self._bus)
         self._followed: Counter[str] = Counter()
         self._tasks: list[asyncio.Task[None]] = []
+        self._watching = asyncio.Event()
+        self._seen: dict[str, str] = {}  # fingerprints of what has no change feed
 
     async def listen(
         self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams, options: Options
@@ -57,6 +59,10 @@ class Updates:
             update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
         )
         with self._following(uris or [""]):
+            # Before the acknowledgement: no change after it is missed.
+            await self._watching.wait()
+            for uri in uris:
+                await self._look(uri)
             return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     def _may_follow(self, uri: str, options: Options) -> bool:
@@ -81,7 +87,7 @@ class Updates:
             if not self._followed:
                 for each in self._tasks:
                     each.cancel()
-                self._tasks = []
+                self._tasks, self._watching, self._seen = [], asyncio.Event(), {}
 
     async def _watch(self) -> None:
         """Publish changes of sandboxes."""
@@ -91,8 +97,12 @@ class Updates:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(changed.set)
 
+        watching = self._watching
         while True:
-            watch = await anyio.to_thread.run_sync(self._open, wake)
+            try:
+                watch = await anyio.to_thread.run_sync(self._open, wake)
+            finally:
+                watching.set()
             try:
                 while not watch.ended:
                     await changed.wait()
@@ -119,18 +129,21 @@ class Updates:
 
     async def _poll(self) -> None:
         """Publish changes of logs, files and metrics."""
-        seen: dict[str, str] = {}
         while True:
             for uri in list(self._followed):
-                target = target_of(uri)
-                if target is None or not target.part:
-                    continue
-                now = await anyio.to_thread.run_sync(self._fingerprint, target)
-                if seen.setdefault(uri, now) != now:
-                    seen[uri] = now
-                    await self._bus.publish(ResourceUpdated(uri))
-            seen = {uri: each for uri, each in seen.items() if uri in self._followed}
+                await self._look(uri)
+            self._seen = {uri: each for uri, each in self._seen.items() if uri in self._followed}
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _look(self, uri: str) -> None:
+        """Publish if it differs from the last look; the first one has nothing to compare with."""
+        target = target_of(uri)
+        if target is None or not target.part:
+            return
+        now = await anyio.to_thread.run_sync(self._fingerprint, target)
+        before, self._seen[uri] = self._seen.get(uri, now), now
+        if before != now:
+            await self._bus.publish(ResourceUpdated(uri))
 
     def _fingerprint(self, target: Target) -> str:
         """Return a text that differs once the resource has changed; "" while it can't be read."""
