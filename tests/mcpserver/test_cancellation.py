@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import threading
-from typing import Any
 
 import anyio
 import pytest
@@ -71,9 +70,14 @@ def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: World) -> None
 def test_waiting_ends_with_its_client(mcp: Mcp, running: World) -> None:
     made, config = mcp.client(), {"config": {"name": "made"}}
 
-    async def call_and_cancel() -> Any:
-        with anyio.move_on_after(0.5):
-            await made.call_tool("docker.container.create", config)
+    def stored() -> None:
+        wait_for("the sandbox", lambda: running.store.get("Sandbox", "default", "made"), 60)
+
+    async def call_and_cancel() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.call_tool, "docker.container.create", config)
+            await anyio.to_thread.run_sync(stored)
+            tasks.cancel_scope.cancel()
 
     mcp.portal.call(call_and_cancel)
     outcome = ("paddock_mcp_tool_calls_total", {"tool": "docker.container.create", "outcome": "cancelled"})

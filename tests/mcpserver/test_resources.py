@@ -89,6 +89,24 @@ def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> N
     assert set(heard[1:]) == set(uris[:2])
 
 
+def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: World) -> None:
+    uri = f"{URI}/files/workspace/b"
+    given = {"container": "quickstart", "path": "/workspace/b", "content": "1"}
+    mcp.data("docker.file.write", given)
+    heard: list[str] = []
+
+    async def listen() -> None:
+        made = mcp.client()
+        async with made.listen(resource_subscriptions=[URI]), made.listen(resource_subscriptions=[uri]) as stream:
+            await made.call_tool("docker.file.write", {**given, "content": "22"})
+            async for event in stream:
+                heard.append(event.uri)
+                return
+
+    mcp.portal.call(listen)
+    assert heard == [uri]
+
+
 def test_the_prompt_explains_compose(mcp: Mcp) -> None:
     [prompt] = mcp.do("list_prompts").prompts
     assert (prompt.name, prompt.arguments[0].name) == ("compose", "goal")
