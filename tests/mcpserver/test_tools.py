@@ -116,6 +116,7 @@ def test_nested_arguments_may_be_json_strings(mcp: Mcp, running: World) -> None:
 def test_every_error_of_arguments_is_reported(mcp: Mcp, running: World) -> None:
     text = mcp.error("docker.container.exec", {"command": "ls -l", "timeoutSeconds": -1, "foo": 1})
     assert [line.partition(":")[0] for line in text.splitlines()[1:]] == ["id", "command", "timeoutSeconds", "foo"]
+    assert 'write ["sh", "-c", "ls -l"]' in text
     config = {"name": "Bad_Name", "memory": "512m", "spec": {"restartPolicy": "Sometimes"}}
     text = mcp.error("docker.container.create", {"config": config})
     for field in ("metadata.name", "spec.resources.limits.memory", "spec.restartPolicy"):

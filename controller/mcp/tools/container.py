@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.secret import SecretRef
@@ -30,6 +31,7 @@ _REPORT_SECONDS = 5.0
 _LOG_LINES = 1000
 _MOST_LISTED = 500
 _MOST_LETTERS = 256
+_SHOWN_CHARACTERS = 60
 
 Id = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
 Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
@@ -100,11 +102,21 @@ class Removed(Result):
     gone: bool
 
 
+def _not_one_string(found: Any) -> Any:
+    """Refuse a command that is one string; the message shows the list to write."""
+    if not isinstance(found, str):
+        return found
+    line = found if len(found) <= _SHOWN_CHARACTERS else f"{found[: _SHOWN_CHARACTERS - 3]}..."
+    example = {"shell": json.dumps(["sh", "-c", line], ensure_ascii=False)}
+    raise PydanticCustomError("one_string", "must be a list of strings, not one string; write {shell}", example)
+
+
 class ExecArguments(Arguments):
     id: Id
     command: Annotated[
         list[str],
         Field(min_length=1, max_length=4096, description='program and arguments; for a shell ["sh","-c",LINE]'),
+        BeforeValidator(_not_one_string),
     ]
     namespace: Namespace = ""
     env: Annotated[
