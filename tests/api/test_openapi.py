@@ -42,7 +42,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 API = "/apis/paddock/v1alpha1"
-ALIKE = {f"{API}/{each}" for each in ("hosts", "instances")}  # as events, with fewer parameters
+ALIKE = {f"{API}/{each}" for each in ("hosts", "instances", "doctor")}  # as events, with fewer parameters
 _EXEC = f"{API}/namespaces/{{namespace}}/sandboxes/{{name}}/execs/{{id}}"
 ALIKE |= {
     _EXEC,

@@ -60,13 +60,17 @@ def test_files_are_cached_by_content_and_compressed(world: World) -> None:
         assert (again.status_code, again.content) == (304, b"")
         plain = local.get("/panel/vendor/preact.mjs", headers={"Accept-Encoding": "identity"})
         assert "content-encoding" not in plain.headers
+        version = re.findall(r'src="([0-9a-f]{16})/main.js"', local.get("/panel/").text)[0]
+        kept = local.get(f"/panel/{version}/vendor/preact.mjs")
+        assert (kept.content, "immutable" in kept.headers["cache-control"]) == (first.content, True)
+        assert local.get(f"/panel/{version[::-1]}/main.js").status_code == 404  # of another version of the panel
         head = local.head("/panel/main.js")
         assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
 
 
 def test_little_is_loaded_before_the_list(world: World) -> None:
     index = (FOLDER / "index.html").read_text()
-    first = {FOLDER / name for name in re.findall(r'(?:href|src)="([a-z][^"]+)"', index)}
+    first = {FOLDER / name for name in re.findall(r'(?:href|src)="(?:{{version}}/)?([a-z][^"]+)"', index)}
     wanted, seen = list(first), set()
     while wanted:
         file = wanted.pop()

@@ -90,7 +90,7 @@ def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: Wor
     assert world.woken == [1]
 
 
-def test_diff_of_a_replacement_shows_what_is_removed(http: httpx.Client, world: World) -> None:
+def test_diff_of_a_replacement_shows_removals(http: httpx.Client, world: World) -> None:
     env = '{"spec": {"template": {"env": [{"name": "A", "value": "1"}]}}}'  # by a patch: apply leaves it alone
     version = patch(http, env).json()["metadata"]["resourceVersion"]
     documents = [{"file": "panel", "text": QUICKSTART}]

@@ -83,7 +83,7 @@ def test_without_a_session_only_files_are_served(relay: PanelRelay, page: httpx.
         assert page.post("/panel/previews", json=previews, headers=headers).status_code == 401
 
 
-def test_nobody_borrows_the_users_identity_by_a_file(relay: PanelRelay) -> None:
+def test_files_lend_nobody_the_users_identity(relay: PanelRelay) -> None:
     """Any user of this host can connect to the relay, and the daemon sees each connection as its owner's."""
     host = f"Host: 127.0.0.1:{relay.port}\n"
     second = f"GET {API}/auth/whoami HTTP/1.1\n{host}\n"
@@ -112,14 +112,14 @@ def test_other_sites_get_nothing_even_with_a_session(relay: PanelRelay, page: ht
             assert page.get("/panel/", headers=foreign).status_code == 403
 
 
-def test_the_daemon_sees_a_local_client_and_no_session(relay: PanelRelay, page: httpx.Client) -> None:
+def test_daemon_sees_a_local_client(relay: PanelRelay, page: httpx.Client) -> None:
     held = session(relay, page)
     answer = page.get(f"{API}/auth/whoami", headers={**held, "Cookie": "a=b", "Referer": relay.origin})
     assert answer.json()["source"].startswith("unix")
     assert answer.headers["connection"] == "close"
 
 
-def test_a_websocket_carries_the_session_as_a_subprotocol(relay: PanelRelay, page: httpx.Client) -> None:
+def test_websocket_carries_the_session_as_subprotocol(relay: PanelRelay, page: httpx.Client) -> None:
     token = session(relay, page)["Authorization"].removeprefix("Bearer ")
     page.post(SANDBOXES, headers={**session(relay, page), "Content-Type": "application/yaml"}, content=QUICKSTART)
     encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
@@ -150,7 +150,7 @@ def test_malformed_requests_are_refused(relay: PanelRelay) -> None:
         assert raw(relay, head).startswith(b"HTTP/1.1 400"), head
 
 
-def test_a_daemon_that_is_away_is_said_in_words(world: World) -> None:
+def test_unreachable_daemon_is_said_in_words(world: World) -> None:
     with opened(world):
         connection = connect(f"unix://{world.socket}")
     with closing(connection), PanelRelay(connection) as relay, httpx.Client(base_url=relay.origin) as page:

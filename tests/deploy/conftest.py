@@ -28,7 +28,13 @@ class World:
         self.base = base
         for folder in ("deploy", "images"):
             shutil.copytree(CHECKOUT / folder, self.root / folder)
-        for file in ("pyproject.toml", "requirements.lock", "requirements-dev.lock", "Makefile"):
+        for file in (
+            "pyproject.toml",
+            "requirements.lock",
+            "requirements-dev.lock",
+            "requirements-panel.lock",
+            "Makefile",
+        ):
             shutil.copy(CHECKOUT / file, self.root / file)
         (self.root / "controller/client").mkdir(parents=True)
         shutil.copy(CHECKOUT / "controller/client/pyproject.toml", self.root / "controller/client")

@@ -61,7 +61,7 @@ def test_prints_an_address_and_ends_with_the_command(daemon: RunningDaemon, page
     expect(page.get_by_role("alert")).to_contain_text("No answer")
 
 
-def test_opens_a_file_that_only_its_user_can_read(daemon: RunningDaemon, pages: Pages, tmp_path: Path) -> None:
+def test_redirect_file_is_private(daemon: RunningDaemon, pages: Pages, tmp_path: Path) -> None:
     with started(daemon, "panel", **browser_of(tmp_path)) as process:
         file = Path(opened(tmp_path).removeprefix("file://"))
         assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -78,7 +78,7 @@ def test_create_by_the_form_then_resize_live(daemon: RunningDaemon, page: Page) 
     assert daemon.get("formed")["spec"]["template"]["env"] == []
 
 
-def test_killed_sandbox_is_seen_to_return_with_its_death_record(daemon: RunningDaemon, page: Page) -> None:
+def test_killed_sandbox_returns_with_a_death_record(daemon: RunningDaemon, page: Page) -> None:
     daemon.apply(sandbox("mortal", "echo last words; exec sleep infinity"))
     ready(daemon, "mortal")
     show(page, "mortal")
@@ -175,7 +175,7 @@ def test_conflict_shows_the_other_change_and_keeps_mine(daemon: RunningDaemon, p
     assert daemon.get("contested")["spec"]["priority"] == 7
 
 
-def test_yaml_is_the_same_object_and_errors_name_fields(daemon: RunningDaemon, page: Page) -> None:
+def test_yaml_and_form_are_the_same_object(daemon: RunningDaemon, page: Page) -> None:
     page.get_by_role("link", name="New sandbox").click()
     page.get_by_label("Name", exact=True).fill("Bad Name")
     page.get_by_label("Memory").fill("512m")

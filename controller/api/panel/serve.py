@@ -23,7 +23,7 @@ from controller.service.objects import serialize
 ROOT = "/panel"
 FOLDER = Path(__file__).parent / "static"
 _INDEX = "index.html"
-_NONCE = b"{{nonce}}"
+_NONCE, _VERSION = b"{{nonce}}", b"{{version}}"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -82,18 +82,29 @@ class Panel:
         name = scope["path"].removeprefix(f"{ROOT}/") or _INDEX
         if name == _INDEX:
             return self._index()
+        version, _, rest = name.partition("/")
+        if version == self._version:
+            return self._named(rest, scope, "public, max-age=31536000, immutable")
+        return self._named(name, scope, "no-cache")
+
+    def _named(self, name: str, scope: Scope, caching: str) -> Response:
         file = self._files.get(name)
         if file is None:
             text = f"the panel has no file of this name; open {ROOT}/"
             return JSONResponse(serialize.status("NotFound", 404, text), 404, _HEADERS)
-        return _sent(file, Headers(scope=scope))
+        return _sent(file, Headers(scope=scope), caching)
 
     def _index(self) -> Response:
         """Return the page with a nonce of its own. It is never cached: a cached page would have an old nonce."""
         nonce = secrets.token_urlsafe(16)
-        body = self._files[_INDEX].data.replace(_NONCE, nonce.encode())
+        body = self._files[_INDEX].data.replace(_NONCE, nonce.encode()).replace(_VERSION, self._version.encode())
         headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(nonce=nonce), "Cache-Control": "no-store"}
         return Response(body, headers=headers, media_type=_TYPES[".html"])
+
+    @cached_property
+    def _version(self) -> str:
+        """Hash of all files: their folder in the page's addresses, below which a browser may keep them."""
+        return hashlib.sha256("".join(each.etag for each in self._files.values()).encode()).hexdigest()[:16]
 
     @cached_property
     def _files(self) -> Mapping[str, _File]:
@@ -111,8 +122,8 @@ class Panel:
         return {**found, **schemas}
 
 
-def _sent(file: _File, headers: Headers) -> Response:
-    shared = {**_HEADERS, "ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+def _sent(file: _File, headers: Headers, caching: str) -> Response:
+    shared = {**_HEADERS, "ETag": file.etag, "Cache-Control": caching, "Vary": "Accept-Encoding"}
     if file.etag in (each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")):
         return Response(status_code=304, headers=shared)
     if "gzip" in headers.get("accept-encoding", ""):

@@ -245,11 +245,14 @@ export function useObject(kind, namespace, name) {
   return state;
 }
 
-/** Ask every few ms while the page is shown: {value, error}. `ask` is a function that returns a promise, or null. */
-export function usePolled(ask, every, inputs) {
+/**
+ * Ask every few ms while the page is shown: {value, error}. `ask` is a function that returns a promise, or null.
+ * `keep`: show the last value until the first of the new inputs is there.
+ */
+export function usePolled(ask, every, inputs, keep = false) {
   const [state, set] = useState({});
   useEffect(() => {
-    set({});
+    if (!keep) set({});
     let over = false;
     const stop = new AbortController();
     (async () => {

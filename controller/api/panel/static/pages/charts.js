@@ -10,7 +10,7 @@ function load() {
   loaded ??= (async () => {
     const sheet = document.createElement('link');
     sheet.rel = 'stylesheet';
-    sheet.href = '/panel/vendor/uplot.css';
+    sheet.href = new URL('../vendor/uplot.css', import.meta.url).href;
     document.head.append(sheet);
     return (await import('../vendor/uplot.mjs')).default;
   })();

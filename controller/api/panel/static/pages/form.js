@@ -103,7 +103,7 @@ export default function SandboxForm({ kind, object, create }) {
       : html`<${Fields} doc=${doc} set=${set} schema=${schema} profiles=${profiles} templates=${templates} create=${create} causes=${causes}/>`}
       <${ErrorNote} error=${error}/>
       <div class="row sticky"><button type="submit" class="primary" disabled=${!allowed.allowed || !schema} title=${allowed.reason}><${Icon} name="list"/><span>${create ? 'Review and create' : 'Apply configuration…'}</span></button>
-        <span class="quiet">Shows what would change and how it takes effect; nothing is written before you confirm.</span></div></form>
+        <span class="quiet narrow-hide">Shows what would change and how it takes effect; nothing is written before you confirm.</span></div></form>
     ${planning ? html`<${PlanDialog} kind=${kind} text=${planning} base=${base} onClose=${() => setPlanning(null)} onDone=${done} onRebase=${rebase}/>` : ''}`;
 }
 

@@ -73,7 +73,7 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
     if (STATUS_COLUMNS.has(title)) return [{ ...base, cell: (row) => html`<${Status} word=${row.cells[at]}/>` }];
     return [{ ...base, cell: (row) => html`<span title=${visibleText(row.cells[at])}>${visibleText(row.cells[at])}</span>` }];
   });
-  const space = kind.namespaced && everywhere ? [{ key: 'NAMESPACE', title: 'Namespace', value: (row) => row.object.metadata.namespace, cell: (row) => visibleText(row.object.metadata.namespace) }] : [];
+  const space = kind.namespaced && everywhere ? [{ key: 'NAMESPACE', title: 'Namespace', hide: 'narrow-hide', value: (row) => row.object.metadata.namespace, cell: (row) => visibleText(row.object.metadata.namespace) }] : [];
   const status = made.findIndex((each) => each.key === 'STATUS');
   const lead = status === 1 ? 2 : 1;
   return [...made.slice(0, 1), ...space, ...made.slice(1, lead), ...extra, ...made.slice(lead)];

@@ -47,15 +47,15 @@ export default function Logs({ namespace, name }) {
           note = answer.headers.get('warning')?.replace(/^299 - "?|"$/g, '') ?? '';
           lines = []; rest = '';
           setError(null);
-          draw();
           const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
           for (;;) {
             const { done, value } = await reader.read();
             if (done) break;
             add(value);
           }
+          draw();
           if (!query.follow) return;
-          await sleep(1500); // its container ended: the next run's log follows
+          await sleep(3000); // its container ended: the next run's log follows
         } catch (failed) {
           if (stop.signal.aborted || ended(failed)) return;
           if (!(failed instanceof ApiError) || failed.status === 0 || failed.status === 502) await recovered();

@@ -25,7 +25,7 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
   return html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a> / ${visibleText(namespace)}</div>
     <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<${Status} word=${statusWord(object)}/>` : ''}</div>
       ${object && !gone ? html`<div class="row">
-        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Freeze</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
+        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
         <a class="button" href="${base}/edit"><${Icon} name="edit"/>Edit</a>
         <${Button} icon="trash" tone="danger" allowed=${canDelete} disabled=${Boolean(deleting)} onClick=${() => setAsked('delete')}>Delete</${Button}></div>` : ''}</div>
     <${Tabs} tabs=${TABS} current=${tab} base=${base}/>
@@ -49,10 +49,7 @@ const VERDICTS = { AsAsked: ['ok', 'As its spec asks'], Acting: ['wait', 'Acting
 
 function Why({ namespace, name, version }) {
   const away = useValue(link) !== 'live';
-  const { value, error } = usePolled((signal) => call(sandboxPath(namespace, name, 'why'), { signal }), 4000, [namespace, name, version]);
-  const [last, setLast] = useState(null);
-  useEffect(() => { if (value) setLast(value); }, [value]);
-  const why = value ?? last;
+  const { value: why, error } = usePolled((signal) => call(sandboxPath(namespace, name, 'why'), { signal }), 4000, [namespace, name, version], true);
   if (!why) return html`<${Card} title="Why it is so"><${ErrorNote} error=${error}/>${error ? '' : html`<p class="quiet">Loading…</p>`}</${Card}>`;
   const [tone, word] = away ? ['unknown', 'Unknown'] : VERDICTS[why.verdict] ?? ['warn', why.verdict];
   const rows = new Map();
@@ -104,7 +101,7 @@ function Preview({ namespace, name }) {
 }
 
 export function Events({ namespace, name, kind, version }) {
-  const { value, error } = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/events`, { signal, query: { kind, name, limit: '200' } }), 4000, [namespace, name, kind, version]);
+  const { value, error } = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/events`, { signal, query: { kind, name, limit: '200' } }), 4000, [namespace, name, kind, version], true);
   const items = [...(value?.items ?? [])].sort((a, b) => Date.parse(b.lastTimestamp) - Date.parse(a.lastTimestamp));
   return html`<${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !items.length ? html`<div class="empty">No events yet.</div>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="data"><thead><tr><th>Type</th><th>Reason</th><th>Message</th><th class="num">Count</th><th class="num">Last</th></tr></thead><tbody>
     ${items.map((each) => html`<tr key=${each.metadata.name}><td><${Status} word=${each.type} tone=${each.type === 'Normal' ? 'ok' : 'warn'}/></td><td><b>${visibleText(each.reason)}</b></td><td title=${visibleText(each.message)}>${visibleText(each.message)}</td><td class="num">${each.count}</td><td class="num"><${Age} time=${each.lastTimestamp}/></td></tr>`)}</tbody></table></div>`}`;

@@ -19,7 +19,7 @@ function load() {
     };
     const sheet = create('link');
     sheet.rel = 'stylesheet';
-    sheet.href = '/panel/vendor/xterm.css';
+    sheet.href = new URL('../vendor/xterm.css', import.meta.url).href;
     const ready = new Promise((done) => { sheet.onload = done; sheet.onerror = done; });
     document.head.append(sheet);
     const [{ Terminal }, { FitAddon }] = await Promise.all([import('../vendor/xterm.mjs'), import('../vendor/xterm-addon-fit.mjs'), ready]);

@@ -99,7 +99,7 @@ class PanelRelay:
         self._codes: dict[str, float] = {}
         self._token = secrets.token_urlsafe(32)
         self._previews: dict[tuple[str, str, int], Forwarding] = {}
-        self._open = 0
+        self._serving: set[asyncio.Task[None]] = set()  # the event loop itself keeps no task alive
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="panel", daemon=True)
         self._thread.start()
@@ -152,7 +152,9 @@ class PanelRelay:
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             await self._answer(reader, writer)
         except _Refused as error:
@@ -162,13 +164,13 @@ class PanelRelay:
         except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the browser left
         finally:
-            self._open -= 1
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+            self._serving.discard(task)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open > _MOST_CONNECTIONS:
+        if len(self._serving) > _MOST_CONNECTIONS:
             raise _Refused(429, f"the panel has {_MOST_CONNECTIONS} connections open; close some of its tabs")
         head = await _head(reader)
         self._check(head)
@@ -178,7 +180,7 @@ class PanelRelay:
         if head.path == "/panel" or (head.path.startswith(_PAGE) and head.path not in (_SESSION, _PREVIEWS)):
             if head.method not in ("GET", "HEAD"):
                 raise _Refused(405, "the panel's files can only be read")
-            await self._forward(_of_file(head), None, writer, _NOBODY)
+            await self._forward(_of_file(head), reader, writer, _NOBODY)
             return
         if not hmac.compare_digest(head.token.encode(), self._token.encode()):
             raise _Refused(401, "this panel's session has ended; open the panel again with `paddock panel`")
@@ -227,19 +229,14 @@ class PanelRelay:
         await _send(writer, 200, {"url": f"http://{ADDRESS}:{self._previews[key].port}/"})
 
     async def _forward(
-        self,
-        head: _Head,
-        reader: asyncio.StreamReader | None,
-        writer: asyncio.StreamWriter,
-        identity: dict[str, str],
+        self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, identity: dict[str, str]
     ) -> None:
-        """Send the request to the daemon, then copy both directions until one ends (without `reader`: the answer)."""
+        """Send the request to the daemon, then copy both directions until one ends; what nobody sends is dropped."""
         above, below = await self._dial()
         try:
             below.write(_rewritten(head, urlsplit(self._connection.server.url).netloc, identity))
-            tasks = [asyncio.create_task(_copy(above, writer))]
-            if reader is not None:
-                tasks.append(asyncio.create_task(_copy(reader, below)))
+            sent = _drop(reader) if identity is _NOBODY else _copy(reader, below)
+            tasks = [asyncio.create_task(sent), asyncio.create_task(_copy(above, writer))]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -335,6 +332,12 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
     while data := await source.read(_PIECE_BYTES):
         target.write(data)
         await target.drain()
+
+
+async def _drop(source: asyncio.StreamReader) -> None:
+    """Read to the end, which tells that the browser left."""
+    while await source.read(_PIECE_BYTES):
+        pass
 
 
 async def _send(writer: asyncio.StreamWriter, code: int, body: Any) -> None:
