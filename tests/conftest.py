@@ -23,6 +23,7 @@ _NEEDS = {
     "newer": "PADDOCK_TEST_NEWER",
     "systemd": "PADDOCK_TEST_SYSTEMD",
     "images": "PADDOCK_TEST_IMAGES",
+    "mcp": "PADDOCK_TEST_MCP",
 }
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.
@@ -39,6 +40,7 @@ _BY_MODULE = (
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
     "tests/metrics/test_scrape_access.py",
+    "tests/sdk/",
 )
 # Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.
 _NOT_QUICK = (
