@@ -42,6 +42,7 @@ _BY_MODULE = (
     "tests/engine/test_engine_witness.py",
     "tests/mcp/",
     "tests/metrics/test_scrape_access.py",
+    "tests/sdk/",
 )
 # Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.
 _NOT_QUICK = (

@@ -34,7 +34,6 @@ def host(world: World) -> World:
     world.command("python3", INTERPRETER)
     world.command("systemctl", SYSTEMCTL)
     shutil.copytree(CHECKOUT / "migrations", world.root / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (world.root / "controller").mkdir()
     shutil.copy(CHECKOUT / "controller/version.py", world.root / "controller/version.py")
     world.env["DESTDIR"] = str(world.base / "host")
     world.env["PADDOCK_DAEMON_TIMEOUT"] = "0"

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from paddock._client.command import Secret
 from paddock._version import API_VERSION
 
 DEFAULT_IMAGE = "paddock/python:1"
@@ -67,9 +68,10 @@ def new_name() -> str:
 def document(
     name: str, namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a Sandbox document. `spec` may be a whole document, whose metadata is kept."""
+    """Return a Sandbox document. `spec` may be a whole document, whose metadata is kept. Without a name it gets one."""
     whole = spec if "kind" in spec or "spec" in spec else {"spec": spec}
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace, **whole.get("metadata", {})}
+    metadata: dict[str, Any] = {"namespace": namespace, **whole.get("metadata", {})}
+    metadata["name"] = name or metadata.get("name") or new_name()
     if labels:
         metadata["labels"] = {**metadata.get("labels", {}), **labels}
     if annotations:
@@ -122,8 +124,10 @@ def _template(options: SandboxOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"image": options.get("image", DEFAULT_IMAGE), "command": list(_SLEEP)}
     if "command" in options:
         found["command"] = list(options["command"])
-    if options.get("env"):
-        found["env"] = [{"name": name, "value": value} for name, value in options["env"].items()]
+    # A secret goes into commands only: everybody who may inspect the container reads its own variables.
+    plain = {name: value for name, value in options.get("env", {}).items() if not isinstance(value, Secret)}
+    if plain:
+        found["env"] = [{"name": name, "value": value} for name, value in plain.items()]
     if "volumes" in options:
         found["volumes"] = [dict(each) for each in options["volumes"]]
     return found

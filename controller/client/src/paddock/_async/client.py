@@ -11,7 +11,7 @@ from paddock._async.sandbox import AsyncSandbox
 from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
 from paddock._models import Change, Object, change_of
-from paddock._spec import SandboxOptions, document, new_name, spec_of
+from paddock._spec import SandboxOptions, document, spec_of
 from paddock._transport.aio import AsyncTransport
 from paddock._version import API_VERSION
 
@@ -129,7 +129,7 @@ class AsyncSandboxes:
         env: Mapping[str, str] = options.get("env", {})
         if spec is None:
             spec = spec_of(options, await self._template_of(options.get("pool", "")))
-        asked = document(name or new_name(), self._namespace, labels or {}, annotations or {}, spec)
+        asked = document(name, self._namespace, labels or {}, annotations or {}, spec)
         found = await self._objects.create(asked)
         metadata = found["metadata"]
         sandbox = AsyncSandbox(

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
 from paddock._models import Change, Object, change_of
-from paddock._spec import SandboxOptions, document, new_name, spec_of
+from paddock._spec import SandboxOptions, document, spec_of
 from paddock._sync.objects import Objects
 from paddock._sync.sandbox import Sandbox
 from paddock._transport.blocking import Transport
@@ -130,7 +130,7 @@ class Sandboxes:
         env: Mapping[str, str] = options.get("env", {})
         if spec is None:
             spec = spec_of(options, self._template_of(options.get("pool", "")))
-        asked = document(name or new_name(), self._namespace, labels or {}, annotations or {}, spec)
+        asked = document(name, self._namespace, labels or {}, annotations or {}, spec)
         found = self._objects.create(asked)
         metadata = found["metadata"]
         sandbox = Sandbox(
