@@ -71,6 +71,9 @@ def create_app(
     app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
+    if mcp_app is not None:  # first: routes are matched in order, and agents call often
+        app.state.mcp = mcp_app
+        app.include_router(mcp.routes)
     for each in (health, auth, audit, backup, apply, diff, images):
         app.include_router(each.routes)
     app.include_router(kinds.discovery)
@@ -83,9 +86,6 @@ def create_app(
         if kind.name == "Sandbox":
             for each in _OF_SANDBOXES:
                 app.include_router(each.routes)
-    if mcp_app is not None:
-        app.state.mcp = mcp_app
-        app.include_router(mcp.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

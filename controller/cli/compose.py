@@ -59,18 +59,24 @@ class ComposeFile:
             options = Project(like_name(Path(folder).name), values, folder)
         return cls(found["file"], found["text"], options)
 
-    def check(self, namespace: str | None) -> "tuple[list[Document], str]":
-        """Return its documents and its apply set, and print the notes. Raises CliError with all problems."""
+    def add_set(self, options: dict[str, Any], namespace: str | None) -> "list[Document]":
+        """Set --applyset to the project's own set, and print the notes; return the documents.
+
+        Raises CliError with all problems; UsageError if a set is given.
+        """
         from controller.documents.compose.compose import apply_set_name, read_compose
         from controller.kinds.registry import discover
 
+        if options["applyset"]:
+            raise click.UsageError("a Compose project is an apply set of its own; leave --applyset out")
         found = read_compose(self.file, self.text, discover(), self.project, namespace=namespace)
         if found.problems:
             count = f"{len(found.problems)} problems" if len(found.problems) > 1 else "1 problem"
             raise CliError("\n".join((f"{count}; nothing was changed", *map(str, found.problems))))
         for each in found.notes:
             note(f"note: {each}")
-        return found.documents, apply_set_name(namespace or DEFAULT_NAMESPACE, found.project)
+        options["applyset"] = apply_set_name(namespace or DEFAULT_NAMESPACE, found.project)
+        return found.documents
 
     def apply_set(self, namespace: str | None) -> str:
         """Return the apply set of its project, whatever else the file says. Raises CliError."""

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from controller.archive.pack import pack, read_out
+from controller.archive.tar import END, Entry, header, padding
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
 from controller.client.transfer import exchange
@@ -70,8 +73,65 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _packed(folder: str) -> Iterator[bytes]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Yield a folder as a tar stream, without what its .dockerignore leaves out."""
+    top = Path(folder)
     try:
-        yield from read_out(pack(fd, b".", b"."))
-    finally:
-        os.close(fd)
+        ignored = Ignored((top / ".dockerignore").read_text(errors="replace"))
+    except FileNotFoundError:
+        ignored = Ignored("")
+    for at, folders, files in os.walk(top):
+        inside = Path(at).relative_to(top).as_posix()
+        for name in sorted((*folders, *files)):
+            path = name if inside == "." else f"{inside}/{name}"
+            if not ignored.leaves_out(path):
+                yield from _entry(top / path, path)
+        if not ignored.exceptions:  # else one of them may bring back what is below
+            folders[:] = [each for each in folders if not ignored.leaves_out(f"{inside}/{each}".removeprefix("./"))]
+    yield END
+
+
+def _entry(file: Path, name: str) -> Iterator[bytes]:
+    found, shown = file.lstat(), os.fsencode(name)
+    if stat.S_ISLNK(found.st_mode):
+        yield header(Entry(shown, "link", mode=0o777, target=os.fsencode(os.readlink(file))))
+    elif stat.S_ISDIR(found.st_mode):
+        yield header(Entry(shown, "folder", mode=stat.S_IMODE(found.st_mode)))
+    elif stat.S_ISREG(found.st_mode):
+        data = file.read_bytes()
+        yield header(Entry(shown, "file", len(data), stat.S_IMODE(found.st_mode)))
+        yield data + padding(len(data))
+
+
+class Ignored:
+    """Rules of a .dockerignore: patterns with `*`, `?` and `**`; `!` brings back; the last match decides."""
+
+    def __init__(self, text: str) -> None:
+        self._rules: list[tuple[re.Pattern[str], bool]] = []
+        for line in map(str.strip, text.splitlines()):
+            pattern = line.removeprefix("!").strip().strip("/").removeprefix("./")
+            if pattern and not line.startswith("#"):
+                self._rules.append((_matcher(pattern), not line.startswith("!")))
+
+    @property
+    def exceptions(self) -> bool:
+        """True if a rule brings something back."""
+        return not all(out for _, out in self._rules)
+
+    def leaves_out(self, path: str) -> bool:
+        """Return True if this path, relative to the folder, is left out."""
+        found = False
+        for pattern, out in self._rules:
+            if pattern.fullmatch(path):
+                found = out
+        return found
+
+
+def _matcher(pattern: str) -> re.Pattern[str]:
+    """Return a pattern that matches the path itself, and all below it."""
+    found = ""
+    for piece in re.findall(r"\*\*/?|\*|\?|.", pattern):
+        if piece.startswith("**"):
+            found += "(?:.*/)?" if piece.endswith("/") else ".*"
+        else:
+            found += {"*": "[^/]*", "?": "[^/]"}.get(piece, re.escape(piece))
+    return re.compile(f"{found}(?:/.*)?", re.DOTALL)

@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import anyio
 import structlog
 from pydantic import BaseModel
 
@@ -50,10 +51,15 @@ class Answer:
 
 
 class Calls:
-    """Carries out calls. The caller is that of the request (service.access)."""
+    """Carries out calls. The caller is that of the request (service.access).
+
+    Work and changes are in the audit log before they happen. The entry of the call itself, with its duration, is
+    written by a thread of its own after the answer.
+    """
 
     def __init__(self, services: Services, meter: Meter) -> None:
         self._services, self._meter = services, meter
+        self._recording = ThreadPoolExecutor(1, "mcp-audit")
 
     def visible(self, tool: Tool, options: Options) -> bool:
         """Return True if the caller may call the tool at all."""
@@ -69,8 +75,7 @@ class Calls:
                 seconds = time.monotonic() - began
                 self._meter.count("paddock_mcp_tool_calls_total", tool=tool.name, outcome=outcome)
                 detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(self._record, tool.name, options.namespace, detail)
+                self._recording.submit(copy_context().run, self._record, tool.name, options.namespace, detail)
         return answer
 
     async def _answer(

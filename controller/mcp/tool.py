@@ -62,11 +62,11 @@ class Call:
         """Raise Forbidden or NotFound unless the caller may do this, as the API's routes do."""
         access.require(AccessRequest(verb, kind.name, namespace, name, sub), self.services.registry)
 
-    async def use(self, verb: Verb, namespace: str, name: str, sub: str, **detail: Any) -> None:
-        """Require the right to work in a sandbox, and record the use before it starts."""
+    def use(self, verb: Verb, namespace: str, name: str, sub: str, **detail: Any) -> Callable[[], None]:
+        """Require the right to work in a sandbox. Return what records the use: call it on a thread before it starts."""
         self.require(verb, SANDBOX, namespace, name, sub)
         ask = AccessRequest(verb, SANDBOX.name, namespace, name, sub)
-        await self.thread(self.services.recorder.used, ask, detail)
+        return partial(self.services.recorder.used, ask, detail)
 
     async def wait(
         self, namespace: str, name: str, done: Callable[[StoredObject | None], str | None], seconds: float

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import anyio
+import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -34,7 +35,7 @@ from controller.service.watch.watcher import Watch, WatchEvent
 
 _POLL_SECONDS = 2.0
 _MOST_URIS = 100  # of one subscription
-_SUBS = {"": "", "logs": "logs", "metrics": "metrics", "files": "files"}
+_log = structlog.get_logger("paddock.mcp")
 
 
 class Updates:
@@ -45,9 +46,9 @@ class Updates:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._followed: Counter[str] = Counter()
+        self._seen: dict[str, str] = {}  # fingerprints of polled resources
         self._tasks: list[asyncio.Task[None]] = []
         self._watching = asyncio.Event()
-        self._seen: dict[str, str] = {}  # fingerprints of what has no change feed
 
     async def listen(
         self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams, options: Options
@@ -58,11 +59,7 @@ class Updates:
         honoured = asked.model_copy(
             update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
         )
-        with self._following(uris or [""]):
-            # Before the acknowledgement: no change after it is missed.
-            await self._watching.wait()
-            for uri in uris:
-                await self._look(uri)
+        async with self._following(uris or [""]):
             return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     def _may_follow(self, uri: str, options: Options) -> bool:
@@ -71,25 +68,32 @@ class Updates:
             return False
         tool = tool_of(target)
         with access.through(tool.name):
-            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, _SUBS[target.part])
+            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.part)
             return self._calls.visible(tool, options) and access.may(ask)
 
-    @contextlib.contextmanager
-    def _following(self, uris: Sequence[str]) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _following(self, uris: Sequence[str]) -> AsyncIterator[None]:
+        """Follow these from before the block on, so that no change after the acknowledgement is missed."""
         self._followed.update(uris)
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._poll())]
         try:
+            if not self._tasks:
+                self._watching = asyncio.Event()
+                self._tasks = [asyncio.create_task(self._watch(self._watching)), asyncio.create_task(self._poll())]
+            for uri, target in _polled(uris):
+                if uri not in self._seen:
+                    self._seen[uri] = await anyio.to_thread.run_sync(self._fingerprint, target)
+            await self._watching.wait()
             yield
         finally:
             self._followed.subtract(uris)
             self._followed += Counter()  # drops what nobody follows
+            self._seen = {uri: each for uri, each in self._seen.items() if uri in self._followed}
             if not self._followed:
                 for each in self._tasks:
                     each.cancel()
-                self._tasks, self._watching, self._seen = [], asyncio.Event(), {}
+                self._tasks = []
 
-    async def _watch(self) -> None:
+    async def _watch(self, watching: asyncio.Event) -> None:
         """Publish changes of sandboxes."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -97,20 +101,22 @@ class Updates:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(changed.set)
 
-        watching = self._watching
         while True:
             try:
                 watch = await anyio.to_thread.run_sync(self._open, wake)
-            finally:
+            except ServiceError as error:
+                _log.warning("resource updates waiting", error=str(error))
+            else:
                 watching.set()
-            try:
-                while not watch.ended:
-                    await changed.wait()
-                    changed.clear()
-                    await self._publish(watch.take())
-            finally:
-                watch.close()
-            await asyncio.sleep(_POLL_SECONDS)  # the store was restored, or the daemon stops
+                try:
+                    while not watch.ended:
+                        await changed.wait()
+                        changed.clear()
+                        await self._publish(watch.take())
+                finally:
+                    watch.close()
+            watching.set()  # without a watch, subscriptions still hear of what is polled
+            await asyncio.sleep(_POLL_SECONDS)  # the store is away or was restored, or the daemon stops
 
     def _open(self, wake: Any) -> Watch:
         revision = self._services.objects.list(SANDBOX, None).revision
@@ -130,20 +136,12 @@ class Updates:
     async def _poll(self) -> None:
         """Publish changes of logs, files and metrics."""
         while True:
-            for uri in list(self._followed):
-                await self._look(uri)
-            self._seen = {uri: each for uri, each in self._seen.items() if uri in self._followed}
             await asyncio.sleep(_POLL_SECONDS)
-
-    async def _look(self, uri: str) -> None:
-        """Publish if it differs from the last look; the first one has nothing to compare with."""
-        target = target_of(uri)
-        if target is None or not target.part:
-            return
-        now = await anyio.to_thread.run_sync(self._fingerprint, target)
-        before, self._seen[uri] = self._seen.get(uri, now), now
-        if before != now:
-            await self._bus.publish(ResourceUpdated(uri))
+            for uri, target in _polled(list(self._followed)):
+                now = await anyio.to_thread.run_sync(self._fingerprint, target)
+                if self._seen.setdefault(uri, now) != now:
+                    self._seen[uri] = now
+                    await self._bus.publish(ResourceUpdated(uri))
 
     def _fingerprint(self, target: Target) -> str:
         """Return a text that differs once the resource has changed; "" while it can't be read."""
@@ -162,3 +160,11 @@ class Updates:
             return f"{info['size']} {info['modified']} {info['type']}"
         except (ServiceError, StreamError):
             return ""
+
+
+def _polled(uris: Iterable[str]) -> Iterator[tuple[str, Target]]:
+    """Yield the resources without a change feed."""
+    for uri in uris:
+        target = target_of(uri)
+        if target is not None and target.part:
+            yield uri, target

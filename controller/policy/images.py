@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _DIGEST = "@sha256:"
@@ -44,6 +44,20 @@ def refused(image: str, rules: ImageRules) -> Iterator[str]:
         )
 
 
+def is_own(image: str) -> bool:
+    """Return True for one of Paddock's own names. No registry may fill them: they are built on the host."""
+    return _short(image).startswith("paddock/")
+
+
+def would_replace(image: str, digests: Iterable[str]) -> bool:
+    """Return True if a pull of this name would replace an image that came from no registry.
+
+    `digests` are those of the image that has the name now: one by repository it was pulled from or pushed to.
+    """
+    name = _short(_without_tag(image))
+    return _DIGEST not in image and not any(_short(each.partition("@")[0]) == name for each in digests)
+
+
 def registry_of(image: str) -> str:
     """Return the registry that the engine asks for an image, with its port; "" for its default one."""
     first, slash, _ = image.partition("/")
@@ -65,6 +79,13 @@ def _cased(first: str) -> bool:
 
 def _is_listed(registry: str, rules: ImageRules) -> bool:
     return registry in rules.local_registries or any(each.startswith(f"{registry}/") for each in rules.allowed)
+
+
+def _short(image: str) -> str:
+    """Return the name without the default registry and its folder for official images."""
+    for beginning in ("index.docker.io/", "docker.io/", "registry-1.docker.io/"):
+        image = image.removeprefix(beginning)
+    return image.removeprefix("library/")
 
 
 def _without_tag(image: str) -> str:

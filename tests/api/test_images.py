@@ -8,6 +8,7 @@ import httpx
 from controller.api.common.models import PREFIX
 from controller.service.images.context import pack_files
 from tests.api.listeners import client, opened, token
+from tests.daemon import wait_for
 from tests.helpers_api import World
 
 TOOL, BASE = "registry.example/team/tool:1", "paddock/base:1"
@@ -33,6 +34,16 @@ def test_progress_ends_with_the_result(world: World) -> None:
         assert (error["error"]["code"], "does not have it" in error["error"]["message"]) == (503, True)
         listed = root.get(f"{PREFIX}/images").json()["items"]
         assert [each["names"] for each in listed] == [[BASE], [TOOL]]
+
+
+def test_disconnecting_ends_the_work(world: World) -> None:
+    world.images.stuck = True
+    with opened(world), client(world) as root:
+        with root.stream("POST", f"{PREFIX}/images/pull", params={"image": TOOL}) as answer:
+            assert answer.status_code == 200
+            (work,) = wait_for("the pull has started", lambda: world.images.opened)
+            assert not work.closed
+        wait_for("the pull is ended", lambda: work.closed)
 
 
 def test_a_build_takes_its_context_as_the_body(world: World) -> None:

@@ -26,7 +26,9 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     shown = paddock("apply", *words, "--dry-run=server")
     assert shown.stdout.splitlines()[0] == "sandbox.paddock/my-shop-web created (server dry run)", shown.output
     assert paddock("apply", *words, "-n", "team").stdout.count("created") == 2
+    assert paddock("diff", *words).exit_code == 1
     assert paddock("apply", *words).stdout.count("created") == 2
+    assert paddock("diff", *words).exit_code == 0
     assert served.sandbox("my-shop-web").spec["template"]["image"] == "tiny:2"
     compose_file(tmp_path, FILE.replace("  db: {image: 'tiny:1'}\n", ""))
     assert paddock("apply", *words, "--prune").stdout.splitlines() == [
@@ -53,6 +55,7 @@ def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: 
     ):
         assert paddock("apply", *words).exit_code == 2
     assert paddock("apply", "--compose", path, "--var", "TAG").exit_code == 2
+    assert paddock("diff", "--compose", path).exit_code == 2
     assert paddock("delete", "--compose", path, "--all").exit_code == 2
 
 

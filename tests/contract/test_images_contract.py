@@ -144,6 +144,7 @@ def test_a_pushed_image_can_be_pulled(world: World, remote: str) -> None:
     done(world.images.build(a_build(remote, "COPY a /a")))
     made = world.images.find(remote)
     assert made is not None
+    assert made.digests == ()
     done(world.images.push(remote, seconds=SECONDS))
     assert world.images.remove(HostImage(made.id, (remote,))) == ""
     assert world.images.find(remote) is None

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import tarfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controller.kinds.runtime.agent import AgentRuntime
@@ -11,22 +12,28 @@ from controller.ports import ImageError
 
 
 class FakeWork:
-    """ports.ImageWork over a generator. `close` before the end cancels it."""
+    """ports.ImageWork over a generator. `close` before the end cancels it; if `stuck`, only that ends it."""
 
-    def __init__(self, what: str, steps: Iterator[ImageProgress]) -> None:
+    def __init__(self, what: str, steps: Iterator[ImageProgress], *, stuck: bool = False) -> None:
         self._what, self._steps = what, steps
-        self.closed = False
+        self._stuck, self._ended = stuck, threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._ended.is_set()
 
     def __iter__(self) -> Iterator[ImageProgress]:
         return self
 
     def __next__(self) -> ImageProgress:
+        if self._stuck:
+            self._ended.wait(60)
         if self.closed:
             raise ImageError(f"{self._what} was cancelled")
         return next(self._steps)
 
     def close(self) -> None:
-        self.closed = True
+        self._ended.set()
 
 
 class FakeImages:
@@ -47,10 +54,12 @@ class FakeImages:
         self.away = False
         self.remote: dict[str, str] = {}
         self.locked: set[str] = set()
+        self._moved: set[str] = set()  # names that were pulled or pushed
         self.sizes: dict[str, int] = {}
         self.triggers: set[str] = set()
         self.asked: list[ImageBuild] = []
         self.opened: list[FakeWork] = []
+        self.stuck = False  # work that is started from now on ends only when it is closed
 
     def all(self) -> Sequence[HostImage]:
         self._reach()
@@ -62,7 +71,7 @@ class FakeImages:
         if found is None:
             return None
         image = self._image(found)
-        size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self.remote else ()
+        size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self._moved else ()
         return HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
 
     def pull(self, name: str, *, seconds: float) -> FakeWork:
@@ -71,6 +80,7 @@ class FakeImages:
             if name not in self.remote:
                 raise ImageError(f"{name}: the registry does not have it, or requires a login")
             self._names[name] = self.remote[name]
+            self._moved.add(name)
 
         return self._work(f"the pull of {name}", steps())
 
@@ -82,6 +92,7 @@ class FakeImages:
             if name in self.locked:
                 raise ImageError(f"{name}: the registry requires a login")
             self.remote[name] = self._names[name]
+            self._moved.add(name)
 
         return self._work(f"the push of {name}", steps())
 
@@ -105,7 +116,7 @@ class FakeImages:
 
     def _work(self, what: str, steps: Iterator[ImageProgress]) -> FakeWork:
         self._reach()
-        self.opened.append(FakeWork(what, steps))
+        self.opened.append(FakeWork(what, steps, stuck=self.stuck))
         return self.opened[-1]
 
     def _reach(self) -> None:

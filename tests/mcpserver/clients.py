@@ -13,6 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from controller.api.app import create_app
+from controller.api.middleware.load import LoadLimits
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.mcp.endpoint import McpEndpoint
 from tests.helpers_api import World
@@ -21,12 +22,14 @@ ERAS = ("2026-07-28", "legacy")
 
 
 @contextmanager
-def serving(world: World, **rules: Any) -> Iterator[Listeners]:
+def serving(world: World, load: LoadLimits = LoadLimits(), **rules: Any) -> Iterator[Listeners]:
     """Start the listeners with MCP."""
 
     def make(who: Any) -> Any:
         endpoint = McpEndpoint(world.services, world.meter)
-        return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who, mcp_app=endpoint)
+        return create_app(
+            world.services, ready=lambda: world.checks, meter=world.meter, who=who, load=load, mcp_app=endpoint
+        )
 
     doors = Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
     doors.start()

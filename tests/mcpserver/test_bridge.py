@@ -16,6 +16,7 @@ from anyio.from_thread import start_blocking_portal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from controller.api.middleware.load import LoadLimits
 from controller.client.mcp import Bridge, endpoint
 from controller.client.server import Server
 from tests.api.listeners import token
@@ -155,6 +156,13 @@ def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) 
         denied = Lines(running)
         denied.send(modern(1, "tools/list"))
         assert "the token is unknown, expired or revoked" in denied.answer(1)["error"]["message"]
+
+
+def test_requests_over_the_rate_are_sent_again(running: World) -> None:
+    with serving(running, LoadLimits(per_second=1)):  # a burst of five, then one a second
+        made = Lines(running)
+        made.send(*(modern(number, "prompts/list") for number in range(7)))
+        assert all("result" in made.answer(number) for number in range(7))
 
 
 def test_the_bridge_needs_no_heavy_package() -> None:

@@ -21,8 +21,12 @@ MISSION = (
 )
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_lists_every_tool_of_the_mission(mcp: Mcp, era: str) -> None:
+def test_lists_every_tool_of_the_mission(mcp: Mcp) -> None:
+    for era in ERAS:
+        check_list(mcp, era)
+
+
+def check_list(mcp: Mcp, era: str) -> None:
     assert mcp.client(era).protocol_version == ("2026-07-28" if era == "2026-07-28" else "2025-11-25")
     tools = mcp.do("list_tools", era=era).tools
     assert set(MISSION) <= {each.name for each in tools}
@@ -112,6 +116,7 @@ def test_nested_arguments_may_be_json_strings(mcp: Mcp, running: World) -> None:
 def test_every_error_of_arguments_is_reported(mcp: Mcp, running: World) -> None:
     text = mcp.error("docker.container.exec", {"command": "ls -l", "timeoutSeconds": -1, "foo": 1})
     assert [line.partition(":")[0] for line in text.splitlines()[1:]] == ["id", "command", "timeoutSeconds", "foo"]
+    assert 'write ["sh", "-c", "ls -l"]' in text
     config = {"name": "Bad_Name", "memory": "512m", "spec": {"restartPolicy": "Sometimes"}}
     text = mcp.error("docker.container.create", {"config": config})
     for field in ("metadata.name", "spec.resources.limits.memory", "spec.restartPolicy"):

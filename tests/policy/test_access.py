@@ -1,5 +1,6 @@
 """Authorization: the whole table by role, and the bounds of grants."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import ResourceLimits
 from controller.kinds.securityprofile import stored_profile
-from controller.policy.access import decide, refusals
+from controller.policy.access import decide, decide_tool, refusals
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 
@@ -286,3 +287,41 @@ def test_a_bounded_grant_writes_only_kinds_whose_bounds_are_known() -> None:
     assert refused(who, {"hard": {"cpu": "1"}}, "Quota") == ["kind"]
     assert refused(who, {"image": "b:1"}, "SandboxTemplate") == ["spec.image"]
     assert refused(who, {"templateRef": {"name": "x"}}, "SandboxPool") == []
+
+
+def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
+    limited = granted("admin", tools=["docker.file.*", "sandbox.get"])
+    assert not any(decide(limited, ask).allowed for ask in ASKS)
+    through = replace(limited, tool="docker.file.write")
+    assert may(through, "use", "Sandbox", "team-a", "files")
+    assert not may(replace(limited, tool="docker.container.exec"), "use", "Sandbox", "team-a", "exec")
+    both = caller(*limited.grants, Grant(role="viewer"))
+    assert may(both, "get", "Sandbox", "team-a")
+    assert not may(both, "use", "Sandbox", "team-a", "files")
+    assert decide(limited, AccessRequest("self")).allowed
+    refused = decide(limited, AccessRequest("get", "Sandbox", "team-a", "box"))
+    assert (refused.hidden, "may only call MCP tools (docker.file.*, sandbox.get)" in refused.reason) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tool", "allowed"),
+    [
+        ("docker.container.exec", "docker.container.exec", True),
+        ("docker.container.exec", "docker.container.execs", False),
+        ("docker.*", "docker.container.exec", True),
+        ("*.list", "docker.volume.list", True),
+        ("*.list", "docker.volume.list.all", False),
+        ("docker.*.list", "docker.volume.list", True),
+        ("docker.file", "docker.file.read", False),
+        ("docker?file.*", "docker.file.read", False),
+    ],
+)
+def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, allowed: bool) -> None:
+    grant = Grant.model_construct(role="user", namespaces=("*",), tools=(pattern,))
+    assert decide_tool(caller(grant), tool, "user").allowed == allowed
+
+
+def test_a_tool_needs_its_role_in_some_grant() -> None:
+    assert decide_tool(granted("viewer"), "sandbox.get", "viewer").allowed
+    found = decide_tool(granted("viewer"), "docker.container.exec", "user")
+    assert (found.allowed, "needs the role user" in found.reason) == (False, True)

@@ -71,6 +71,25 @@ def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, image
         done(made.pull(TOOL))
 
 
+def test_no_pull_replaces_what_was_built_here(world: World, images: FakeImages) -> None:
+    built = "registry.example/team/built:1"
+    images.remote |= dict.fromkeys((BASE, built, TOOL), "sha256:" + "e" * 64)
+    made = service(world, images)
+    with acting(ADMIN):
+        done(made.build(a_build(f"FROM {BASE}\n", tag=built)))
+        before = images.find(built), images.find(BASE)
+        with pytest.raises(errors.Conflict, match="came from no registry, and a pull would replace it"):
+            done(made.pull(built))
+        for name in (BASE, "docker.io/paddock/egress:1", "index.docker.io/paddock/x"):
+            with pytest.raises(errors.Invalid):
+                made.pull(name)
+        assert (images.find(built), images.find(BASE)) == before
+        done(made.pull(TOOL))
+        done(made.pull(TOOL))
+        done(made.push(built))
+        done(made.pull(built))
+
+
 def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -> None:
     made = service(world, images)
     with acting(ADMIN):
@@ -136,6 +155,8 @@ def test_bases_are_pulled_and_their_triggers_refused(world: World, images: FakeI
     made = service(world, images)
     with acting(ADMIN):
         assert f"pulling {TOOL}" in done(made.build(a_build(f"FROM {TOOL}\n")))
+        with pytest.raises(errors.Invalid, match="`paddock/other:1` is not on this host; build it"):
+            done(made.build(a_build("FROM paddock/other:1\n")))
         images.triggers.add(TOOL)
         with pytest.raises(errors.Invalid, match=r"Dockerfile:1:1: FROM: .* has ONBUILD instructions"):
             done(made.build(a_build(f"FROM {TOOL}\n")))

@@ -44,7 +44,8 @@ def apply_(
     """Create or change objects from spec files: all of them, or none and every reason.
 
     With --compose each service becomes a sandbox, PROJECT-SERVICE. The project is an apply set: --prune deletes the
-    sandboxes of services that the file no longer has.
+    sandboxes of services that the file no longer has. `x-paddock:`, in a service or at the top, has the fields of a
+    Sandbox that Compose lacks: securityLevel, network, lifecycle, priority.
 
     \b
     paddock apply -f specs/quickstart.yaml
@@ -59,9 +60,7 @@ def apply_(
     compose = ComposeFile.of(compose_file, project, variables)
     good: Sequence[Document] = ()
     if compose is not None:
-        if as_set["applyset"]:
-            raise click.UsageError("a Compose project is an apply set of its own; leave --applyset out")
-        good, as_set["applyset"] = compose.check(namespace)
+        good = compose.add_set(as_set, namespace)
     fields = set_fields(**as_set)
     documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
     if dry_run == "client":

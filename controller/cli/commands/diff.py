@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from controller.cli import files
+from controller.cli.compose import ComposeFile, compose_options
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
@@ -17,6 +18,7 @@ from controller.client.errors import ClientError
 @files_option
 @namespace_option
 @set_options
+@compose_options
 @click.option("--plan", is_flag=True, help="Show how each change takes effect, and the engine calls.")
 @click.option("--delete", "deletion", is_flag=True, help="Show the effect of deleting these objects instead.")
 @click.pass_context
@@ -28,6 +30,9 @@ def diff_(
     namespace: str | None,
     plan: bool,
     deletion: bool,
+    compose_file: str | None,
+    project: str | None,
+    variables: Sequence[str],
     **as_set: Any,
 ) -> None:
     """Show what applying spec files would change. Exit code: 0 nothing, 1 something, 2 or more an error.
@@ -35,12 +40,17 @@ def diff_(
     \b
     paddock diff -f specs/quickstart.yaml
     paddock diff --plan -f specs/
+    paddock diff --compose compose.yaml
     """
-    if not files_:
-        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -")
-    fields = set_fields(**as_set)
+    if bool(files_) == bool(compose_file):
+        raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
     try:
-        items = _ask(ctx, files.read(files_, recursive=recursive), namespace, plan=plan, delete=deletion, **fields)
+        compose = ComposeFile.of(compose_file, project, variables)
+        if compose is not None:
+            compose.add_set(as_set, namespace)
+        fields = {} if compose is not None and deletion else set_fields(**as_set)
+        documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
+        items = _ask(ctx, documents, namespace, plan=plan, delete=deletion, **fields)
     except (CliError, ClientError) as error:
         raise UsageProblem(error.message) from error  # 1 means that something differs
     for each in items:

@@ -78,8 +78,8 @@ def push(ctx: click.Context, image: str) -> None:
 def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments: Sequence[str]) -> None:
     """Build an image from the Dockerfile in FOLDER. Needs the role admin, and the setting image_build.
 
-    All of FOLDER is sent to the daemon. RUN needs `image_build = "run"`, and has no network. ADD and ONBUILD are
-    refused; the bases must be images that the operator allows.
+    FOLDER is sent to the daemon, without what its .dockerignore leaves out. RUN needs `image_build = "run"`, and has no
+    network. ADD and ONBUILD are refused; the bases must be images that the operator allows.
 
     \b
     paddock image build -t team/tool:1 .

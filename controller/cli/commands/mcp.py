@@ -69,7 +69,7 @@ def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
         say(json_text({"tools": found}))
         return
     rows = [["NAME", "CHANGES", "DESCRIPTION"]]
-    rows += [[each["name"], _changes(each), str(each.get("description", "")).partition(". ")[0]] for each in found]
+    rows += [[each["name"], _changes(each), _first_sentence(each)] for each in found]
     say(columns(rows))
 
 
@@ -217,6 +217,10 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _first_sentence(tool: dict[str, Any]) -> str:
+    return str(tool.get("description", "")).partition(". ")[0].rstrip(".")
 
 
 def _changes(tool: dict[str, Any]) -> str:

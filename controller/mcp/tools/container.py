@@ -1,25 +1,27 @@
 """docker.container.*: sandboxes as containers. What changes one becomes its desired state."""
 
+import asyncio
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
+from controller.mcp.reading import read
 from controller.mcp.sandboxes import ID, ContainerState, find, leaving, starting, state_of, stopping
 from controller.mcp.text import STREAM_BYTES, decoded
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
-from controller.ports import StreamError
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
+from controller.service.sandbox.activity import TrackedStream
 from controller.service.sandbox.collected_output import ENDED_EARLY, Capped, Collected, Collector
-from controller.service.sandbox.relay import Relay
 from controller.version import API_VERSION
 
 IMAGE = "paddock/python:1"
@@ -29,6 +31,7 @@ _REPORT_SECONDS = 5.0
 _LOG_LINES = 1000
 _MOST_LISTED = 500
 _MOST_LETTERS = 256
+_SHOWN_CHARACTERS = 60
 
 Id = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
 Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
@@ -99,11 +102,21 @@ class Removed(Result):
     gone: bool
 
 
+def _not_one_string(found: Any) -> Any:
+    """Refuse a command that is one string; the message shows the list to write."""
+    if not isinstance(found, str):
+        return found
+    line = found if len(found) <= _SHOWN_CHARACTERS else f"{found[: _SHOWN_CHARACTERS - 3]}..."
+    example = {"shell": json.dumps(["sh", "-c", line], ensure_ascii=False)}
+    raise PydanticCustomError("one_string", "must be a list of strings, not one string; write {shell}", example)
+
+
 class ExecArguments(Arguments):
     id: Id
     command: Annotated[
         list[str],
         Field(min_length=1, max_length=4096, description='program and arguments; for a shell ["sh","-c",LINE]'),
+        BeforeValidator(_not_one_string),
     ]
     namespace: Namespace = ""
     env: Annotated[
@@ -198,21 +211,25 @@ async def list_(call: Call, asked: ListArguments) -> ContainerList:
 async def exec_(call: Call, asked: ExecArguments) -> ExecOutput:
     namespace, name = await find(call, asked.id, asked.namespace)
     program = {"program": asked.command[0][:_MOST_LETTERS], "arguments": len(asked.command) - 1}
-    await call.use("use", namespace, name, "exec", **program)
+    record = call.use("use", namespace, name, "exec", **program)
     stdin = asked.stdin.encode(errors="replace")
-    opener = await call.thread(
-        call.services.sandbox_streams.exec,
-        SANDBOX,
-        namespace,
-        name,
-        tuple(asked.command),
-        env=_environment(asked.env),
-        working_dir=asked.workingDir,
-        stdin=(stdin,) if stdin else None,
-        timeout_seconds=asked.timeoutSeconds,
-    )
+    env = _environment(asked.env)
+
+    def start() -> TrackedStream:
+        record()
+        return call.services.sandbox_streams.exec(
+            SANDBOX,
+            namespace,
+            name,
+            tuple(asked.command),
+            env=env,
+            working_dir=asked.workingDir,
+            stdin=(stdin,) if stdin else None,
+            timeout_seconds=asked.timeoutSeconds,
+        )()
+
     began = time.monotonic()
-    done = await _collected(call, Relay(opener), began)
+    done = await _collected(call, start, began)
     return ExecOutput(
         exitCode=done.exit_code,
         success=done.exit_code == 0,
@@ -228,55 +245,53 @@ async def logs(call: Call, asked: LogArguments) -> LogOutput:
     namespace, name = await find(call, asked.id, asked.namespace)
     call.require("get", SANDBOX, namespace, name, "logs")
     options: LogOptions = asked.options or asked
-    services = call.services
+    services, notes = call.services, list[str]()
     since = None if options.sinceSeconds is None else services.objects.now() - options.sinceSeconds
     chosen: dict[str, Any] = {"tail": options.tail, "since": since, "timestamps": options.timestamps}
-    note = ""
-    if options.previous:
-        found = await call.thread(services.previous.log, SANDBOX, namespace, name, **chosen)
-        opener, note = found.open, found.note
-    else:
-        opener = await call.thread(services.sandbox_streams.logs, SANDBOX, namespace, name, **chosen)
-    kept = await read_log(Relay(opener))
-    return LogOutput(log=decoded(kept.whole()), truncated=bool(kept.omitted_bytes), note=note)
+
+    def start() -> Iterator[Chunk]:
+        if not options.previous:
+            return services.sandbox_streams.logs(SANDBOX, namespace, name, **chosen)()
+        found = services.previous.log(SANDBOX, namespace, name, **chosen)
+        notes.append(found.note)
+        return found.open()
+
+    kept = await read(start, _ends_of)
+    return LogOutput(log=decoded(kept.whole()), truncated=bool(kept.omitted_bytes), note="".join(notes))
 
 
-async def read_log(relay: Relay) -> Capped:
-    """Return the beginning and the end of a log that is not followed. Raises ServiceUnavailable."""
+def _ends_of(chunks: Iterable[Chunk]) -> Capped:
+    """Return the beginning and the end of a log."""
     kept = Capped(STREAM_BYTES)
-    try:
-        async for chunk in relay:
-            if chunk.stream in ("stdout", "stderr"):
-                kept.add(chunk.data)
-    except StreamError as error:
-        raise ServiceUnavailable(str(error)) from error
-    finally:
-        relay.stop()
+    for chunk in chunks:
+        if chunk.stream in ("stdout", "stderr"):
+            kept.add(chunk.data)
     return kept
 
 
-async def _collected(call: Call, relay: Relay, began: float) -> Collected:
-    """Run the command to its end, and report what it does. Cancelling kills it."""
-    collector, count, reported = Collector(STREAM_BYTES), 0, began
-    try:
-        async for chunk in relay:
+async def _collected(call: Call, start: Callable[[], TrackedStream], began: float) -> Collected:
+    """Run the command to its end, and report how much it wrote. Cancelling kills it."""
+    collector, count = Collector(STREAM_BYTES), 0
+
+    def collect(chunks: Iterable[Chunk]) -> None:
+        nonlocal count
+        for chunk in chunks:
             collector.add(chunk)
-            count += _size(chunk)
-            now = time.monotonic()
-            if now - reported >= _REPORT_SECONDS:
-                reported = now
-                await call.progress(round(now - began, 1), None, f"{count} bytes of output")
-    except StreamError as error:
-        raise ServiceUnavailable(str(error)) from error
+            count += len(chunk.data) if chunk.stream in ("stdout", "stderr") else 0
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            await call.progress(round(time.monotonic() - began, 1), None, f"{count} bytes of output")
+
+    reports = asyncio.create_task(report())
+    try:
+        await read(start, collect)
     finally:
-        relay.stop()
+        reports.cancel()
     if collector.result is None:
         raise ServiceUnavailable(ENDED_EARLY)
     return collector.result
-
-
-def _size(chunk: Chunk) -> int:
-    return len(chunk.data) if chunk.stream in ("stdout", "stderr") else 0
 
 
 async def _set_run_state(call: Call, asked: IdArguments, state: str) -> ContainerState:

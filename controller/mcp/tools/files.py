@@ -5,6 +5,7 @@ import binascii
 import contextlib
 import posixpath
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
@@ -13,6 +14,7 @@ from pydantic import Field
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
+from controller.mcp.reading import limiter
 from controller.mcp.sandboxes import ID, find
 from controller.mcp.text import STREAM_BYTES, decoded, plain
 from controller.mcp.tool import Call, Tool
@@ -97,8 +99,8 @@ class Listing(Result):
 
 async def read(call: Call, asked: ReadArguments) -> FileContent:
     namespace, name = await find(call, asked.container, asked.namespace)
-    await call.use("get", namespace, name, "files")
-    size, data = await read_bytes(call, namespace, name, asked.path, asked.offset, asked.maxBytes)
+    use = Use(call, namespace, name, call.use("get", namespace, name, "files"))
+    size, data = await _read_bytes(use, asked)
     end = asked.offset + len(data)
     if asked.encoding == "base64":
         content, exact = base64.b64encode(data).decode(), True
@@ -119,49 +121,59 @@ async def read(call: Call, asked: ReadArguments) -> FileContent:
 async def write(call: Call, asked: WriteArguments) -> Written:
     namespace, name = await find(call, asked.container, asked.namespace)
     data = _bytes(asked)
-    await call.use("use", namespace, name, "files")
+    use = Use(call, namespace, name, call.use("use", namespace, name, "files"))
     mode = None if asked.mode is None else int(asked.mode, 8)
     request = FileRequest("write", asked.path, mode=mode)
     try:
-        info = await work_in(call, namespace, name, request, lambda work: _send(work, data))
+        info = await _work(use, request, lambda work: _send(work, data))
     except NotFound as error:
         folder = posixpath.dirname(posixpath.normpath(f"/{asked.path}"))
         if not asked.parents or not error.causes or folder == "/":  # without causes, it is the sandbox that is missing
             raise
         make = FileRequest("mkdir", folder, parents=True, mode=0o755)
-        await work_in(call, namespace, name, make, Work.result)
-        info = await work_in(call, namespace, name, request, lambda work: _send(work, data))
+        await _work(use, make, Work.result)
+        info = await _work(use, request, lambda work: _send(work, data))
     return Written(path=asked.path, size=int(info["size"]), mode=str(info["mode"]))
 
 
 async def list_(call: Call, asked: ListArguments) -> Listing:
     namespace, name = await find(call, asked.container, asked.namespace)
-    await call.use("get", namespace, name, "files/list")
-    found = await work_in(call, namespace, name, FileRequest("list", asked.path, limit=asked.limit), Work.result)
+    use = Use(call, namespace, name, call.use("get", namespace, name, "files/list"))
+    found = await _work(use, FileRequest("list", asked.path, limit=asked.limit), Work.result)
     items = [_entry(each) for each in found["items"]]
     return Listing(path=asked.path, items=items, truncated=bool(found["truncated"]))
 
 
-async def read_bytes(call: Call, namespace: str, name: str, path: str, offset: int, most: int) -> tuple[int, bytes]:
-    """Return the size of a file, and so many bytes of it. Raises ServiceError."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Use of a sandbox's files by a call. `record` writes it to the audit log."""
+
+    call: Call
+    namespace: str
+    name: str
+    record: Callable[[], None]
+
+
+async def _read_bytes(use: Use, asked: ReadArguments) -> tuple[int, bytes]:
+    """Return the size of a file, and the asked bytes of it. Raises ServiceError."""
 
     def receive(work: Work) -> tuple[int, bytes]:
-        size, skip, kept = int(work.result()["size"]), offset, bytearray()
-        while len(kept) < most and (piece := work.receive()):
+        size, skip, kept = int(work.result()["size"]), asked.offset, bytearray()
+        while len(kept) < asked.maxBytes and (piece := work.receive()):
             kept += piece[skip:]
             skip = max(0, skip - len(piece))
-        return size, bytes(kept[:most])
+        return size, bytes(kept[: asked.maxBytes])
 
-    return await work_in(call, namespace, name, FileRequest("read", path), receive)
+    return await _work(use, FileRequest("read", asked.path), receive)
 
 
-async def work_in(call: Call, namespace: str, name: str, request: FileRequest, do: Callable[[Work], T]) -> T:
+async def _work(use: Use, request: FileRequest, do: Callable[[Work], T]) -> T:
     """Return the result of a file operation, on a thread. Cancelling ends the operation."""
     begun: list[Work] = []
-    files = call.services.files
 
     def run() -> T:
-        work = files.begin(SANDBOX, namespace, name, request)
+        use.record()
+        work = use.call.services.files.begin(SANDBOX, use.namespace, use.name, request)
         begun.append(work)
         try:
             return do(work)
@@ -169,7 +181,7 @@ async def work_in(call: Call, namespace: str, name: str, request: FileRequest, d
             work.close()
 
     try:
-        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter())
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
             for work in begun:

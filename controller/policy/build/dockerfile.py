@@ -73,6 +73,8 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
     text = text.replace("\r\n", "\n")
     found: list[Instruction] = []
     for first, last, words in _logical(file, text, problems):
+        if not words.strip():  # of odd spaces, which are a problem already
+            continue
         head, *others = words.split(None, 1)
         flags, rest = {}, others[0] if others else ""
         while rest.startswith("--"):
@@ -103,8 +105,11 @@ def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem
                 messages += images.refused(base, rules)
             stages += [stage] if stage else [""]
         source = each.flags.get("from") if each.name == "COPY" else None
-        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
-        if source is not None and source.lower() not in stages and not indexed:
+        if (
+            source is not None
+            and source.lower() not in stages
+            and not (_INDEX.fullmatch(source) and int(source) < len(stages))
+        ):
             messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
@@ -121,12 +126,11 @@ def labelled(recipe: Recipe, value: str) -> str:
 
 def tag_refused(tag: str) -> str:
     """Return why a build or push may not use this name; "" if it may."""
-    plain = tag.removeprefix("index.").removeprefix("docker.io/")
     if not re.fullmatch(r"[a-z0-9][a-z0-9._/:-]*", tag) or tag.endswith((":", "/")) or "//" in tag:
         return f"`{tag}` is not a name with a tag; write lower-case letters, such as `team/tool:1`"
-    if plain.startswith("paddock/"):
+    if images.is_own(tag):
         return f"`{tag}` is one of Paddock's own names; choose another"
-    if "." in plain.partition("/")[0].partition(":")[0] and "/" not in plain:
+    if "." in tag.partition(":")[0] and "/" not in tag:
         return f"`{tag}` is not a name with a tag; write it as `team/tool:1`"
     return ""
 

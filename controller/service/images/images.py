@@ -188,6 +188,9 @@ class ImageService:
         problems = self._refused(name)
         if problems:
             raise errors.invalid([Problem("", 0, 0, "image", each) for each in problems])
+        if rules.is_own(name):
+            words = f"`{name}` is one of Paddock's own names, built on the host (`make images`) and never pulled"
+            raise errors.invalid([Problem("", 0, 0, "image", words)])
         asking = access.caller()
         ask = AccessRequest("use", name=name, sub="images/pull")
         if asking is not None and not may_use_image(asking, name, role="user"):
@@ -196,6 +199,10 @@ class ImageService:
             raise errors.Forbidden(words)
 
         def steps(task: ImageTask) -> Iterator[ImageProgress]:
+            here = self._images.find(name)
+            if here is not None and rules.would_replace(name, here.digests):
+                words = "is on this host and came from no registry, and a pull would replace it; choose another name"
+                raise errors.Conflict(f"{name} {words}, or remove it first (`docker rmi {name}`)")
             yield from task.run(lambda: self._images.pull(name, seconds=PULL_SECONDS))
             task.image = self._images.find(name)
 
@@ -231,6 +238,9 @@ class ImageService:
     def _build_steps(self, task: ImageTask, recipe: Recipe, build: ImageBuild) -> Iterator[ImageProgress]:
         for base, line in recipe.bases.items():
             found = self._images.find(base)
+            if found is None and rules.is_own(base):
+                words = f"`{base}` is not on this host; build it (`make images`)"
+                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", words)])
             if found is None:
                 yield ImageProgress(f"pulling {base}")
                 yield from task.run(lambda base=base: self._images.pull(base, seconds=PULL_SECONDS))  # type: ignore[misc]

@@ -1,0 +1,273 @@
+"""Command lines that start a program of a package registry (npx, uvx, pipx, bunx), parsed without running anything.
+
+A command is judged by its last path component as a whole word: `/usr/bin/npx` is npx, `npx.cmd` and `no` are not.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Runtime = Literal["node", "python", "bun", "deno"]
+Source = Literal["npm", "pypi"]
+_RUNTIMES: Mapping[str, Runtime] = {
+    **dict.fromkeys(("node", "npx", "npm"), "node"),
+    **dict.fromkeys(("python", "python3", "uvx", "uv", "pipx"), "python"),
+    **dict.fromkeys(("bun", "bunx"), "bun"),
+    "deno": "deno",
+}
+_NPM_NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*\Z")
+_PYPI_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+_EXTRAS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<extras>[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)\]\Z")
+_NPM_VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?\Z")
+_PYPI_VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?\Z")
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+_MAX_LETTERS = 214  # of a package's name, npm's own limit
+_ONLY_REGISTRY = "names no package of a registry; write NAME and its version (no path, URL or repository)"
+_REGISTRIES = "registries are the operator's; remove it"
+_NO_SHELL = "hides what it starts; write the program itself"
+
+
+class LaunchError(Exception):
+    """A command line that can't be used; the message says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One version of one package. `extras` are PyPI's (`name[extra]`)."""
+
+    source: Source
+    name: str
+    version: str
+    extras: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.source == "npm":
+            return f"{self.name}@{self.version}"
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A parsed command line.
+
+    Without `packages` the program must be in the image. The first package has the program; the others are beside it.
+    `program` "" is the first package's own one.
+    """
+
+    runtime: Runtime
+    packages: tuple[Package, ...]
+    program: str
+    arguments: tuple[str, ...]
+
+
+def runtime_of(command: str) -> Runtime | None:
+    """Return the runtime that a command needs, by its last path component as a whole word; None: another program."""
+    return _RUNTIMES.get(command.rpartition("/")[2])
+
+
+def parse_launch(command: str, arguments: Sequence[str]) -> Launch:
+    """Parse a command and its arguments. Raises LaunchError."""
+    name, words = command.rpartition("/")[2], tuple(arguments)
+    if not name:
+        raise LaunchError("names no command; write one, such as npx or uvx")
+    stem, dot, ending = name.lower().rpartition(".")
+    if stem and dot and ending in ("cmd", "exe", "bat", "ps1"):
+        raise LaunchError(f"`{name}` is a wrapper of Windows; write `{stem}`")
+    if name in ("sh", "bash", "dash", "zsh", "fish", "cmd", "powershell", "env", "sudo"):
+        raise LaunchError(f"`{name}` {_NO_SHELL}")
+    if name in ("docker", "podman", "nerdctl"):
+        raise LaunchError(f"`{name}` can't be run in a sandbox; write `image:` and `command:`")
+    if runtime_of(name) is None:
+        known = ", ".join(sorted(_RUNTIMES))
+        raise LaunchError(f"`{name}` is not a known command ({known}); write `image:` with an image that has it")
+    parse = _PARSERS.get(name)
+    if parse is None:
+        return Launch(_RUNTIMES[name], (), name, words)
+    return parse(name, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of a tool: without a value, with one; refused ones with a message. `package` ones name packages."""
+
+    plain: tuple[str, ...] = ()
+    package: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    refused: Mapping[str, str] | None = None
+
+
+_NPX = _Options(
+    plain=("-y", "--yes", "-q", "--quiet", "-s", "--silent", "--prefer-offline", "--prefer-online"),
+    package=("-p", "--package"),
+    refused={
+        **dict.fromkeys(("-c", "--call"), f"`--call` {_NO_SHELL}"),
+        **dict.fromkeys(("--registry", "--userconfig", "--globalconfig"), _REGISTRIES),
+        **dict.fromkeys(("--no", "--no-install"), "the package is installed beforehand; remove it"),
+        **dict.fromkeys(("--node-options", "--script-shell"), "changes what the runtime loads; remove it"),
+    },
+)
+_UVX = _Options(
+    plain=("-q", "--quiet", "--isolated", "--no-progress", "--offline", "--no-cache", "-n"),
+    package=("--from",),
+    beside=("--with",),
+    refused={
+        **dict.fromkeys(("--index", "--index-url", "--default-index", "-i", "--extra-index-url"), _REGISTRIES),
+        **dict.fromkeys(("--find-links", "-f"), _REGISTRIES),
+        **dict.fromkeys(("--python", "-p"), "the image has the Python; remove it, or write `image:`"),
+        **dict.fromkeys(("--with-editable", "--with-requirements"), "files are not read; write `--with NAME==VERSION`"),
+        **dict.fromkeys(("--env-file",), "files are not read; list the variables in `env:`"),
+    },
+)
+_PIPX = _Options(
+    plain=("-q", "--quiet", "-v", "--verbose", "--no-cache"),
+    package=("--spec",),
+    refused={
+        **dict.fromkeys(("--index-url", "-i", "--pip-args"), _REGISTRIES),
+        **dict.fromkeys(("--python",), "the image has the Python; remove it, or write `image:`"),
+        "--editable": _ONLY_REGISTRY,
+        "--system-site-packages": "packages are isolated; remove it",
+    },
+)
+_BUNX = _Options(
+    plain=("--bun", "--silent", "--verbose"),
+    package=("-p", "--package"),
+    refused={"--no-install": "the package is installed beforehand; remove it"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Arguments of a tool: its packages, those beside them, and the rest from the first that is no option."""
+
+    packages: tuple[str, ...]
+    beside: tuple[str, ...]
+    rest: tuple[str, ...]
+
+
+def _take(tool: str, words: Sequence[str], options: _Options) -> _Taken:
+    packages, beside, refused = list[str](), list[str](), options.refused or {}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name in refused:
+            raise LaunchError(f"{tool} {name}: {refused[name]}")
+        if name in options.plain and not equals:
+            continue
+        if name not in (*options.package, *options.beside):
+            raise LaunchError(f"{tool} {name}: this option is not supported; remove it")
+        if not equals:
+            if at == len(words):
+                raise LaunchError(f"{tool} {name}: names no package; write one")
+            value, at = words[at], at + 1
+        (packages if name in options.package else beside).append(value)
+    return _Taken(tuple(packages), tuple(beside), tuple(words[at:]))
+
+
+def _launch(
+    tool: str, words: Sequence[str], options: _Options, runtime: Runtime, read: Callable[[str, str], Package]
+) -> Launch:
+    found = _take(tool, words, options)
+    beside = [read(tool, each) for text in found.beside for each in text.split(",")]
+    if found.packages:
+        first, *others = (read(tool, each) for each in found.packages)
+        program, rest = (found.rest[0], found.rest[1:]) if found.rest else ("", ())
+        if program and not _PROGRAM.match(program):
+            raise LaunchError(f"{tool}: `{program}` is not a program's name; write the one of {first} to start")
+        return Launch(runtime, (first, *others, *beside), program, tuple(rest))
+    if not found.rest:
+        raise LaunchError(f"`{tool}` names no package; write one with its version")
+    return Launch(runtime, (read(tool, found.rest[0]), *beside), "", found.rest[1:])
+
+
+def _npm(tool: str, text: str) -> Package:
+    at = text.rfind("@")
+    name, version = (text[:at], text[at + 1 :]) if at > 0 else (text, "")
+    if not _NPM_NAME.match(name) or len(name) > _MAX_LETTERS or ".." in name:
+        raise LaunchError(f"{tool}: `{text}` {_ONLY_REGISTRY}")
+    if not version:
+        raise LaunchError(f"`{tool} {text}` names no version: write `{name}@1.2.3`")
+    if not _NPM_VERSION.match(version):
+        raise LaunchError(f"`{tool} {text}` may become another version: write an exact one, such as `{name}@1.2.3`")
+    return Package("npm", name, version)
+
+
+def _pypi(tool: str, text: str) -> Package:
+    sign = "==" if "==" in text else "@"
+    name, found, version = (each.strip() for each in text.partition(sign))
+    extras: tuple[str, ...] = ()
+    if match := _EXTRAS.match(name):
+        name, extras = match["name"].strip(), tuple(sorted(match["extras"].split(",")))
+    plain = re.split(r"[<>=!~;]", name)[0].strip()
+    if not _PYPI_NAME.match(plain) or len(plain) > _MAX_LETTERS or "://" in text or "/" in text:
+        raise LaunchError(f"{tool}: `{text}` {_ONLY_REGISTRY}")
+    if not found and plain == name:
+        raise LaunchError(f"`{tool} {text}` names no version: write `{name}==1.2.3`")
+    if plain != name or not _PYPI_VERSION.match(version):
+        raise LaunchError(f"`{tool} {text}` may become another version: write an exact one, such as `{plain}==1.2.3`")
+    return Package("pypi", name, version, extras)
+
+
+def _npx(tool: str, words: Sequence[str]) -> Launch:
+    return _launch(tool, words, _NPX, "node", _npm)
+
+
+def _npm_command(tool: str, words: Sequence[str]) -> Launch:
+    if words[:1] not in (("exec",), ("x",)):
+        raise LaunchError(f"`{tool}`: only `npm exec` starts a package; write npx with a version")
+    return _launch("npm exec", words[1:], _NPX, "node", _npm)
+
+
+def _uvx(tool: str, words: Sequence[str]) -> Launch:
+    return _launch(tool, words, _UVX, "python", _pypi)
+
+
+def _uv(tool: str, words: Sequence[str]) -> Launch:
+    if words[:2] != ("tool", "run"):
+        raise LaunchError(f"`{tool}`: only `uv tool run` starts a package; write uvx with a version")
+    return _launch("uv tool run", words[2:], _UVX, "python", _pypi)
+
+
+def _pipx(tool: str, words: Sequence[str]) -> Launch:
+    if words[:1] != ("run",):
+        raise LaunchError(f"`{tool}`: only `pipx run` starts a package; write `pipx run NAME==VERSION`")
+    return _launch("pipx run", words[1:], _PIPX, "python", _pypi)
+
+
+def _bunx(tool: str, words: Sequence[str]) -> Launch:
+    return _launch(tool, words, _BUNX, "bun", _npm)
+
+
+def _bun(tool: str, words: Sequence[str]) -> Launch:
+    if words[:1] == ("x",):
+        return _launch("bun x", words[1:], _BUNX, "bun", _npm)
+    return Launch("bun", (), tool, tuple(words))
+
+
+def _deno(tool: str, words: Sequence[str]) -> Launch:
+    """Return a program of npm that deno runs, or a file of the image. deno's own permissions are kept."""
+    remote = [each for each in words if re.match(r"(npm|jsr|https?|git\+?):", each)]
+    if not remote:
+        return Launch("deno", (), tool, tuple(words))
+    if not remote[0].startswith("npm:"):
+        raise LaunchError(f"{tool}: `{remote[0]}` {_ONLY_REGISTRY}")
+    at = words.index(remote[0])
+    package = _npm(tool, remote[0].removeprefix("npm:").lstrip("/"))
+    return Launch("deno", (package,), "", tuple(words[at + 1 :]))
+
+
+_PARSERS: Mapping[str, Callable[[str, Sequence[str]], Launch]] = {
+    "npx": _npx,
+    "npm": _npm_command,
+    "uvx": _uvx,
+    "uv": _uv,
+    "pipx": _pipx,
+    "bunx": _bunx,
+    "bun": _bun,
+    "deno": _deno,
+}

@@ -1,0 +1,227 @@
+"""Command lines that start packages, their install as a plan, and locks that are checked, not trusted."""
+
+import json
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.policy.build.dockerfile import read_dockerfile, refused, tag_refused
+from controller.policy.images import ImageRules
+from controller.policy.packages.install import (
+    FETCHED,
+    Locked,
+    npm_command,
+    plan_install,
+    pypi_command,
+    read_lock,
+)
+from controller.policy.packages.launch import Launch, LaunchError, Package, parse_launch, runtime_of
+
+FOO, SCOPED = Package("npm", "foo", "1.2.3"), Package("npm", "@a/server-b", "2026.8.31")
+BAR = Package("pypi", "bar", "1.2")
+HASH = "a" * 64
+INTEGRITY = "sha512-" + "A" * 86 + "=="
+
+
+def parsed(line: str) -> Launch:
+    command, *arguments = line.split(" ")
+    return parse_launch(command, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "packages", "program", "arguments"),
+    [
+        ("npx foo@1.2.3", [FOO], "", []),
+        ("/usr/bin/npx -y @a/server-b@2026.8.31 /workspace -y", [SCOPED], "", ["/workspace", "-y"]),
+        ("npx --yes --package=foo@1.2.3 -p @a/server-b@2026.8.31 tool --flag", [FOO, SCOPED], "tool", ["--flag"]),
+        ("npx -p foo@1.2.3 -- tool x", [FOO], "tool", ["x"]),
+        ("npm exec -- foo@1.2.3 x", [FOO], "", ["x"]),
+        ("npx foo@1.0.0-rc.1+b", [Package("npm", "foo", "1.0.0-rc.1+b")], "", []),
+        ("uvx bar==1.2 --port 1", [BAR], "", ["--port", "1"]),
+        ("uvx bar@1.2", [BAR], "", []),
+        ("uvx -q bar[x,a]==1.2", [Package("pypi", "bar", "1.2", ("a", "x"))], "", []),
+        ("uvx --from bar==1.2 --with foo==1!2.0rc1 tool a", [BAR, Package("pypi", "foo", "1!2.0rc1")], "tool", ["a"]),
+        ("uv tool run bar==1.2", [BAR], "", []),
+        ("pipx run bar==1.2 x", [BAR], "", ["x"]),
+        ("pipx run --spec bar==1.2 tool x", [BAR], "tool", ["x"]),
+        ("bunx foo@1.2.3", [FOO], "", []),
+        ("bun x --bun foo@1.2.3", [FOO], "", []),
+        ("deno run --allow-net npm:foo@1.2.3 x", [FOO], "", ["x"]),
+        ("deno run main.ts", [], "deno", ["run", "main.ts"]),
+        ("python3 -m bar", [], "python3", ["-m", "bar"]),
+        ("/opt/node/bin/node server.js", [], "node", ["server.js"]),
+    ],
+)
+def test_a_command_line_names_its_packages(
+    line: str, packages: list[Package], program: str, arguments: list[str]
+) -> None:
+    found = parsed(line)
+    assert (list(found.packages), found.program, list(found.arguments)) == (packages, program, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("npx foo", "`npx foo` names no version: write `foo@1.2.3`"),
+        ("npx -y @a/b", "`npx @a/b` names no version: write `@a/b@1.2.3`"),
+        ("uvx bar", "`uvx bar` names no version: write `bar==1.2.3`"),
+        ("pipx run bar", "`pipx run bar` names no version: write `bar==1.2.3`"),
+        *(
+            (f"npx foo@{each}", "may become another version")
+            for each in ("latest", "^1.2.3", "1", "1.x", "*", "v1.2.3")
+        ),
+        *((f"uvx bar{each}", "may become another version") for each in (">=1", "~=1.2", "==1.*", "@latest", "==")),
+        *(
+            (f"npx {each}", "names no package of a registry")
+            for each in ("./x", "github:a/b", "git+https://a/b", "a/b")
+        ),
+        *(
+            (f"npx {each}", "names no package of a registry")
+            for each in ("https://a/b.tgz", "file:x@1.2.3", "Foo@1.2.3")
+        ),
+        *((f"uvx {each}", "names no package of a registry") for each in ("./x", "git+https://a/b", "bar@https://a/b")),
+        ("npx", "`npx` names no package"),
+        ("npx -y", "`npx` names no package"),
+        ("npx -p", "npx -p: names no package"),
+        ("npx -c foo", "npx -c: `--call` hides what it starts"),
+        ("npx --registry=http://a foo@1.2.3", "npx --registry: registries are the operator's"),
+        ("npx --loglevel=silly foo@1.2.3", "npx --loglevel: this option is not supported"),
+        ("npx -p foo@1.2.3 ../tool", "`../tool` is not a program's name"),
+        ("uvx --index-url http://a bar==1.2", "registries are the operator's"),
+        ("uvx --python 3.12 bar==1.2", "the image has the Python"),
+        ("uvx --with-requirements r.txt bar==1.2", "files are not read"),
+        ("uv run main.py", "only `uv tool run` starts a package"),
+        ("pipx install bar==1.2", "only `pipx run` starts a package"),
+        ("npm install foo@1.2.3", "only `npm exec` starts a package"),
+        ("deno run https://a/b.ts", "names no package of a registry"),
+        ("deno run npm:foo", "names no version"),
+        ("npx.cmd foo@1.2.3", "is a wrapper of Windows; write `npx`"),
+        ("NPX.EXE foo@1.2.3", "is a wrapper of Windows; write `npx`"),
+        ("bash -c ls", "hides what it starts"),
+        ("docker run x", "can't be run in a sandbox; write `image:`"),
+        *(
+            (each, "is not a known command")
+            for each in ("no", "nod", "npxx", "xnpx", "python3.9", "node-gyp", "Npx", "rm")
+        ),
+        ("", "names no command"),
+        ("/usr/bin/", "names no command"),
+    ],
+)
+def test_a_bad_command_line_is_refused_in_words(line: str, said: str) -> None:
+    with pytest.raises(LaunchError) as refused_:
+        parsed(line)
+    assert said in str(refused_.value)
+
+
+@given(st.text(alphabet="npxuvbode/. -@3", max_size=8))
+def test_a_runtime_is_known_by_a_whole_word(command: str) -> None:
+    words = {"node", "npx", "npm", "python", "python3", "uvx", "uv", "pipx", "bun", "bunx", "deno"}
+    assert (runtime_of(command) is not None) == (command.split("/")[-1] in words)
+
+
+@given(st.lists(st.text(max_size=12), max_size=4), st.sampled_from(("npx", "uvx", "pipx", "bunx", "deno", "npm", "uv")))
+def test_whatever_is_accepted_has_exact_versions(arguments: list[str], command: str) -> None:
+    try:
+        found = parse_launch(command, arguments)
+    except LaunchError:
+        return
+    for each in found.packages:
+        assert each.version[0].isdigit()
+        assert parse_launch("npx" if each.source == "npm" else "uvx", [str(each)]).packages == (each,)
+
+
+@pytest.mark.parametrize("line", ["npx -y @a/server-b@2026.8.31 /workspace", "uvx bar==1.2"])
+def test_an_install_runs_nothing_of_the_package(line: str) -> None:
+    plan = plan_install(parsed(line))
+    assert plan is not None
+    words = [word for command in plan.commands for word in command]
+    assert {"--ignore-scripts", "--only-binary=:all:"} & set(words)
+    assert words[-2] == "--", "a package is never an option"
+    assert plan.level == "build"
+    assert plan.lock.startswith(FETCHED)
+    recipe, problems = read_dockerfile("D", plan.dockerfile)
+    assert not problems
+    assert not refused(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
+    assert tag_refused(plan.tag) == ""
+
+
+def test_the_tag_is_of_the_packages_alone() -> None:
+    one, same, other = (plan_install(parsed(f"npx foo@1.2.{each}")) for each in ("3 a", "3 b", "4"))
+    assert one is not None
+    assert same is not None
+    assert other is not None
+    assert one.tag == same.tag != other.tag
+    assert plan_install(parsed("python3 -m bar")) is None
+    with pytest.raises(LaunchError, match=r"no image with bun; write `npx foo@1\.2\.3`"):
+        plan_install(parsed("bunx foo@1.2.3"))
+    with pytest.raises(LaunchError, match="names `foo` twice"):
+        plan_install(parsed("npx -p foo@1.2.3 -p foo@1.2.4 x"))
+
+
+@pytest.mark.parametrize(
+    ("line", "bin_", "path"),
+    [
+        ("npx @a/server-b@2026.8.31 x", "dist/index.js", "@a/server-b/dist/index.js"),
+        ("npx foo@1.2.3 x", {"other": "./o.js"}, "foo/o.js"),
+        ("npx foo@1.2.3 x", {"foo": "f.js", "other": "o.js"}, "foo/f.js"),
+        ("npx -p foo@1.2.3 other x", {"foo": "f.js", "other": "../../../o.js"}, "foo/o.js"),
+    ],
+)
+def test_the_program_is_the_one_that_npx_chooses(line: str, bin_: Any, path: str) -> None:
+    assert npm_command(parsed(line), {"bin": bin_}) == ("node", f"/opt/server/node_modules/{path}", "x")
+
+
+def test_a_program_that_is_not_there_is_refused() -> None:
+    for bin_ in (None, {"a": "a.js", "b": "b.js"}, ["foo"]):
+        with pytest.raises(LaunchError, match="has no program `foo`"):
+            npm_command(parsed("npx foo@1.2.3"), {"bin": bin_})
+    points = "[console_scripts]\nbar-x = bar.main:cli.run [extra]\nbad = os;system:x\n[gui_scripts]\ng = a:b\n"
+    assert pypi_command(parsed("uvx --from bar==1.2 bar_x y"), points)[2:] == (
+        "import sys; from bar.main import cli; sys.argv[0] = 'bar_x'; sys.exit(cli.run())",
+        "y",
+    )
+    for name in ("bar", "bad", "g"):
+        with pytest.raises(LaunchError, match=f"has no program `{name}` \\(bar-x\\)"):
+            pypi_command(parsed(f"uvx --from bar==1.2 {name}"), points)
+
+
+def npm_lock(**change: Any) -> str:
+    package = {"version": "1.2.3", "resolved": "https://r/foo.tgz", "integrity": INTEGRITY, **change}
+    return json.dumps({"packages": {"": {}, "node_modules/foo": {k: v for k, v in package.items() if v is not None}}})
+
+
+def pip_report(url: str = "https://r/bar-1.2-py3-none-any.whl", digest: str = HASH, version: str = "1.2") -> str:
+    info = {"url": url, "archive_info": {"hashes": {"sha256": digest}}}
+    return json.dumps({"install": [{"metadata": {"name": "Bar", "version": version}, "download_info": info}]})
+
+
+def test_a_lock_lists_files_with_hashes() -> None:
+    assert read_lock("npm", npm_lock(), [FOO]) == (Locked("foo", "1.2.3", INTEGRITY),)
+    assert read_lock("npm", npm_lock(resolved=None), [FOO])
+    assert read_lock("pypi", pip_report(), [BAR]) == (Locked("Bar", "1.2", f"sha256:{HASH}"),)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "said"),
+    [
+        ("npm", npm_lock(resolved="git+ssh://a/b"), "foo is no file of the registry"),
+        ("npm", npm_lock(integrity=None), "foo is no file of the registry"),
+        ("npm", npm_lock(link=True), "foo is no file of the registry"),
+        ("npm", npm_lock(version="1.2.4"), "foo@1.2.3 was asked for, and 1.2.4 was installed"),
+        ("npm", '{"packages": {}}', "and nothing was installed"),
+        ("pypi", pip_report(url="https://r/bar-1.2.tar.gz"), "Bar 1.2 is not a wheel"),
+        ("pypi", pip_report(digest=""), "Bar 1.2 has no hash"),
+        ("pypi", pip_report(version="1.3"), "bar==1.2 was asked for, and 1.3 was installed"),
+        *(
+            (each, text, "left no lock that can be read")
+            for each in ("npm", "pypi")
+            for text in ("", "[]", "{", '{"a": 1}')
+        ),
+    ],
+)
+def test_a_lock_of_anything_else_is_refused(source: Any, text: str, said: str) -> None:
+    with pytest.raises(LaunchError) as refused_:
+        read_lock(source, text, [FOO if source == "npm" else BAR])
+    assert said in str(refused_.value)
