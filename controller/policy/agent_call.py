@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.kinds.runtime.agent_call import DEFAULT_SECONDS, MOST_SECONDS, RUNNING, TOOLS
+from controller.kinds.runtime.agent_call import DEFAULT_SECONDS, MOST_SECONDS, MOST_WAIT_SECONDS, RUNNING, TOOLS
 
 _NAME = re.compile(r"[a-z][a-zA-Z0-9_]{0,31}")
 _MOST_NAMES, _MOST_TOOLS = 16, 32
@@ -79,6 +79,17 @@ def runs_commands(uses: tuple[ToolUse, ...]) -> bool:
     return any(each.tool in RUNNING for each in uses)
 
 
+def waited_seconds(uses: tuple[ToolUse, ...]) -> float:
+    """Return how long its tools may wait for something to happen, as they are asked to."""
+    waits: list[Any] = [each.arguments.get("wait_s") for each in uses if isinstance(each.arguments, dict)]
+    return sum(min(float(each), MOST_WAIT_SECONDS) for each in waits if _is_number(each))
+
+
+def listens(body: Any) -> bool:
+    """Return True if a JSON-RPC message opens a stream of notices."""
+    return isinstance(body, dict) and body.get("method") == "subscriptions/listen"
+
+
 def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
     return (each for each in uses if each.tool in RUNNING and isinstance(each.arguments, dict))
 
@@ -86,7 +97,8 @@ def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
 def _step(given: Any, context: dict[str, Any]) -> Iterator[ToolUse]:
     """Yield a step's tool, with the parameters that the agent will take."""
     if isinstance(given, str):
-        yield ToolUse(given, context.setdefault(given, {}) or {})
+        context[given] = context.get(given) or {}
+        yield ToolUse(given, context[given])
     elif isinstance(given, dict) and isinstance(name := given.get("tool", given.get("name")), str):
         key = next((key for key in ("parameters", "arguments", "input") if key in given), "parameters")
         yield ToolUse(name, given.setdefault(key, {}))

@@ -14,6 +14,7 @@ import pytest
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
+from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -164,6 +165,25 @@ def test_mcp_passes_through(real: Front, era: str) -> None:
         assert broken.json()["error"]["code"] == -32700
 
 
+def test_notices_stream_through_until_the_client_leaves(front: Front, start: Start) -> None:
+    agent = start()
+    front.world.ports.listen(PORT, agent.port)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"_meta": meta, "notifications": {"resourceSubscriptions": [f"file://{agent.root}/a"]}}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+    headers["mcp-method"] = "subscriptions/listen"
+    with front.http.stream("POST", "/mcp", json=message("subscriptions/listen", params), headers=headers) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        events = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        assert next(events)["method"] == "notifications/subscriptions/acknowledged"
+        with httpx.Client(base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket))) as other:
+            written = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
+            assert other.post("/mcp/execute", json=written).json()["success"]
+        assert next(events)["method"] == "notifications/resources/updated"
+        assert ("mcp", "cancelled") not in front.counted()
+    wait_for("its end is counted", lambda: ("mcp", "cancelled") in front.counted(), 60)
+
+
 def message(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
@@ -276,6 +296,16 @@ def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> Non
         assert len(front.world.streams.asked) == 1  # it ran once
         assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "refused")]  # the second did not try
+
+
+def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_CALL_SECONDS", 0.2)
+    with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
+        answers = [front.tool("file.read", path="a"), front.http.post("/mcp", json=message("tools/list", {}))]
+    for each in answers:
+        assert (each.status_code, "quickstart" in each.json()["message"]) == (504, True)
+    wait_for("both are counted", lambda: front.counted() == [("file.read", "timeout"), ("mcp", "timeout")])
+    assert front.events() == []  # slow is not dead
 
 
 def test_an_answer_lost_in_the_middle_names_the_sandbox(front: Front) -> None:

@@ -141,6 +141,7 @@ def test_exec_in_missing_or_stopped_sandbox_is_refused(served: World) -> None:
             frames(served, "command=a")
         assert caught.value.response.status_code == code
         served.apply()
+        served.set_ready("False", "Suspended")
 
 
 def test_disconnect_frees_silent_command_and_stdin(box: World) -> None:

@@ -36,7 +36,7 @@ spec:
     tmpfs: [{mountPath: /workspace, size: 16Mi}]
     execDeadlineSeconds: 60
   resources: {limits: {memory: 64Mi, cpu: "2"}}
-  lifecycle: {shutdownGracePeriodSeconds: 0}
+  lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: %d}
 """
 POOL = """
 apiVersion: paddock/v1alpha1
@@ -64,8 +64,8 @@ done | sort -n
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("daemon")) as made:
-        for name, agent in (("with", "agent: {}"), ("without", "")):
-            made.apply(SANDBOX % (name, agent))
+        for name, agent, idle in (("with", "agent: {}", 1800), ("without", "", 1800), ("dozing", "agent: {}", 2)):
+            made.apply(SANDBOX % (name, agent, idle))
         for name in ("with", "without"):
             made.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
         yield made
@@ -145,6 +145,22 @@ def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
         assert daemon.get("with")["status"]["restartCount"] == 0  # nothing was left, so nothing more was killed
 
 
+def test_signals_and_a_closed_connection_reach_a_command(daemon: RunningDaemon) -> None:
+    before = calls(daemon)
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        box = paddock.sandbox("with")
+        with box.start(["sh", "-c", "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done"]) as run:
+            assert next(run).data == b"ready\n"
+            run.signal("INT")
+            assert b"".join(each.data for each in run) == b"heard\n"
+            assert run.exit_code == 9
+        with box.start(["sh", "-c", "echo $$; setsid sleep 5432 & exec sleep 5432"]) as run:
+            assert next(run).data
+        assert calls(daemon) == before + 2
+        container = str(daemon.get("with")["status"]["instanceRef"]["name"])
+        wait_for("all of it is gone", lambda: "5432" not in docker("top", container, "-eo", "pid,args"), 60)
+
+
 def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http: httpx.Client) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         box = paddock.sandbox("with")
@@ -175,8 +191,16 @@ def test_a_claim_on_a_warm_pool_answers_at_once(daemon: RunningDaemon, http: htt
         )
     spec = {"templateRef": {"name": "warm"}, "poolPolicy": "Require"}
     body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "claim"}, "spec": spec}
-    http.post("", json=body).raise_for_status()
+    http.post(API, json=body).raise_for_status()
     assert tool(http, "exec", "claim", command="echo hi")["output"] == "hi\n"  # nobody waited for Ready
+
+
+def test_a_call_wakes_a_sandbox_that_is_idle(daemon: RunningDaemon, http: httpx.Client) -> None:
+    wait_for("it is suspended", lambda: daemon.condition("dozing", "Ready").get("reason") == "IdleReaped", 90)
+    assert tool(http, "exec", "dozing", command="echo hi")["output"] == "hi\n"
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        wait_for("it is suspended", lambda: daemon.condition("dozing", "Ready").get("reason") == "IdleReaped", 90)
+        assert paddock.sandbox("dozing").exec(["echo", "hi"]).stdout == b"hi\n"
 
 
 def answers(http: httpx.Client) -> bool:

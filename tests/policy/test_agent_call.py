@@ -13,8 +13,10 @@ from controller.policy.agent_call import (
     audit_details,
     bound_seconds,
     label_of,
+    listens,
     tools_of_execute,
     tools_of_mcp,
+    waited_seconds,
 )
 
 WORDS = ["tool", "tools", "type", "parameters", "context", "name", "params", "method", "arguments", "timeout_s"]
@@ -86,6 +88,14 @@ def test_commands_without_a_limit_get_one() -> None:
     assert asked_seconds(tools_of_mcp(called("exec", timeout_s="x"))) is None
 
 
+def test_what_waits_or_listens_gets_its_time() -> None:
+    waiting = {"tool": "file.changes", "parameters": {"wait_s": 5}}
+    assert waited_seconds(tools_of_execute({"type": "tool_use", "tools": [waiting, waiting]})) == 10
+    assert waited_seconds(tools_of_execute({**waiting, "parameters": {"wait_s": 1e6}})) == 600
+    assert listens({"method": "subscriptions/listen"})
+    assert not listens({"method": "tools/list"})
+
+
 @given(JSON)
 def test_no_body_breaks_the_reading(body: Any) -> None:
     for uses in (tools_of_execute(body), tools_of_mcp(body)):
@@ -93,3 +103,5 @@ def test_no_body_breaks_the_reading(body: Any) -> None:
         json.dumps(audit_details(uses))
         asked_seconds(uses)
         bound_seconds(uses, 5.0)
+        waited_seconds(uses)
+    listens(body)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Annotated, Any
@@ -10,19 +10,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
 from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.api.streams.reading import Reading
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, ToolResult
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service import errors
-from controller.service.sandbox.agent import BODY, AgentStream, AgentTimeout
+from controller.service.sandbox.agent import BODY, EVENTS, AgentStream, AgentTimeout
 from controller.service.sandbox.relay import Relay
 from controller.service.services import Services
 
@@ -117,8 +117,7 @@ async def execute(
     try:
         found = await readings.run(request, open_, read)
     finally:
-        if opened:
-            _ended(services, opened[0], namespace, name, "mcp/execute")
+        _ended(services, opened, namespace, name, "mcp/execute")
     answer = {"success": found.success, "output": found.output, "error": found.error, "exitCode": found.exit_code}
     data = json.dumps({**answer, "result": found.result}, ensure_ascii=False, separators=(",", ":"))
     return Response(data.encode("utf-8", "replace"), media_type="application/json")
@@ -135,27 +134,27 @@ def _describe(summary: str) -> dict[str, Any]:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}}},
     **_describe("Send a message of MCP"),
 )
-async def call(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+async def call(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
     """Send a message of MCP to the sandbox's agent: of 2026-07-28, or of the versions with a handshake.
 
     The message and the answer pass unchanged, event streams too. Disconnecting cancels what was called.
     """
-    return await _passed_on(services, request, namespace, name)
+    return await _passed_on(services, readings, request, namespace, name)
 
 
 @routes.get(_PATH, operation_id="listenSandboxMcp", **_describe("Listen to the agent of a sandbox"))
-async def listen(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+async def listen(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
     """Open the event stream of an MCP session (versions with a handshake)."""
-    return await _passed_on(services, request, namespace, name)
+    return await _passed_on(services, readings, request, namespace, name)
 
 
 @routes.delete(_PATH, operation_id="endSandboxMcp", **_describe("End a session of MCP"))
-async def end(services: UseCases, request: Request, namespace: str, name: str) -> Response:
+async def end(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
     """End an MCP session (versions with a handshake)."""
-    return await _passed_on(services, request, namespace, name)
+    return await _passed_on(services, readings, request, namespace, name)
 
 
-async def _passed_on(services: Services, request: Request, namespace: str, name: str) -> Response:
+async def _passed_on(services: Services, readings: Reading, request: Request, namespace: str, name: str) -> Response:
     data, message = await request.body(), None
     if data:
         try:
@@ -164,23 +163,35 @@ async def _passed_on(services: Services, request: Request, namespace: str, name:
             message = None  # the agent says what is wrong with it
     headers = {each: value for each in _SENT_DOWN if (value := request.headers.get(each)) is not None}
     asked = AgentRequest(request.method, "/mcp", headers, data)
-    stream = await run_in_threadpool(services.agent.mcp, SANDBOX, namespace, name, asked, message)
-    relay = Relay(lambda: stream)
-    leave = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
-    over = partial(_ended, services, stream, namespace, name, "mcp")
-    answers = aiter(relay)
+    opened: list[AgentStream] = []
+
+    def open_() -> AgentStream:
+        opened.append(services.agent.mcp(SANDBOX, namespace, name, asked, message))
+        return opened[0]
+
+    over = partial(_ended, services, opened, namespace, name, "mcp")
     try:
-        head = json.loads((await anext(answers)).data)
-    except BaseException as error:
-        relay.stop()
+        head, body = await readings.run(request, open_, _begun, keep=True)
+    except BaseException:
         over()
-        if isinstance(error, StopAsyncIteration):  # the client disconnected
-            return Response(status_code=499)
         raise
-    finally:
-        leave.cancel()
-    headers = {**_plain(head["headers"]), "x-content-type-options": "nosniff"}
-    return _Passed((chunk.data async for chunk in answers), head["status"], headers, relay.stop, over)
+    answered = {**_plain(head["headers"]), "x-content-type-options": "nosniff"}
+    if body is not None:
+        over()
+        return Response(body, head["status"], answered)
+    relay = Relay(lambda: opened[0])
+    return _Passed((chunk.data async for chunk in relay), head["status"], answered, relay.stop, over)
+
+
+def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
+    """Read the head of an answer, and its body, None for an event stream."""
+    first = next(chunks, None)
+    if first is None:  # the client has disconnected
+        return {"status": 499, "headers": {}}, b""
+    head: dict[str, Any] = json.loads(first.data)
+    if head["headers"].get("content-type", "").lower().startswith(EVENTS):
+        return head, None
+    return head, b"".join(chunk.data for chunk in chunks)
 
 
 class _Passed(StreamingResponse):
@@ -211,13 +222,9 @@ def _plain(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value.isprintable() and value.isascii()}
 
 
-def _ended(services: Services, stream: AgentStream, namespace: str, name: str, sub: str) -> None:
+def _ended(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
     """Record the end of a call, on a thread: also where this task was cancelled."""
+    if not opened:
+        return
     asked = AccessRequest("use", SANDBOX.name, namespace, name, sub)
-    asyncio.get_running_loop().run_in_executor(None, copy_context().run, services.agent.ended, asked, stream)
-
-
-async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    stop()
+    asyncio.get_running_loop().run_in_executor(None, copy_context().run, services.agent.ended, asked, opened[0])

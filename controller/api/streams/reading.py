@@ -21,13 +21,18 @@ class Reading:
         self._limiter = anyio.CapacityLimiter(MOST)
 
     async def run(
-        self, request: Request, open_stream: Callable[[], Iterator[Chunk]], read: Callable[[Iterator[Chunk]], T]
+        self,
+        request: Request,
+        open_stream: Callable[[], Iterator[Chunk]],
+        read: Callable[[Iterator[Chunk]], T],
+        *,
+        keep: bool = False,
     ) -> T:
-        """Open a stream and return what `read` makes of it. A client that disconnects closes it.
+        """Open a stream and return what `read` makes of it. A client that disconnects meanwhile closes it.
 
-        Raises what either raises.
+        `keep`: it stays open after that. Raises what either raises; then it is closed.
         """
-        one = _Closing(open_stream)
+        one = _Closing(open_stream, keep=keep)
         disconnect = asyncio.create_task(_stop_on_disconnect(request, one.stop))
         try:
             return await anyio.to_thread.run_sync(one.read, read, limiter=self._limiter)
@@ -41,8 +46,8 @@ class Reading:
 class _Closing:
     """One stream, which any thread may stop."""
 
-    def __init__(self, open_stream: Callable[[], Iterator[Chunk]]) -> None:
-        self._open = open_stream
+    def __init__(self, open_stream: Callable[[], Iterator[Chunk]], *, keep: bool) -> None:
+        self._open, self._keep = open_stream, keep
         self._lock = threading.Lock()
         self._source: Iterator[Chunk] | None = None
         self._stopped = False
@@ -52,9 +57,13 @@ class _Closing:
         try:
             with self._lock:
                 self._source, stopped = source, self._stopped
-            return do(iter(()) if stopped else source)
-        finally:
+            found = do(iter(()) if stopped else source)
+        except BaseException:
             _close(source)
+            raise
+        if not self._keep:
+            _close(source)
+        return found
 
     def stop(self) -> None:
         """Close it, now or once it is open. A thread does it: closing may block."""
@@ -71,6 +80,7 @@ def _close(source: Iterator[Chunk]) -> None:
 
 
 async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
+    """Call `stop` once the client has disconnected. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stop()

@@ -18,6 +18,8 @@ TOOLS = (
 RUNNING = frozenset(("exec", "build", "test", "git"))
 # The agent's own limit of a command that names none, and the longest that it takes.
 DEFAULT_SECONDS, MOST_SECONDS = 300.0, 86_400.0
+# The longest that a tool waits for a change or an end.
+MOST_WAIT_SECONDS = 600.0
 Outcome = Literal["ok", "failed", "refused", "timeout", "unavailable", "invalid", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "failed", "refused", "timeout", "unavailable", "invalid", "cancelled")
 

@@ -25,9 +25,9 @@ HEAD, BODY = "head", "body"
 _SPARE_SECONDS = 5.0  # for the agent to end a command at its limit, and to answer
 _CALL_SECONDS = 60.0  # for a call that runs no command
 _PLAIN_BYTES = 4 << 20  # of an answer that is no event stream
-_EVENTS = "text/event-stream"
+EVENTS = "text/event-stream"
 _PASSED_UP = ("content-type", "mcp-session-id", "mcp-protocol-version", "cache-control", "allow")
-_TYPES = ("application/json", _EVENTS)
+_TYPES = ("application/json", EVENTS)
 
 
 class AgentUnavailable(errors.ServiceUnavailable):
@@ -42,10 +42,11 @@ class AgentTimeout(errors.ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """A request to pass on, and the tools that it calls."""
+    """A request to pass on, and the tools that it calls. `lasting`: its answer has no end of its own."""
 
     request: AgentRequest
     uses: tuple[ToolUse, ...] = ()
+    lasting: bool = False
 
     @property
     def tool(self) -> str:
@@ -69,7 +70,10 @@ class SandboxAgent:
 
         Only a command that names no time limit gets one, where its template's is below the agent's own.
         """
-        return self._open(kind, namespace, name, AgentCall(request, agent_call.tools_of_mcp(message)), message)
+        call = AgentCall(
+            request, agent_call.tools_of_mcp(message), request.method == "GET" or agent_call.listens(message)
+        )
+        return self._open(kind, namespace, name, call, message)
 
     def result(self, stream: "AgentStream", subject: str, data: bytes) -> ToolResult:
         """Return the checked answer of `execute`. Raises ServiceError."""
@@ -181,7 +185,7 @@ class AgentStream(Iterator[Chunk]):
         size = 0
         while data := answer.read():
             size += len(data)
-            if kind != _EVENTS and size > _PLAIN_BYTES:
+            if kind != EVENTS and size > _PLAIN_BYTES:
                 raise AgentError("BadAnswer", f"{said} over {_PLAIN_BYTES >> 20} MiB")
             yield Chunk(BODY, data)
         self.outcome = "ok" if status < 400 else "refused"
@@ -220,11 +224,11 @@ def _refuse(constant: str) -> Any:
 
 def _seconds(call: AgentCall, limit: float | None) -> float | None:
     """Return the time for the whole answer; None: a subscription, or a command without a limit."""
+    if call.lasting:
+        return None
     if agent_call.runs_commands(call.uses):
-        return None if limit is None else limit * max(1, len(call.uses)) + _SPARE_SECONDS
-    waits = [each.arguments.get("wait_s", 0) for each in call.uses if isinstance(each.arguments, dict)]
-    longest = max((each for each in waits if isinstance(each, int | float)), default=0)
-    return None if not call.uses and call.request.path == "/mcp" else _CALL_SECONDS + min(max(longest, 0), 600)
+        return None if limit is None else limit * len(call.uses) + _SPARE_SECONDS
+    return _CALL_SECONDS + agent_call.waited_seconds(call.uses)
 
 
 def _no_agent(obj: StoredObject) -> str:

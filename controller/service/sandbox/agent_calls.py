@@ -169,7 +169,7 @@ class AgentCalls:
             while len(self._failures) > _MOST_FAILURES:
                 del self._failures[next(iter(self._failures))]
         if due:
-            message = f"{error}; commands and files take the engine's way meanwhile"
+            message = f"{error}; commands take the engine's way meanwhile"
             self._record(obj, "Warning", "AgentNotAnswering", message)
 
     def _skipped(self, obj: StoredObject, container: Container) -> bool:

@@ -20,6 +20,12 @@ from . import linux
 FAILED, EXITED, BEGUN = b"E", b"X", b"B"
 _CONTROL = 3
 _MAX_SIGNALS = 65
+_ALL = [each for each in range(1, _MAX_SIGNALS) if each not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
+# Signals whose handler would run in a supervisor, or which it would ignore.
+_HANDLED = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGPIPE, signal.SIGCHLD),
+)
 _STATUS = struct.Struct("=ci")
 MESSAGE_SIZE = _STATUS.size
 
@@ -32,11 +38,17 @@ def unpack(message: bytes) -> tuple[bytes, int]:
 def reset_signals() -> None:
     """Undo what the interpreter and the agent set: what is ignored or blocked is inherited over exec."""
     signal.set_wakeup_fd(-1)
-    for number in range(1, _MAX_SIGNALS):
-        if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
+    for number in _ALL:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _reset_own_signals() -> None:
+    """Undo what the agent itself handles: the command gets all defaults at its start, in C and so in no time."""
+    signal.set_wakeup_fd(-1)
+    for number in _HANDLED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run(
@@ -49,7 +61,7 @@ def run(
 ) -> None:
     """Be the supervisor; never returns. Called in the forked child."""
     try:
-        reset_signals()
+        _reset_own_signals()
         os.setsid()
         linux.become_subreaper()
         _place_descriptors(control, streams, folder)
@@ -88,7 +100,7 @@ def _start(command: list[bytes], environment: dict[bytes, bytes]) -> int:
     """Start the command in a session of its own; posix_spawn copies no pages, a second fork would."""
     os.fchdir(_CONTROL + 1)
     os.environb[b"PATH"] = environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")  # where posix_spawnp searches
-    return os.posix_spawnp(command[0], command, environment, setsid=True)
+    return os.posix_spawnp(command[0], command, environment, setsid=True, setsigmask=(), setsigdef=_ALL)
 
 
 def _supervise(child: int, woken: int, stay: bool) -> None:
