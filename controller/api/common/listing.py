@@ -13,6 +13,7 @@ from fastapi import Response
 from controller.kinds.registry import Kind
 from controller.service.objects import serialize, table
 from controller.service.objects.objects import Found
+from controller.version import API_VERSION
 
 _PIECE = 50  # items
 
@@ -23,7 +24,7 @@ def list_of(kind: Kind, found: Found) -> Response:
     return _answer(serialize.list_head(kind.name, found.revision), "items", items)
 
 
-def table_of(kind: Kind, found: Found, now: float, version: str) -> Response:
+def table_of(kind: Kind, found: Found, now: float, version: str = API_VERSION) -> Response:
     """Return a Kubernetes Table of that version. `now` is Unix seconds."""
     return _answer(table.head(kind, found.revision, version), "rows", table.rows(kind, found.objects, now, version))
 
