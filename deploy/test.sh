@@ -34,7 +34,7 @@ elif [ "${1:-}" = --mcp ]; then
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
     images=(tiny python egress agent)
-    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp)
+    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
 elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
@@ -245,6 +245,7 @@ if [ -n "$pictures" ]; then
 fi
 if [ -n "$mcp" ]; then
     have nft || { is_root && on_debian && apt_install nftables; } || warn "without nft the tests of the four levels are skipped"
+    have kubectl || { is_root && on_debian && apt_install kubernetes-client; } || warn "without kubectl its test is skipped"
     aside clients deploy/mcp-clients.sh
     building=$aside
     images/build.sh "${images[@]}"

@@ -1,6 +1,6 @@
 """Programs of others in the environment of `make test-mcp` (marker `mcp`): frameworks, generators, Node.js.
 
-requirements.in lists what this folder needs of it.
+tests/mcp/requirements.in and tests/mcp/node list what is fetched.
 """
 
 import os
