@@ -287,9 +287,10 @@ class Sandbox:
     def is_running(self) -> bool:
         """Tell if it runs."""
         try:
-            return self._sandbox.refresh().ready
+            found = self._sandbox.refresh()
         except NotFound:
             return False
+        return found.ready and found.phase != "Terminating"
 
     def kill(self) -> bool:
         """Delete it; False if it was gone."""
