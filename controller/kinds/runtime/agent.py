@@ -29,7 +29,7 @@ Word = Annotated[
 class Agent(Model):
     """An agent in the sandbox: it starts the command as its child, and answers MCP on port 8500 of the loopback.
 
-    `agent: {}` is enough. A change recreates the container.
+    `agent: {}` is enough. A change needs a new container.
     """
 
     build: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
