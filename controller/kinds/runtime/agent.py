@@ -47,7 +47,7 @@ class Agent(Model):
     callers: Literal["Paddock", "Anyone"] = "Paddock"
     """Callers that it answers. Paddock: the daemon alone. Anyone: programs of the sandbox, too.
 
-    A sandbox whose user is root can't be told from the daemon; its status says so.
+    A sandbox whose user is root can't be distinguished from the daemon; its status says so.
     """
 
 
