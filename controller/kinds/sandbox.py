@@ -170,7 +170,8 @@ class Resources(Model):
     """Limits and CPU weight of a sandbox."""
 
     limits: ResourceLimits = ResourceLimits()
-    """Upper bounds, changed in place. Defaults come from the template, then from the security level."""
+    """Upper bounds, changed in place except for `gpus`. Defaults come from the template, then from the security level.
+    """
     disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
     """CPU weight against other sandboxes when all of the host's processors are busy. Default: 1024."""
