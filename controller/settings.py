@@ -64,7 +64,10 @@ class Settings(BaseSettings):
     socket_group: str = Field(
         default="", description="group whose members may use the socket; default: empty, the daemon's own group"
     )
-    socket_group_role: Role | Literal["none"] = Field(default="admin", description="role of that group's members")
+    socket_group_role: Role | Literal["none"] = Field(
+        default="admin",
+        description="role of that group's members in all namespaces, besides their grants; none: their grants alone",
+    )
     access: tuple[PeerGrant, ...] = Field(
         default=(), description="grants to users and groups of this host who connect over the socket; default: none"
     )

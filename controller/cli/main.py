@@ -13,7 +13,7 @@ from paddock._client.errors import ClientError
 
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
-    "apply": "Create or change objects from spec files.",
+    "apply": "Create or change objects from spec files or a Compose file.",
     "diff": "Show what applying spec files would change.",
     "get": "Show objects, as a table, JSON or YAML.",
     "describe": "Show an object with its conditions and events.",

@@ -110,7 +110,7 @@ class VolumeMount(VolumeSource):
 
 
 class VolumeClaimTemplate(Model):
-    """A volume for each sandbox alone, named `<name>-<sandbox>` and created with the sandbox.
+    """A volume for each sandbox alone, named NAME-SANDBOX and created with the sandbox.
 
     A new sandbox of the same name gets it again, unless `reclaimPolicy` is Delete.
     """
@@ -149,7 +149,7 @@ class WorkspaceSource(Model):
 
 
 class ResourceLimits(Model):
-    """Upper bounds, changed in place except for `gpus`: a change of it recreates the container.
+    """Upper bounds, changed in place except for `gpus`: a change of it needs a new container.
 
     Defaults come from the security level; no disk and no GPUs are reserved by default.
     """
@@ -163,14 +163,15 @@ class ResourceLimits(Model):
     disk: Annotated[BytesQuantity | None, Field(ge=0, le=1 << 60)] = None
     """Disk reserved for it in the quotas, from its admission until it is gone."""
     gpus: Annotated[Whole | None, Field(ge=0, le=1024)] = None
-    """GPUs, as `docker run --gpus` gives them. A change recreates the container."""
+    """GPUs, as `docker run --gpus` gives them. A change needs a new container."""
 
 
 class Resources(Model):
     """Limits and CPU weight of a sandbox."""
 
     limits: ResourceLimits = ResourceLimits()
-    """Upper bounds, changed in place. Defaults come from the template, then from the security level."""
+    """Upper bounds, changed in place except for `gpus`. Defaults come from the template, then from the security level.
+    """
     disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
     """CPU weight against other sandboxes when all of the host's processors are busy. Default: 1024."""
@@ -189,7 +190,7 @@ class Template(Model):
     """The command and its arguments; the image's own if left out. With an agent and no command the agent alone runs."""
     agent: Agent | None = None
     user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$"), Form("uid or uid:gid")] = None
-    """Numeric user; an id that no host user has if left out."""
+    """Numeric user. Left out: the default of its security level, which is 20000:20000 or the image's own."""
     working_dir: AbsolutePath | None = None
     """Working directory; the image's own if left out."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
@@ -203,7 +204,7 @@ class Template(Model):
     volumes: Annotated[tuple[VolumeMount, ...], Field(max_length=32)] = ()
     """Volumes of the namespace: file systems of a fixed size that outlive sandboxes."""
     volume_claim_templates: Annotated[tuple[VolumeClaimTemplate, ...], Field(max_length=32)] = ()
-    """Volumes for each sandbox alone, named `<name>-<sandbox>` and created with it."""
+    """Volumes for each sandbox alone, named NAME-SANDBOX and created with it."""
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     """Isolation of the sandbox, by the name of a SecurityProfile; the strictest is the default."""
     security: Security | None = None
@@ -272,11 +273,14 @@ class Lifecycle(Model):
     ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
     """Seconds after which a finished sandbox is deleted. Default: never."""
     idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
-    """Seconds without use (exec, followed log, CPU time) until `onIdle` applies."""
+    """Seconds without use until `onIdle` applies.
+
+    Use is a command, a file operation, a port connection, a followed log, a change of the spec, or CPU time.
+    """
     keep_running: Flag = False
     """Never idle: for unattended services."""
     on_idle: Literal["Suspend", "Delete"] = "Suspend"
-    """Suspend: stop it; the next exec starts it again. Delete: delete the sandbox."""
+    """Suspend: stop it; the next use starts it again. Delete: delete the sandbox."""
 
 
 class SandboxSpec(Model):

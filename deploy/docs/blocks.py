@@ -34,6 +34,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "operations": api.operations,
     "errors": api.errors,
     "commands": cli.commands,
+    "mcp tools": tables.mcp_tools,
 }
 
 

@@ -12,6 +12,7 @@ from controller.kinds.access.access import PeerGrant
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import discover
 from controller.kinds.securityprofile import ProfileGrants
+from controller.mcp.tools.registry import TOOLS
 from controller.metrics.catalogue import (
     CATALOGUE,
     agents,
@@ -276,6 +277,19 @@ def _network(level: Level) -> str:
 
 def _folders(level: Level) -> str:
     return ", ".join(f"`{each.path}` {format_bytes(each.size_bytes)}" for each in level.tmpfs) or "none"
+
+
+def mcp_tools() -> str:
+    """Return every tool of the MCP server: its role, and the first sentence of its description."""
+    rows = (
+        (f"`{each.name}`", each.role, "" if each.read_only else "yes", cell(_first_sentence(each.description)))
+        for each in TOOLS.values()
+    )
+    return table(("tool", "role", "changes", ""), rows)
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".")
 
 
 def kinds() -> str:

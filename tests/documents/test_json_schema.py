@@ -132,6 +132,11 @@ def test_effect_of_a_field_of_a_sandbox(path: tuple[str | int, ...], effect: str
     assert json_schema.takes_effect("Sandbox", path) == effect
 
 
+def test_gpus_of_a_named_template_wait_for_the_next_start() -> None:
+    assert json_schema.takes_effect("SandboxTemplate", ("resources", "limits", "gpus")) == "at next start"
+    assert json_schema.takes_effect("SandboxTemplate", ("resources", "limits", "memory")) == "live"
+
+
 def test_every_field_of_a_template_was_tried() -> None:
     found = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
     assert found is not None

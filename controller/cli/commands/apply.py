@@ -48,7 +48,7 @@ def apply_(
     output: str | None,
     **as_set: Any,
 ) -> None:
-    """Create or change objects from spec files: all of them, or none and every reason.
+    """Create or change objects from spec files, or from a Compose file: all of them, or none and every reason.
 
     With --compose each service becomes a sandbox, PROJECT-SERVICE. The project is an apply set: --prune deletes the
     sandboxes of services that the file no longer has. `x-paddock:`, in a service or at the top, has the fields of a

@@ -14,7 +14,7 @@ _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class DockerPorts:
-    """TCP ports of the containers on this host. Needs root."""
+    """Connections to the TCP ports on a container's own loopback. Needs root on the engine's host."""
 
     def connect(self, container: Container, port: int) -> socket.socket:
         """Connect to that TCP port, by IPv4 or else IPv6. Raises StreamError. May block for some seconds."""

@@ -26,7 +26,7 @@ class Usage:
     Counters start at the container's last start. engine/usage/cgroup.py names the sources for cgroup v1 and v2.
     """
 
-    source: str  # cgroup1 | cgroup2 | docker_api
+    source: str  # cgroup1 | cgroup2
     cpu_usage_seconds: float
     cpu_user_seconds: float
     cpu_system_seconds: float

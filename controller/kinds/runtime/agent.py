@@ -29,7 +29,7 @@ Word = Annotated[
 class Agent(Model):
     """An agent in the sandbox: it starts the command as its child, and answers MCP on port 8500 of the loopback.
 
-    `agent: {}` is enough. A change recreates the container.
+    `agent: {}` is enough. A change needs a new container.
     """
 
     build: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
@@ -47,7 +47,7 @@ class Agent(Model):
     callers: Literal["Paddock", "Anyone"] = "Paddock"
     """Callers that it answers. Paddock: the daemon alone. Anyone: programs of the sandbox, too.
 
-    A sandbox whose user is root can't be told from the daemon; its status says so.
+    A sandbox whose user is root can't be distinguished from the daemon; its status says so.
     """
 
 

@@ -4,7 +4,7 @@ from controller.metrics.catalogue.family import Family, counter, gauge
 
 CONTAINER = ("namespace", "sandbox", "container")
 HEALTH = ("starting", "healthy", "unhealthy", "none")
-SOURCES = ("cgroup2", "cgroup1", "docker_api")
+SOURCES = ("cgroup2", "cgroup1")
 
 # `detail` marks rarely used families: by default at most 60 series per sandbox are exported.
 
@@ -229,7 +229,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "paddock_stats_containers",
-        "Containers read in the last collection (cgroup2, cgroup1, docker_api).",
+        "Containers read in the last collection (cgroup2, cgroup1).",
         ("source",),
         values={"source": SOURCES},
     ),

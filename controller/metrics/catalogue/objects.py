@@ -113,7 +113,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "paddock_sandbox_labels",
-        "Always 1; only the labels on metrics.labels_allowlist (default none).",
+        "Always 1; only the labels in the setting metrics_labels (default none).",
         ("namespace", "sandbox", "label_*"),
     ),
 )

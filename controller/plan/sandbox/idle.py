@@ -1,8 +1,8 @@
 """Idleness: the last use of a sandbox, and the time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
 
-In use is a sandbox with an open stream (exec, followed log), at each change of its spec, at its start, and when its CPU
-time since then averages above a floor. CPU is sampled twice per timeout, when the clock starts and when it runs out,
-and never polled; an unreadable sample counts as use.
+In use is a sandbox with an open stream (command, file operation, port connection, followed log), at each change of its
+spec, at its start, and when its CPU time since then averages above a floor. CPU is sampled twice per timeout, when the
+clock starts and when it runs out, and never polled; an unreadable sample counts as use.
 """
 
 from dataclasses import dataclass, replace
