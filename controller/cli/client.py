@@ -2,20 +2,13 @@
 
 import click
 
-from controller.cli.options import Target
+from controller.cli.options import located
 from paddock._client.connection import PREFIX as PREFIX
 from paddock._client.connection import Connection
 from paddock._client.connection import connect as connect_to
 from paddock._client.connection import segment as segment
-from paddock._client.server import Server, locate
 
 Client = Connection
-
-
-def located(ctx: click.Context) -> Server:
-    """Return the daemon of this command. Raises ClientError."""
-    target: Target = ctx.find_root().obj
-    return locate(target.address, context=target.context)
 
 
 def connect(ctx: click.Context) -> Client:

@@ -3,9 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from paddock._client.server import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FLAG_VALUES = {"true": True, "false": False}
@@ -85,6 +88,14 @@ class Size(click.ParamType[int]):
 
 
 SIZE = Size()
+
+
+def located(ctx: click.Context) -> "Server":
+    """Return the daemon of this command. Raises ClientError."""
+    from paddock._client.server import locate
+
+    target: Target = ctx.find_root().obj
+    return locate(target.address, context=target.context)
 
 
 def namespace_option(command: F) -> F:

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from controller.cli.client import located
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, Target, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace_option
 from paddock._client.mcp import Bridge, endpoint, request
 
 F = TypeVar("F", bound=Callable[..., Any])
