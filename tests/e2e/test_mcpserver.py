@@ -3,6 +3,8 @@
 import http.client
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,8 +200,30 @@ def test_a_disconnect_leaves_no_sandbox(daemon: RunningDaemon) -> None:
     wait_for("its sandbox is gone", lambda: not sandboxes(daemon, "brief"), 60)
 
 
+def test_the_bridge_takes_its_sandbox_along(daemon: RunningDaemon) -> None:
+    daemon.apply(server("bridged"))
+    command = [sys.executable, "-m", "controller", "mcp", "--server", "bridged"]
+    call = {"name": "echo", "arguments": {"text": "over the bridge"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    for end in ("close", "kill"):
+        with subprocess.Popen(
+            command, env=daemon.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as bridge:
+            assert bridge.stdin is not None
+            assert bridge.stdout is not None
+            bridge.stdin.write(f"{line}\n")
+            bridge.stdin.flush()
+            answer = json.loads(bridge.stdout.readline())
+            assert answer["result"]["content"][0]["text"] == "over the bridge"
+            [_] = sandboxes(daemon, "bridged")
+            if end == "kill":
+                bridge.kill()
+        wait_for("its sandbox is gone", lambda: not sandboxes(daemon, "bridged"), 60)
+
+
 def test_no_session_outlives_a_killed_daemon(daemon: RunningDaemon, talk: Talker) -> None:
-    for name in ("scripted", "mortal", "loud"):
+    for name in ("left-1", "left-2", "left-3"):
+        daemon.apply(server(name))
         assert talk.text(name, "echo", "x") == "x"
     assert containers(daemon)
     daemon.kill()
