@@ -30,6 +30,7 @@ _META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 _SWEEP_SECONDS = 1.0
+_MOST_OF_CALLER = 64
 _MOST_PAGES = 20
 _MOST_LISTED = 1000
 _FREE_FAILURES = 2  # of starts, before each further one waits
@@ -107,6 +108,9 @@ class Sessions:
             found = self._sessions.get(key)
             mine = found is None
             if found is None:
+                if sum(each[2] == caller for each in self._sessions) >= _MOST_OF_CALLER:
+                    words = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
+                    raise errors.TooManyRequests(words)
                 found = self._sessions[key] = Future()
         if mine:
             self._open(key, server, found)
