@@ -14,6 +14,7 @@ from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.kinds.registry import discover
 from controller.mcp.endpoint import McpEndpoint
+from controller.mcp.servers.sessions import Sessions
 from controller.metrics.registry import Registry
 from controller.metrics.scrape_access import ScrapeAccessError, load_scrape_access
 from controller.metrics.server import CannotListen, MetricsServer
@@ -75,6 +76,9 @@ def start_listeners(
     def ready() -> list[tuple[str, str]]:
         return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
 
+    sessions = Sessions(services.mcp_servers, core.meter)
+    sessions.start()
+    core.undo.callback(sessions.close)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(
@@ -83,7 +87,7 @@ def start_listeners(
         ready=ready,
         meter=core.meter,
         load=load,
-        mcp_app=McpEndpoint(services, core.meter),
+        mcp_app=McpEndpoint(services, core.meter, sessions),
         examine=partial(examine, settings),
     )
     listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))

@@ -1,4 +1,4 @@
-"""The ASGI application of `/mcp`: checks the address and the Host header, and loads the SDK at the first request."""
+"""The ASGI application of every MCP endpoint: checks address and Host header; loads the SDK at the first request."""
 
 import asyncio
 import importlib
@@ -14,6 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from controller.mcp.calls import OPTIONS_KEY, Options
 from controller.mcp.names import STYLES, Style
+from controller.mcp.servers.endpoint import ServersEndpoint
+from controller.mcp.servers.sessions import Sessions
 from controller.ports import Meter
 from controller.service.errors import BadRequest
 from controller.service.objects import serialize
@@ -29,14 +31,21 @@ _KNOWN = ("names", "namespace", "readOnly")
 
 
 class McpEndpoint:
-    """Serves MCP over these services. Each event loop has a server of its own."""
+    """Serves MCP over these services: Paddock's own tools at /mcp, other people's servers at every other address.
 
-    def __init__(self, services: Services, meter: Meter) -> None:
+    Each event loop has a server of its own. `sessions` are those of other people's servers.
+    """
+
+    def __init__(self, services: Services, meter: Meter, sessions: Sessions | None = None) -> None:
         self._services, self._meter = services, meter
+        self._servers = ServersEndpoint(services, sessions or Sessions(services.mcp_servers, meter), meter)
         self._loading = threading.Lock()
         self._protocols: WeakKeyDictionary[asyncio.AbstractEventLoop, Protocol] = WeakKeyDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/mcp":
+            await self._servers(scope, receive, send, _accepted_hosts(scope))
+            return
         try:
             options = options_of(QueryParams(scope["query_string"]))
         except BadRequest as error:

@@ -1,9 +1,10 @@
 """Authorization for every listener: a caller and a request in, a decision out.
 
 viewer    reads the objects of the namespace, and logs
-user      also writes sandboxes there, and works in them (exec ...)
+user      also writes sandboxes there, and works in them (exec ...); uses MCP servers
 operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
-admin     also writes its quotas; with namespace `*` host-scoped kinds, tokens, audit and backups
+admin     also writes its quotas, and verifies its MCP servers; with namespace `*` host-scoped kinds, tokens, audit and
+          backups
 
 Anything else requires an admin: a new route is closed until it is named here. A grant with `tools` counts only for
 calls of these MCP tools.
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from controller.kinds.access.access import EVERYWHERE, ROLES, AccessRequest, Caller, Decision, Grant, Role
 from controller.kinds.base import Model
 from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.mcpserver import MCPServerSpec
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, at_own_level
@@ -33,6 +35,7 @@ _SEEN = (
     "-/metrics",
 )  # subresources that need no more than reading the object
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
+_USED_BY_USERS = ("MCPServer",)  # written by operators
 _LEAST_WRITER: Role = "user"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 _ORDINARY_SHARES = 1024  # the default weight of a container
@@ -80,7 +83,7 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     ask = AccessRequest("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
     granted = [each for each in _usable(caller) if _reaches(each, ask) and _at_least(each, role)]
-    found = [tuple(_beyond(each, kind, spec, policy)) for each in granted]
+    found = [(*_beyond(each, kind, spec, policy), *_verified(each, spec)) for each in granted]
     if not found:
         return (Refusal("metadata.namespace", _words(caller, ask, role)),)
     return min(found, key=len)
@@ -120,6 +123,8 @@ def _role(ask: AccessRequest) -> Role:
         return "viewer"
     if ask.namespace == "":
         return "admin"
+    if ask.sub and ask.kind in _USED_BY_USERS:
+        return "user"
     return _WRITERS.get(ask.kind, "operator")
 
 
@@ -169,6 +174,12 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
         yield from _limits(grant, spec.resources, template, policy)
     elif isinstance(spec, Template):
         yield from _limits(grant, Resources(), spec, policy)
+
+
+def _verified(grant: Grant, spec: Model) -> Iterator[Refusal]:
+    """Yield a refusal if the grant's holder calls an MCP server verified, and is no admin."""
+    if isinstance(spec, MCPServerSpec) and spec.trust == "verified" and not _at_least(grant, "admin"):
+        yield Refusal("spec.trust", "`verified` needs the role admin in the namespace; write user_added, or ask one")
 
 
 def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:

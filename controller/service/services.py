@@ -33,6 +33,7 @@ from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
+from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
@@ -149,6 +150,7 @@ class SandboxServices:
     attest: Attest
     why: Why
     images: ImageService
+    mcp_servers: McpServers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +270,14 @@ def make_sandbox(
             snapshot=loop.snapshot,
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
+        ),
+        mcp_servers=McpServers(
+            objects=objects,
+            write=Write(pipeline),
+            store=store,
+            clock=clock,
+            engine=engine,
+            sandbox_streams=sandbox_streams,
         ),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )

@@ -31,7 +31,7 @@ _SELF = (
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",
 )
-_OWN_RULES = ("/mcp",)  # each tool authorises its call
+_OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")

@@ -35,7 +35,7 @@ _LASTING_NAMES = {
     "watch": "watches",
     "mcp": "MCP requests",
 }
-_MCP = "/mcp"
+_MCP = ("/mcp", "/mcp/servers")
 _TRUE = frozenset(("1", "true", "on", "yes", "t", "y"))
 
 
@@ -113,7 +113,7 @@ class LoadLimit:
 
 def _what(scope: Scope) -> str:
     """Return the limited category of a request."""
-    if scope["path"] == _MCP:
+    if scope["path"] in _MCP:
         return _LASTING_NAMES["mcp"]
     if found := _LASTING.fullmatch(scope["path"]):
         return _LASTING_NAMES[found[1]]

@@ -1,25 +1,46 @@
-"""POST /mcp: Paddock as an MCP server. The application of the package `mcp` answers; rights are those of each tool."""
+"""MCP: Paddock's own tools, and other people's servers. The application of the package `mcp` answers.
+
+Rights are those of each tool; for one other server those of its object; of a namespace's, each that the caller may use.
+"""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PATH = "/mcp"
+from controller.api.common.models import PREFIX
+
+PATH, SERVERS = "/mcp", "/mcp/servers"
+_ONE = f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp"
 routes = APIRouter(tags=["mcp"])
 
 
 @routes.post(PATH, include_in_schema=False)  # MCP describes itself: tools/list
+@routes.post(SERVERS, include_in_schema=False)
+@routes.get(SERVERS, include_in_schema=False)
+@routes.get(_ONE, include_in_schema=False)
 async def mcp(request: Request) -> Response:
-    """Answer a JSON-RPC message."""
+    """Answer a JSON-RPC message, or hold a connection."""
     return _Forwarded(request.app.state.mcp)
 
 
-class _Forwarded(Response):
-    """A response that another ASGI application gives."""
+@routes.post(_ONE, include_in_schema=False)
+async def one(request: Request) -> Response:
+    """Answer a JSON-RPC message, which the audit has read already."""
+    return _Forwarded(request.app.state.mcp, await request.body())
 
-    def __init__(self, app: ASGIApp) -> None:
+
+class _Forwarded(Response):
+    """A response that another ASGI application gives. `read` is the request's body, if it was read already."""
+
+    def __init__(self, app: ASGIApp, read: bytes | None = None) -> None:
         super().__init__()
-        self._app = app
+        self._app, self._read = app, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        async def again() -> Message:
+            body, self._read = self._read, None
+            if body is None:
+                return await receive()
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, again, send)

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
+from controller.cli.commands.mcp_servers import COMMANDS
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace_option
-from paddock._client.mcp import Bridge, endpoint, request
+from paddock._client.mcp import Bridge, endpoint, request, server_endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
@@ -32,6 +33,7 @@ def _address_options(command: F) -> F:
         ),
         namespace_option,
         click.option("--sandbox", default="", metavar="NAME", help="The agent in this sandbox, not Paddock's tools."),
+        click.option("--server", default="", metavar="NAME", help="This MCPServer, not Paddock's tools."),
     ):
         command = option(command)
     return command
@@ -40,7 +42,9 @@ def _address_options(command: F) -> F:
 @click.group("mcp", invoke_without_command=True)
 @_address_options
 @click.pass_context
-def mcp_(ctx: click.Context, sandbox: str, namespace: str | None, names: str | None, read_only: bool) -> None:
+def mcp_(
+    ctx: click.Context, sandbox: str, server: str, namespace: str | None, names: str | None, read_only: bool
+) -> None:
     """Serve Paddock's tools to an MCP client on stdin and stdout.
 
     \b
@@ -49,10 +53,20 @@ def mcp_(ctx: click.Context, sandbox: str, namespace: str | None, names: str | N
     paddock mcp tools                             lists the tools
     paddock mcp call docker.container.exec id=my-app 'command=["ls"]'
     """
-    chosen = {"sandbox": sandbox, "namespace": namespace or "", "names": names or "", "read_only": read_only}
+    chosen = {
+        "sandbox": sandbox,
+        "server": server,
+        "namespace": namespace or "",
+        "names": names or "",
+        "read_only": read_only,
+    }
     ctx.meta["mcp"] = chosen
     if ctx.invoked_subcommand is None:
-        _bridge(ctx, _path(chosen))
+        serve_path(ctx, _path(chosen), holds=bool(server))
+
+
+for each in COMMANDS:
+    mcp_.add_command(each)
 
 
 @mcp_.command("tools")
@@ -109,9 +123,9 @@ def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **
     known = mcp_config.CLIENTS[client]
     chosen = _chosen(ctx, given)
     _path(chosen)  # refuses contradictions
-    if not chosen["names"] and not chosen["sandbox"] and known.underscore:
+    if not chosen["names"] and not chosen["sandbox"] and not chosen["server"] and known.underscore:
         chosen["names"] = "underscore"
-    made = mcp_config.entry(known, _command(), _words(chosen), _environment(ctx))
+    made = mcp_config.entry(known, command_word(), _words(chosen), environment(ctx))
     target = Path(file) if file else known.file()
     if not write:
         say(mcp_config.text_of(known, made).rstrip("\n"))
@@ -123,7 +137,8 @@ def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **
         note(f"restart {known.title}, or reload its MCP servers")
 
 
-def _bridge(ctx: click.Context, path: str) -> None:
+def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
+    """Relay between stdin and stdout and that endpoint. `holds`: its sessions end with this process."""
     if sys.stdin.isatty():
         text = "`paddock mcp` is started by an MCP client, which talks to it; `paddock mcp config claude` shows how"
         raise UsageProblem(f"{text}, `paddock mcp tools` lists the tools")
@@ -136,7 +151,7 @@ def _bridge(ctx: click.Context, path: str) -> None:
         except OSError:  # the client has gone: what runs for it ends
             os._exit(1)
 
-    bridge = Bridge(located(ctx), path, write)
+    bridge = Bridge(located(ctx), path, write, holds=holds)
     try:
         bridge.run(sys.stdin.buffer)
     except KeyboardInterrupt:
@@ -152,6 +167,10 @@ def _chosen(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 def _path(chosen: dict[str, Any]) -> str:
     if chosen["sandbox"] and (chosen["names"] or chosen["read_only"]):
         raise UsageProblem("--names and --read-only are for Paddock's own tools; leave them out with --sandbox")
+    if chosen["server"]:
+        if chosen["sandbox"] or chosen["names"] or chosen["read_only"]:
+            raise UsageProblem("--sandbox, --names and --read-only can't be combined with --server; leave them out")
+        return server_endpoint(chosen["server"], chosen["namespace"] or DEFAULT_NAMESPACE)
     if chosen["namespace"] == DEFAULT_NAMESPACE:
         chosen["namespace"] = ""
     return endpoint(
@@ -224,7 +243,7 @@ def _changes(tool: dict[str, Any]) -> str:
     return "no" if tool.get("annotations", {}).get("readOnlyHint") else "yes"
 
 
-def _command() -> str:
+def command_word() -> str:
     """Return the command as the client finds it: by its name if that is on the path, else where it is."""
     name = Path(sys.argv[0]).name
     found = shutil.which("paddock")
@@ -236,12 +255,12 @@ def _command() -> str:
 
 def _words(chosen: dict[str, Any]) -> list[str]:
     words = ["mcp"]
-    for name in ("sandbox", "namespace", "names"):
+    for name in ("sandbox", "server", "namespace", "names"):
         words += [f"--{name}", chosen[name]] if chosen[name] else []
     return words + (["--read-only"] if chosen["read_only"] else [])
 
 
-def _environment(ctx: click.Context) -> dict[str, str]:
+def environment(ctx: click.Context) -> dict[str, str]:
     """Return the variables that lead to the daemon: addresses and files, never a token itself."""
     found = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
     target: Target = ctx.find_root().obj

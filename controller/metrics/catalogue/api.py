@@ -35,6 +35,12 @@ FAMILIES: tuple[Family, ...] = (
         values={"outcome": ("ok", "error", "refused", "cancelled")},
     ),
     counter(
+        "paddock_mcp_server_calls_total",
+        "Calls of tools of other people's MCP servers; refused: the server could not be started.",
+        ("namespace", "server", "outcome"),
+        values={"outcome": ("ok", "error", "refused", "cancelled")},
+    ),
+    counter(
         "paddock_apply_objects_total",
         "Objects applied (created, configured, unchanged, pruned), and refused calls (invalid, conflict).",
         ("kind", "result"),

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import re
+import secrets
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ from paddock._client.server import Server, dial, unreachable
 from paddock._version import API_VERSION, VERSION
 
 PATH = "/mcp"
+_CONNECTION_HEADER = "Paddock-Connection"
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 MODERN = "2026-07-28"
 _CLIENT_KEYS = {
@@ -52,6 +54,12 @@ def endpoint(sandbox: str = "", *, namespace: str = "", names: str = "", read_on
     return f"{PATH}?{urlencode(given)}" if given else PATH
 
 
+def server_endpoint(name: str, namespace: str) -> str:
+    """Return the path of an MCPServer."""
+    place = f"/apis/{API_VERSION}/namespaces/{quote(namespace, safe='')}"
+    return f"{place}/mcpservers/{quote(name, safe='')}{PATH}"
+
+
 def request(server: Server, path: str, method: str, params: Mapping[str, Any]) -> Message:
     """Return the result of one request. Raises ClientError; Refused for an error in the protocol."""
     meta = {VERSION_KEY: MODERN, **_CLIENT_KEYS}
@@ -69,10 +77,13 @@ def request(server: Server, path: str, method: str, params: Mapping[str, Any]) -
 class Exchange:
     """One request: a POST, and the messages of its response. `close` ends it, from any thread."""
 
-    def __init__(self, server: Server, path: str, message: Mapping[str, Any], version: str) -> None:
+    def __init__(
+        self, server: Server, path: str, message: Mapping[str, Any], version: str, connection: str = ""
+    ) -> None:
         self._server, self._path = server, path
         self._body = json.dumps(message).encode()
         self._headers = {**_headers(message, version), **authorization(server)}
+        self._headers |= {_CONNECTION_HEADER: connection} if connection else {}
         self._lock, self._closed = threading.Lock(), False
         self._connection: http.client.HTTPConnection | None = None
 
@@ -123,11 +134,47 @@ class Exchange:
             connection.close()
 
 
-class Bridge:
-    """Relays messages between a client's lines and the daemon. `write` takes one line, without its end."""
+class Hold:
+    """A connection that the daemon holds sessions for: they end with it, or with this process."""
 
-    def __init__(self, server: Server, path: str, write: Callable[[bytes], None]) -> None:
+    def __init__(self, server: Server, path: str) -> None:
+        self._server, self._path = server, path
+        self.name = secrets.token_hex(16)
+        self._ended = threading.Event()
+        self._connection: http.client.HTTPConnection | None = None
+        threading.Thread(target=self._keep, name="mcp hold", daemon=True).start()
+
+    def close(self) -> None:
+        """Let the sessions end."""
+        self._ended.set()
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError, ClientError):
+                self._connection = _connect(self._server)
+                headers = {_CONNECTION_HEADER: self.name, **authorization(self._server)}
+                self._connection.request("GET", self._path, headers=headers)
+                with self._connection.getresponse() as answer:
+                    while not self._ended.is_set() and answer.readline():
+                        pass
+            if self._connection is not None:
+                self._connection.close()
+            self._ended.wait(1.0)
+
+
+class Bridge:
+    """Relays messages between a client's lines and the daemon. `write` takes one line, without its end.
+
+    `holds`: the daemon keeps sessions for it, which end with it.
+    """
+
+    def __init__(self, server: Server, path: str, write: Callable[[bytes], None], *, holds: bool = False) -> None:
         self._server, self._path, self._write = server, path, write
+        self._hold = Hold(server, path) if holds else None
         self._writing, self._lock = threading.Lock(), threading.Lock()
         self._running: dict[str, Exchange] = {}  # by the request's id in JSON
         self._negotiated = ""  # the version of an `initialize`
@@ -148,6 +195,8 @@ class Bridge:
             running = list(self._running.values())
         for each in running:
             each.close()
+        if self._hold is not None:
+            self._hold.close()
 
     def _receive(self, line: bytes) -> None:
         try:
@@ -169,7 +218,8 @@ class Bridge:
     def _start(self, message: Message) -> None:
         key = json.dumps(message["id"])
         try:
-            exchange = Exchange(self._server, self._path, message, self._version(message))
+            connection = self._hold.name if self._hold is not None else ""
+            exchange = Exchange(self._server, self._path, message, self._version(message), connection)
         except ClientError as error:
             self._refuse(message["id"], _FAILED, error.message)
             return

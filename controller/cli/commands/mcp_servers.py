@@ -1,0 +1,203 @@
+"""`paddock mcp list|enable|disable|approve|connect|import|export`: other people's MCP servers."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+
+_KIND = "mcpservers"
+_NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+
+
+@click.command("list")
+@namespace_option
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Whole objects; default: table.")
+@click.pass_context
+def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> None:
+    """List the MCP servers of a namespace: state, trust, tools, and if they run in sandboxes."""
+    from controller.cli.output import columns, json_text, say
+
+    found = _found(ctx, namespace)
+    if output is not None:
+        say(json_text({"items": found}))
+        return
+    rows = [["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX", "MESSAGE"]]
+    say(columns(rows + [_row(each) for each in found]))
+
+
+@click.command("enable")
+@_NAMES
+@namespace_option
+@click.pass_context
+def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None) -> None:
+    """Let sessions of these servers begin."""
+    _patch(ctx, names, namespace, {"enabled": True}, "enabled")
+
+
+@click.command("disable")
+@_NAMES
+@namespace_option
+@click.pass_context
+def disable(ctx: click.Context, /, names: Sequence[str], namespace: str | None) -> None:
+    """End all sessions of these servers; none begins."""
+    _patch(ctx, names, namespace, {"enabled": False}, "disabled")
+
+
+@click.command("approve")
+@click.argument("name")
+@namespace_option
+@click.pass_context
+def approve(ctx: click.Context, /, name: str, namespace: str | None) -> None:
+    """Approve the changed tools of a server, as it listed them last."""
+    tools = _read(ctx, name, namespace).get("status", {}).get("tools", {})
+    digest = tools.get("changedDigest") or tools.get("digest")
+    if not digest:
+        raise CliError(f"mcpserver/{name} has listed no tools yet; call one of them, or `paddock mcp connect {name}`")
+    _patch(ctx, (name,), namespace, {"tools": {"digest": digest}}, "approved")
+
+
+@click.command("connect")
+@click.argument("name")
+@namespace_option
+@click.option(
+    "--allow-unsandboxed",
+    is_flag=True,
+    help="Run it as your own process while the engine is unavailable, if its spec says `sandbox: Preferred`.",
+)
+@click.pass_context
+def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsandboxed: bool) -> None:
+    """Serve one server's tools to an MCP client on stdin and stdout; the same as `paddock mcp --server NAME`."""
+    from controller.cli.commands.mcp import serve_path
+    from paddock._client.mcp import server_endpoint
+
+    if allow_unsandboxed:
+        _run_unsandboxed(_read(ctx, name, namespace))
+    serve_path(ctx, server_endpoint(name, _namespace(ctx, namespace)), holds=True)
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@namespace_option
+@click.option("--dry-run", is_flag=True, help="Print the objects, and change nothing.")
+@click.pass_context
+def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: bool) -> None:
+    """Make MCPServers of the servers in a client's configuration: Claude Desktop, Claude Code, Cursor, VS Code.
+
+    All of them, or none and every reason. Values that look secret are not read.
+    """
+    from controller.cli import mcp_import
+    from controller.cli.client import connect
+    from controller.cli.output import note, say
+    from controller.cli.yaml_text import dump
+
+    found = mcp_import.read(file)
+    for each in found.notes:
+        note(each)
+    if not found.documents:
+        raise CliError(f"{file}: has no server that a sandbox could run")
+    if dry_run:
+        say("---\n".join(dump(each) for each in found.documents).rstrip("\n"))
+        return
+    documents = [{"file": f"{file} ({each['metadata']['name']})", "text": json.dumps(each)} for each in found.documents]
+    items = connect(ctx).request(
+        "POST", "apply", json={"documents": documents, "namespace": _namespace(ctx, namespace)}
+    )["items"]
+    for each in items:
+        say(f"mcpserver/{each['metadata']['name']} {each['result']}")
+
+
+@click.command("export")
+@click.argument("client", type=click.Choice(["claude", "cursor", "vscode"]), default="claude")
+@namespace_option
+@click.pass_context
+def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
+    """Print the configuration of an MCP client whose servers are those of a namespace, in their sandboxes."""
+    from controller.cli import mcp_config, mcp_import
+    from controller.cli.commands.mcp import command_word, environment
+    from controller.cli.output import json_text, say
+
+    names = [each["metadata"]["name"] for each in _found(ctx, namespace) if each["spec"].get("enabled", True)]
+    place = _namespace(ctx, namespace)
+    words = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
+    table = mcp_config.CLIENTS[client].key
+    say(json_text(mcp_import.exported(names, table, command_word(), words, environment(ctx))))
+
+
+def _run_unsandboxed(server: dict[str, Any]) -> None:
+    """Become the server's program if its spec allows that and the engine is unavailable; else return.
+
+    Raises CliError.
+    """
+    from controller.cli.output import note
+
+    name, spec = server["metadata"]["name"], server["spec"]
+    if spec.get("sandbox") != "Preferred" or spec.get("trust") != "verified":
+        raise CliError(f"mcpserver/{name} runs in a sandbox only; leave --allow-unsandboxed out")
+    ready: dict[str, Any] = next(iter(server.get("status", {}).get("conditions", ())), {})
+    if ready.get("reason") != "DockerUnavailable":
+        return
+    if spec.get("secrets") or spec.get("image"):
+        raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
+    note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
+    own = {each["name"]: each["value"] for each in spec.get("env", ())}
+    try:
+        os.execvpe(spec["command"], [spec["command"], *spec.get("args", ())], {**os.environ, **own})  # noqa: S606
+    except OSError as error:
+        raise CliError(f"{spec['command']}: {error.strerror}; install it, or wait for the engine") from error
+
+
+def _namespace(ctx: click.Context, given: str | None) -> str:
+    """Return the namespace of the sub-command, else the one given before it."""
+    return given or str(ctx.meta["mcp"]["namespace"]) or DEFAULT_NAMESPACE
+
+
+def _path(namespace: str, name: str = "") -> str:
+    from controller.cli.client import segment
+
+    place = f"namespaces/{segment(namespace)}/{_KIND}"
+    return f"{place}/{segment(name)}" if name else place
+
+
+def _found(ctx: click.Context, namespace: str | None) -> list[dict[str, Any]]:
+    from controller.cli.client import connect
+
+    found: list[dict[str, Any]] = connect(ctx).get(_path(_namespace(ctx, namespace)))["items"]
+    return found
+
+
+def _read(ctx: click.Context, name: str, namespace: str | None) -> dict[str, Any]:
+    from controller.cli.client import connect
+
+    found: dict[str, Any] = connect(ctx).get(_path(_namespace(ctx, namespace), name))
+    return found
+
+
+def _patch(ctx: click.Context, names: Sequence[str], namespace: str | None, spec: dict[str, Any], what: str) -> None:
+    from controller.cli.client import connect
+    from controller.cli.output import say
+
+    if len(set(names)) != len(names):
+        raise UsageProblem("a name is given twice; name each server once")
+    client = connect(ctx)
+    for each in names:
+        type_ = "application/merge-patch+json"
+        client.request("PATCH", _path(_namespace(ctx, namespace), each), json={"spec": spec}, content_type=type_)
+        say(f"mcpserver/{each} {what}")
+
+
+def _row(server: dict[str, Any]) -> list[str]:
+    spec, status = server["spec"], server.get("status", {})
+    ready: dict[str, Any] = next(iter(status.get("conditions", ())), {})
+    state = ready.get("reason", "Unused") if spec.get("enabled", True) else "Disabled"
+    count = str(status.get("tools", {}).get("count", "-"))
+    message = "" if ready.get("status") == "True" else str(ready.get("message", "")).partition("\n")[0]
+    return [server["metadata"]["name"], state, spec["trust"], count, spec.get("sandbox", "Required"), message[:100]]
+
+
+COMMANDS = (list_, enable, disable, approve, connect_, import_, export)

@@ -1,0 +1,117 @@
+"""MCPServer: somebody else's MCP server over stdin and stdout, which runs only in sandboxes, one for each session."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Flag, Form, Model, Name, Text, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import Argument, EnvName, EnvVar, HostName, ImageName, age
+
+SESSION_LABEL = "paddock/mcp-session"
+"""On the sandbox of a session: the id of the session."""
+READY = "Ready"
+_TOOL_PATTERN = r"^[A-Za-z0-9_.*/-]+$"
+
+ToolPattern = Annotated[
+    Text,
+    Field(min_length=1, max_length=128, pattern=_TOOL_PATTERN),
+    Form("the name of a tool; `*` stands for any characters"),
+]
+Digest = Annotated[Text, Field(pattern=r"^(sha256:[0-9a-f]{64})?$"), Form("sha256: and 64 hexadecimal digits")]
+
+
+class SecretEnv(Model):
+    """An operator's secret for this namespace, as a variable of the server's process alone."""
+
+    name: Name
+    """Name of the secret, among those for this namespace."""
+    env: EnvName
+    """Name of the variable."""
+
+
+class ServerNetwork(Model):
+    """Network access of the server, by host name."""
+
+    allowed_hosts: Annotated[tuple[HostName, ...], Field(max_length=128)] = ()
+    """Whole host names that it may reach through its proxy. Empty: no network at all."""
+
+
+class ServerTools(Model):
+    """Tools of the server that clients get, and the definitions that were approved."""
+
+    allow: Annotated[tuple[ToolPattern, ...], Field(max_length=256)] = ("*",)
+    """Tools that clients may call."""
+    deny: Annotated[tuple[ToolPattern, ...], Field(max_length=256)] = ()
+    """Tools that they may not; it wins."""
+    digest: Digest = ""
+    """Digest of the approved definitions of its tools. Empty: those of its first start are pinned."""
+
+
+class MCPServerSpec(Model):
+    """A server of MCP that speaks over stdin and stdout. Each session of a client runs it in a sandbox of its own."""
+
+    enabled: Flag = True
+    """False: its sessions end, and none begins."""
+    trust: Literal["user_added", "verified"] = "user_added"
+    """user_added: 512Mi, half a processor, 50 processes. verified, which an admin writes: 1Gi, one processor, 100."""
+    image: ImageName | None = None
+    """Image to run it in. Left out: by the command, such as paddock/python:1 for python3."""
+    command: Annotated[Argument, Field(min_length=1, max_length=4096)]
+    """Program to run, by its name: node, python, python3, deno, bun, npx, uvx or pipx; with an image any in it."""
+    args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
+    """Arguments of the program. Clients and the sandbox's processes can read them: put no secrets here."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=128)] = ()
+    """Variables of the program. Whoever may read this object can read them: use `secrets` for secrets."""
+    secrets: Annotated[tuple[SecretEnv, ...], Field(max_length=32)] = ()
+    """Secrets as variables of the program."""
+    network: ServerNetwork = ServerNetwork()
+    """Network access. None by default."""
+    tools: ServerTools = ServerTools()
+    """Its tools that clients get."""
+    startup_seconds: Annotated[Whole, Field(ge=1, le=600)] = 30
+    """Seconds for its sandbox to start and for it to answer."""
+    call_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 300
+    """Maximum of seconds for a call."""
+    idle_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 600
+    """Seconds without a call after which a session ends."""
+    sandbox: Literal["Required", "Preferred"] = "Required"
+    """Preferred: `paddock mcp connect --allow-unsandboxed` may run it as the user's own process, for verified ones."""
+
+
+def ready_condition(obj: StoredObject) -> Mapping[str, Any]:
+    """Return the stored condition Ready; empty if there is none yet."""
+    found: Mapping[str, Any] = next(
+        (each for each in obj.status.get("conditions", ()) if each.get("type") == READY), {}
+    )
+    return found
+
+
+def state_word(obj: StoredObject) -> str:
+    """Return the STATUS column: one word for people."""
+    if not obj.spec.get("enabled", True):
+        return "Disabled"
+    return str(ready_condition(obj).get("reason", "Unused"))
+
+
+def _command(obj: StoredObject, _now: float) -> str:
+    return " ".join((str(obj.spec.get("command", "")), *map(str, obj.spec.get("args", ()))))
+
+
+KIND = Kind(
+    name="MCPServer",
+    plural="mcpservers",
+    short=("mcps",),
+    spec=MCPServerSpec,
+    built_in=("docker", "sandbox", "mcp", "paddock"),  # prefixes of Paddock's own tools
+    columns=(
+        Column("STATUS", lambda obj, _now: state_word(obj)),
+        Column("TRUST", lambda obj, _now: str(obj.spec.get("trust", "user_added"))),
+        Column("TOOLS", lambda obj, _now: str(obj.status.get("tools", {}).get("count", "-"))),
+        Column("SANDBOX", lambda obj, _now: str(obj.spec.get("sandbox", "Required")), wide=True),
+        Column("COMMAND", _command, wide=True),
+        Column("AGE", lambda obj, now: age(now - obj.created_at)),
+    ),
+)

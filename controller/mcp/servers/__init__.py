@@ -1,0 +1,1 @@
+"""Other people's MCP servers: sessions in sandboxes, and the gateway to them."""

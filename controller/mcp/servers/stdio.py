@@ -1,0 +1,214 @@
+"""The client of one stdio server: requests and answers over the streams of its process. Any thread may call it."""
+
+import itertools
+import json
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+from controller.kinds.common.chunk import Chunk
+from controller.mcp.servers.lines import Flood, Lines, Message
+from controller.mcp.text import decoded
+from controller.ports import StreamError
+from controller.service.sandbox.activity import TrackedStream
+
+OnProgress = Callable[[float, float | None, str], None]
+_MOST_PENDING = 64
+_MOST_QUEUED = 256
+_TAIL_BYTES = 4096
+_TAIL_LINES = 8
+_METHOD_NOT_FOUND = -32601
+
+
+class ServerGone(Exception):
+    """The server's process ended, or can't be talked to; the message has its exit code and last lines."""
+
+
+class ServerRefused(Exception):
+    """The server answered with an error of the protocol."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StdioClient:
+    """Talks to one process. `start` opens its streams, given its standard input; it may block."""
+
+    def __init__(self, start: Callable[[Iterator[bytes]], TrackedStream], name: str) -> None:
+        self._lock, self._ids = threading.Lock(), itertools.count(1)
+        self._input: queue.Queue[bytes | None] = queue.Queue(_MOST_QUEUED)
+        self._pending: dict[int, Future[Any]] = {}
+        self._progress: dict[int, OnProgress] = {}
+        self._stderr: deque[bytes] = deque()
+        self._stderr_bytes = 0
+        self._gone, self._why, self._exit_code = False, "", ""
+        self.tools_changed = False  # it said so: list them again
+        self.closed = threading.Event()
+        self._stream = start(self._lines_in())
+        threading.Thread(target=self._read, name=f"mcp {name}"[:60], daemon=True).start()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits for its answer."""
+        return bool(self._pending)
+
+    def request(
+        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> tuple[int, Future[Any]]:
+        """Send a request; return its id, and its result to come (ServerGone, ServerRefused).
+
+        Raises ServerGone.
+        """
+        made: Future[Any] = Future()
+        with self._lock:
+            if self._gone:
+                raise ServerGone(self._why)
+            if len(self._pending) >= _MOST_PENDING:
+                raise ServerGone(f"{_MOST_PENDING} calls wait for its answers; wait for some")
+            id_ = next(self._ids)
+            self._pending[id_] = made
+            if on_progress is not None:
+                self._progress[id_] = on_progress
+                params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": id_}}
+        try:
+            self._send({"jsonrpc": "2.0", "id": id_, "method": method, "params": dict(params)})
+        except ServerGone:
+            self._forget(id_)
+            raise
+        return id_, made
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification. Raises ServerGone."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": dict(params)})
+
+    def cancel(self, id_: int, reason: str) -> None:
+        """Tell the server that nobody waits for this answer any more."""
+        if self._forget(id_) is not None:
+            with suppress(ServerGone):
+                self.notify("notifications/cancelled", {"requestId": id_, "reason": reason})
+
+    def close(self, why: str = "the session was ended") -> None:
+        """End the process, and fail what waits for it."""
+        self._fail(why)
+        with suppress(queue.Full):
+            self._input.put_nowait(None)
+        self._stream.close()
+
+    def last_lines(self) -> str:
+        """Return the end of what it wrote to standard error, as plain text."""
+        text = decoded(b"".join(self._stderr)[-_TAIL_BYTES:])
+        return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._input.put_nowait(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        except queue.Full:
+            raise ServerGone("it does not read its input") from None
+
+    def _lines_in(self) -> Iterator[bytes]:
+        while True:
+            line = self._input.get()
+            if line is None:
+                return
+            yield line
+
+    def _read(self) -> None:
+        lines, why = Lines(), ""
+        try:
+            for chunk in self._stream:
+                self._take(chunk, lines)
+        except (StreamError, Flood) as error:
+            why = str(error)
+        finally:
+            self._fail(self._ended(why))
+            with suppress(queue.Full):
+                self._input.put_nowait(None)
+            with suppress(StreamError):
+                self._stream.close()
+            self.closed.set()
+
+    def _take(self, chunk: Chunk, lines: Lines) -> None:
+        if chunk.stream == "stdout":
+            for message in lines.feed(chunk.data):
+                self._receive(message)
+        elif chunk.stream == "stderr":
+            self._stderr.append(chunk.data)
+            self._stderr_bytes += len(chunk.data)
+            while self._stderr_bytes > _TAIL_BYTES and len(self._stderr) > 1:
+                self._stderr_bytes -= len(self._stderr.popleft())
+        elif chunk.stream == "exit":
+            self._exit_code = chunk.data.decode()
+
+    def _ended(self, why: str) -> str:
+        text = why or (f"it ended with exit code {self._exit_code}" if self._exit_code else "its connection ended")
+        last = self.last_lines()
+        return f"{text}; its last lines: {last}" if last else text
+
+    def _fail(self, why: str) -> None:
+        with self._lock:
+            if not self._gone:
+                self._gone, self._why = True, why
+            waiting, self._pending, self._progress = list(self._pending.values()), {}, {}
+        for each in waiting:
+            with suppress(InvalidStateError):
+                each.set_exception(ServerGone(self._why))
+
+    def _forget(self, id_: int) -> Future[Any] | None:
+        with self._lock:
+            self._progress.pop(id_, None)
+            return self._pending.pop(id_, None)
+
+    def _receive(self, message: Message) -> None:
+        if "method" not in message:
+            self._answer(message)
+        elif "id" in message:
+            self._asked(message)
+        elif message["method"] == "notifications/progress":
+            self._report(message.get("params"))
+        elif message["method"] == "notifications/tools/list_changed":
+            self.tools_changed = True
+
+    def _answer(self, message: Message) -> None:
+        id_ = message.get("id")
+        waiting = self._forget(id_) if type(id_) is int else None
+        if waiting is None:
+            return
+        error, result = message.get("error"), message.get("result")
+        with suppress(InvalidStateError):
+            if isinstance(error, dict):
+                code = error.get("code")
+                text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))[:2000]
+                waiting.set_exception(ServerRefused(code if type(code) is int else 0, text))
+            elif isinstance(result, dict):
+                waiting.set_result(result)
+            else:
+                waiting.set_exception(ServerRefused(0, "its answer is neither a result nor an error"))
+
+    def _asked(self, message: Message) -> None:
+        """Answer a request of the server. It may ask for nothing of the client's: no sampling, roots or questions."""
+        made: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] == "ping":
+            made["result"] = {}
+        else:
+            text = "refused: servers in sandboxes get no sampling, roots or questions to the user"
+            made["error"] = {"code": _METHOD_NOT_FOUND, "message": text}
+        with suppress(ServerGone):
+            self._send(made)
+
+    def _report(self, params: Any) -> None:
+        token = params.get("progressToken") if isinstance(params, dict) else None
+        with self._lock:
+            report = self._progress.get(token) if type(token) is int else None
+        done, total = (params.get("progress"), params.get("total")) if report else (None, None)
+        if report is not None and isinstance(done, int | float):
+            text = decoded(str(params.get("message", "")).encode("utf-8", "replace"))[:500]
+            report(float(done), float(total) if isinstance(total, int | float) else None, text)

@@ -1,0 +1,106 @@
+"""Tools of other people's MCP servers, as clients get them: filtered, capped, cleaned and pinned. All is untrusted."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.kinds.mcpserver import ServerTools
+
+MOST_TOOLS = 128
+MOST_DESCRIPTION = 2048
+_MOST_TEXT = 1024  # of any other text of a definition
+_MOST_SCHEMA_BYTES = 64 << 10
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
+_KEPT = ("name", "title", "description", "inputSchema", "outputSchema")
+Tool = Mapping[str, Any]
+Pin = Literal["first", "same", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Tools that clients get, by name. `left_out` says, for people, what was dropped and why."""
+
+    tools: Mapping[str, Tool]
+    left_out: tuple[str, ...] = ()
+
+
+def digest_of(listed: Sequence[Tool]) -> str:
+    """Return the digest of a server's definitions, in any order, as it sent them."""
+    texts = sorted(json.dumps(each, sort_keys=True, separators=(",", ":")) for each in listed)
+    return f"sha256:{hashlib.sha256(chr(10).join(texts).encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def pin(found: str, approved: str, pinned: str) -> Pin:
+    """Compare the digest of a server's tools with the approved one of its spec, else with that of its first use."""
+    known = approved or pinned
+    if not known:
+        return "first"
+    return "same" if found == known else "changed"
+
+
+def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool) -> Offered:
+    """Return the tools that clients get. The annotations of a server that is not verified are dropped."""
+    found: dict[str, Tool] = {}
+    left_out: list[str] = []
+    for each in listed:
+        name, size = each.get("name"), len(json.dumps(each))
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            left_out.append(f"{plain(str(name), 40)!r}: not a name of at most 64 letters, digits and `_./-`")
+        elif name in found:
+            left_out.append(f"{name}: listed twice")
+        elif not is_allowed(name, tools):
+            continue
+        elif size > _MOST_SCHEMA_BYTES:
+            left_out.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
+        elif not isinstance(each.get("inputSchema"), dict):
+            left_out.append(f"{name}: it has no input schema")
+        elif len(found) >= MOST_TOOLS:
+            left_out.append(f"{name}: more than {MOST_TOOLS} tools")
+        else:
+            found[name] = _cleaned(each, verified=verified)
+    return Offered(found, tuple(left_out))
+
+
+def is_allowed(name: str, tools: ServerTools) -> bool:
+    """Return True if clients may call the tool."""
+    return _matches(name, tools.allow) and not _matches(name, tools.deny)
+
+
+def plain(text: str, most: int = _MOST_TEXT) -> str:
+    """Return the text without control, format and zero-width characters, at most so long; tabs and line feeds stay."""
+    kept = "".join(each for each in text if each in "\t\n" or unicodedata.category(each)[0] != "C")
+    return kept if len(kept) <= most else f"{kept[: most - 1]}…"
+
+
+def _cleaned(tool: Tool, *, verified: bool) -> Tool:
+    made = {key: tool[key] for key in _KEPT if key in tool}
+    for key, most in (("title", _MOST_TEXT), ("description", MOST_DESCRIPTION)):
+        if key in made:
+            made[key] = plain(str(made[key]), most)
+    for key in ("inputSchema", "outputSchema"):
+        if key in made:
+            made[key] = _texts_cleaned(made[key])
+    if not isinstance(made.get("outputSchema", {}), dict):
+        del made["outputSchema"]
+    annotations = tool.get("annotations")
+    if verified and isinstance(annotations, dict):
+        made["annotations"] = _texts_cleaned(annotations)
+    return made
+
+
+def _texts_cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):
+        return [_texts_cleaned(each) for each in value]
+    if isinstance(value, dict):
+        return {plain(key, 256): _texts_cleaned(each) for key, each in value.items()}
+    return value
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(re.fullmatch(".*".join(map(re.escape, each.split("*"))), name) for each in patterns)

@@ -1,0 +1,160 @@
+"""Admission of an MCPServer, and the sandbox that a session of it gets."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import FULL_ISOLATION, Policy
+from controller.version import API_VERSION
+
+_INSTALLERS = {"npx": "foo@1.2.3", "uvx": "foo==1.2", "pipx": "foo==1.2"}
+_IMAGES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("node", "npx"), "paddock/node:1"),
+        **dict.fromkeys(("python", "python3", "uvx", "pipx"), "paddock/python:1"),
+        **dict.fromkeys(("deno", "bun"), ""),
+    }
+)
+_COMMANDS = ", ".join(sorted(_IMAGES))
+_YES = ("-y", "--yes", "-q", "--quiet", "run")
+_NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*")
+_PYPI = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(==|@)[0-9][0-9A-Za-z.!+-]*")
+_UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
+_LEVEL_WITH_HOSTS = "development"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustLimits:
+    """Limits of the sandboxes of one trust level."""
+
+    memory: str
+    cpu: str
+    pids: int
+
+
+LIMITS: Mapping[str, TrustLimits] = MappingProxyType(
+    {"user_added": TrustLimits("512Mi", "500m", 50), "verified": TrustLimits("1Gi", "1", 100)}
+)
+
+
+def admit(spec: MCPServerSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Return every reason to refuse a server."""
+    return (*_command(spec), *_variables(spec), *_isolation(spec, policy))
+
+
+def image_of(spec: MCPServerSpec) -> str:
+    """Return the image of its sandboxes; "" if the command has none."""
+    return spec.image or _IMAGES.get(spec.command, "")
+
+
+def not_installed(spec: MCPServerSpec) -> str:
+    """Return why the server's package can't be run, with what to do; "" if nothing has to be installed."""
+    if spec.image or spec.command not in _INSTALLERS:
+        return ""
+    package = next((each for each in spec.args if each not in _YES), "the package")
+    return (
+        f"`{package}` is in no image, and a sandbox without a network can't fetch it; build an image that holds it "
+        "(`docker build`), and set `image:` and the `command:` that starts it there"
+    )
+
+
+def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str) -> dict[str, Any]:
+    """Return the document of the sandbox of a session, owned by its server.
+
+    The server's program is not its main process: it is started in it, and no log holds what it says.
+    """
+    limits = LIMITS[spec.trust]
+    template: dict[str, Any] = {
+        "image": image_of(spec),
+        "command": ["sleep", "infinity"],
+        "user": FULL_ISOLATION.default_user,
+        "securityLevel": FULL_ISOLATION.name,
+        "tmpfs": [{"mountPath": "/tmp", "size": "100Mi"}],  # noqa: S108 - inside the sandbox
+        "workspace": {},
+        "resources": {"limits": {"memory": limits.memory, "cpu": limits.cpu, "pids": limits.pids}},
+    }
+    hosts = list(spec.network.allowed_hosts)
+    if hosts:
+        template["securityLevel"] = _LEVEL_WITH_HOSTS
+        template["env"] = [{"name": "HOME", "value": "/workspace"}]
+        template["security"] = {
+            "capabilities": [],
+            "noNewPrivileges": True,
+            "readOnlyRootFilesystem": True,
+            "seccompProfile": "minimal",
+        }
+    body: dict[str, Any] = {
+        "template": template,
+        "restartPolicy": "Never",
+        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
+    }
+    body |= {"network": {"allowedHosts": hosts}} if hosts else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Sandbox",
+        "metadata": {
+            "name": name,
+            "labels": {SESSION_LABEL: session},
+            "ownerReferences": [{"kind": "MCPServer", "name": server}],
+        },
+        "spec": body,
+    }
+
+
+def _command(spec: MCPServerSpec) -> Iterator[Refusal]:
+    if spec.image is not None:
+        return
+    command, at = spec.command, "spec.command"
+    known = _IMAGES.get(command)
+    if known is None:
+        word = re.sub(r"\.(cmd|exe|bat)\Z", "", re.split(r"[/\\]", command)[-1], flags=re.IGNORECASE)
+        if word in _IMAGES:
+            yield Refusal(at, f"`{command[:200]}` is not a program's bare name; write `{word}`")
+        else:
+            words = f"`{command[:200]}` is not one of {_COMMANDS}; choose one, or set `image:` to the image that has it"
+            yield Refusal(at, words)
+    elif not known:
+        yield Refusal(at, f"there is no image with `{command}` here; set `image:` to one that has it")
+    elif command in _INSTALLERS:
+        yield from _package(spec)
+
+
+def _package(spec: MCPServerSpec) -> Iterator[Refusal]:
+    at, example = "spec.args", _INSTALLERS[spec.command]
+    named = next(((place, each) for place, each in enumerate(spec.args) if each not in _YES), None)
+    if named is None:
+        yield Refusal(at, f"`{spec.command}` names no package; write it with its version, as `{example}`")
+        return
+    place, package = named
+    if package.startswith("-"):
+        words = f"`{package[:100]}` is not an option that may stand before the package; write the package first"
+        yield Refusal(f"{at}[{place}]", words)
+    elif not (_NPM if spec.command == "npx" else _PYPI).fullmatch(package):
+        name = re.split(r"==|(?<=.)@", package)[0][:100]
+        fixed = f"{name}@1.2.3" if spec.command == "npx" else f"{name}==1.2"
+        words = f"`{spec.command} {package[:100]}` names no version; write `{fixed}`"
+        yield Refusal(f"{at}[{place}]", words)
+
+
+def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:
+    seen: set[str] = set()
+    named = [(f"spec.env[{place}].name", each.name) for place, each in enumerate(spec.env)]
+    named += [(f"spec.secrets[{place}].env", each.env) for place, each in enumerate(spec.secrets)]
+    for at, name in named:
+        if name in seen:
+            yield Refusal(at, f"`{name}` is set twice; keep one")
+        elif _UNSAFE_ENV.fullmatch(name):
+            yield Refusal(at, f"`{name}` changes how programs are loaded; remove it, or build it into an image")
+        seen.add(name)
+
+
+def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
+    if spec.sandbox == "Preferred" and spec.trust == "user_added":
+        words = "a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
+        yield Refusal("spec.sandbox", words)
+    if spec.network.allowed_hosts and policy.unguarded:
+        yield Refusal("spec.network.allowedHosts", policy.unguarded)

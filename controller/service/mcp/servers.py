@@ -1,0 +1,143 @@
+"""MCP servers and the sandboxes of their sessions. Paddock itself makes and removes these, whoever asked for them."""
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from controller.kinds.mcpserver import KIND, READY, SESSION_LABEL, MCPServerSpec, ready_condition
+from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.kinds.runtime.secret import SecretRef
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.plan.common.status_json import dated
+from controller.policy.mcpserver import session_sandbox
+from controller.ports import Clock, Engine, Store, StoreError
+from controller.service import errors
+from controller.service.access import access
+from controller.service.objects.objects import Objects
+from controller.service.objects.write import Write
+from controller.service.sandbox.activity import TrackedStream
+from controller.service.sandbox.streams import SandboxStreams
+
+_WRITTEN_BY = "mcp"
+_NAME_LETTERS = 36  # of the server's name in that of a sandbox
+_log = structlog.get_logger("paddock.mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A stored server with its spec parsed."""
+
+    obj: StoredObject
+    spec: MCPServerSpec
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The server at its generation: a changed spec is another key."""
+        return self.obj.uid, self.obj.generation
+
+    def __str__(self) -> str:
+        return f"mcpserver `{self.obj.name}`"
+
+
+class McpServers:
+    """The use-cases. Every method may raise ServiceError."""
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        write: Write,
+        store: Store,
+        clock: Clock,
+        engine: Engine,
+        sandbox_streams: SandboxStreams,
+    ) -> None:
+        self._objects, self._write, self._store, self._clock = objects, write, store, clock
+        self._engine, self._streams = engine, sandbox_streams
+
+    def get(self, namespace: str, name: str) -> Server:
+        """Return a server. Raises NotFound; Conflict if its stored spec can't be read."""
+        found = self._objects.get(KIND, namespace, name)
+        parsed = _parsed(found)
+        if parsed is None:
+            raise errors.Conflict(f"mcpserver `{name}`: this version can't read its spec; apply it again")
+        return parsed
+
+    def list(self, namespace: str | None = None) -> Sequence[Server]:
+        """Return the servers of a namespace (None: of all) that are not being deleted."""
+        found = (_parsed(each) for each in self._objects.list(KIND, namespace).objects if each.deleted_at is None)
+        return [each for each in found if each is not None]
+
+    def unavailable(self) -> str:
+        """Return why the engine can't start sandboxes now; "" if it can."""
+        return self._engine.observe().blind
+
+    def create_sandbox(self, server: Server) -> StoredObject:
+        """Create the sandbox of a new session."""
+        session = secrets.token_hex(6)
+        name = f"{server.obj.name[:_NAME_LETTERS].rstrip('-')}-{session}"
+        document = session_sandbox(server.obj.name, server.spec, name=name, session=session)
+        with access.acting(None):
+            body = json.dumps(document)
+            return self._write.create(SANDBOX, server.obj.namespace, body, written_by=_WRITTEN_BY)
+
+    def start(self, server: Server, sandbox: StoredObject, stdin: Iterable[bytes]) -> TrackedStream:
+        """Run the server's program in the sandbox, once that runs. Blocks. Raises StreamError, too."""
+        spec = server.spec
+        env: dict[str, str | SecretRef] = {each.name: each.value for each in spec.env}
+        env |= {each.env: SecretRef(each.name) for each in spec.secrets}
+        with access.acting(None):
+            command = (spec.command, *spec.args)
+            options: dict[str, Any] = {"env": env, "stdin": stdin, "timeout_seconds": 0}
+            return self._streams.exec(SANDBOX, sandbox.namespace, sandbox.name, command, **options)()
+
+    def remove_sandbox(self, sandbox: StoredObject) -> None:
+        """Delete the sandbox of a session; no error if it is gone."""
+        with access.acting(None):
+            try:
+                self._objects.delete(SANDBOX, sandbox.namespace, sandbox.name, deleted_by=_WRITTEN_BY)
+            except errors.NotFound:
+                return
+
+    def remove_sessions(self) -> int:
+        """Delete the sandboxes of all sessions; no session outlives its daemon. Return their number."""
+        found = self._objects.list(SANDBOX, None, labels=SESSION_LABEL).objects
+        left = [each for each in found if each.deleted_at is None and _is_session(each)]
+        for each in left:
+            self.remove_sandbox(each)
+        return len(left)
+
+    def report(self, server: Server, ready: Condition, parts: Mapping[str, Any] | None = None) -> None:
+        """Store the condition Ready of a server, with an event if its reason is new. A failing store is only logged."""
+        try:
+            current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
+            if current is None or current.uid != server.obj.uid:
+                return
+            prior, now = ready_condition(current), self._clock.now()
+            made = dated(ready, prior or None, server.obj.generation, now)
+            others = [each for each in current.status.get("conditions", ()) if each.get("type") != READY]
+            status = {**current.status, **(parts or {}), "conditions": [*others, made]}
+            events: tuple[Event, ...] = ()
+            if ready.status != "True" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
+                events = (Event(current.ref, "Warning", ready.reason, ready.message, now),)
+                _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
+            self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
+        except StoreError as error:
+            _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
+
+
+def _parsed(obj: StoredObject) -> Server | None:
+    try:
+        return Server(obj, MCPServerSpec.model_validate(obj.spec))
+    except ValidationError:
+        return None
+
+
+def _is_session(sandbox: StoredObject) -> bool:
+    return any(each.get("kind") == KIND.name for each in sandbox.owner_references)

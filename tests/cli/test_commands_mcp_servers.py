@@ -1,0 +1,120 @@
+"""`paddock mcp import|list|enable|disable|approve|export|connect`: other people's MCP servers."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import cli
+from controller.kinds.mcpserver import KIND
+from tests.helpers_api import World
+from tests.mcpserver.clients import serving
+
+Run = Callable[..., Result]
+CONFIG = {
+    "mcpServers": {
+        "File System": {"command": "/usr/bin/npx", "args": ["-y", "@scope/files@2026.8.31", "/workspace"]},
+        "time": {"command": "uvx.exe", "args": ["mcp-time==1.2"], "env": {"TZ": "UTC", "API_TOKEN": "hunter2"}},
+        "remote": {"url": "https://example.org/mcp"},
+        "shell": {"command": "bash", "args": ["-c", "x"]},
+        "paddock": {"command": "paddock", "args": ["mcp"]},
+    }
+}
+
+
+@pytest.fixture
+def paddock(world: World) -> Iterator[Run]:
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(
+            cli, ["--server", f"unix://{world.socket}", "mcp", *words], env={"PADDOCK_SOCKET": ""}
+        )
+
+    with serving(world):
+        yield run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "claude_desktop_config.json"
+    made.write_text(json.dumps(CONFIG))
+    return made
+
+
+def stored(world: World, name: str) -> Any:
+    return world.services.objects.get(KIND, "default", name)
+
+
+def test_a_client_configuration_becomes_servers(paddock: Run, world: World, file: Path) -> None:
+    assert "kind: MCPServer" in paddock("import", str(file), "--dry-run").output
+    done = paddock("import", str(file))
+    assert done.exit_code == 0, done.output
+    assert "mcpserver/file-system created" in done.output
+    assert "remote: left out" in done.output
+    assert "shell: left out" in done.output
+    assert "hunter2" not in done.output
+    time = stored(world, "time").spec
+    assert (time["command"], time["trust"], time["sandbox"]) == ("uvx", "user_added", "Required")
+    assert time["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert time["secrets"] == [{"name": "api-token", "env": "API_TOKEN"}]
+    exported = json.loads(paddock("export", "vscode").output)["servers"]
+    assert sorted(exported) == ["file-system", "time"]
+    assert exported["time"]["args"] == ["mcp", "--server", "time"]
+
+
+def test_an_import_with_a_refused_server_changes_nothing(paddock: Run, file: Path, world: World) -> None:
+    file.write_text(json.dumps({"mcpServers": {**CONFIG["mcpServers"], "bad": {"command": "npx", "args": ["a\0b"]}}}))
+    done = paddock("import", str(file))
+    assert done.exit_code == 1
+    assert "(bad)" in done.output
+    assert "spec.args[0]" in done.output
+    assert list(world.services.mcp_servers.list()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "1:2"),
+        ("[]", "has neither `mcpServers` nor `servers`"),
+        ('{"mcpServers": {"a": {"url": "x"}}}', "no server that a sandbox could run"),
+        ("\udcff", "not UTF-8"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_unreadable_configurations_are_refused(paddock: Run, file: Path, text: str, says: str) -> None:
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    done = paddock("import", str(file))
+    assert done.exit_code == 1
+    assert says in done.output
+
+
+def test_servers_are_disabled_enabled_and_listed(paddock: Run, file: Path, world: World) -> None:
+    paddock("import", str(file))
+    assert paddock("disable", "time", "file-system").output.splitlines()[0] == "mcpserver/time disabled"
+    assert not stored(world, "time").spec["enabled"]
+    rows = [line.split()[:5] for line in paddock("list").output.splitlines()]
+    assert rows[0][:5] == ["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX"]
+    assert ["time", "Disabled", "user_added", "-", "Required"] in rows
+    paddock("enable", "time")
+    assert stored(world, "time").spec["enabled"]
+    assert "not found" in paddock("enable", "nobody").output
+
+
+def test_changed_tools_are_approved(paddock: Run, file: Path, world: World) -> None:
+    paddock("import", str(file))
+    assert "has listed no tools yet" in paddock("approve", "time").output
+    digest = f"sha256:{'a' * 64}"
+    with world.store.transaction() as transaction:
+        transaction.put(replace(stored(world, "time"), status={"tools": {"digest": "x", "changedDigest": digest}}))
+    assert paddock("approve", "time").output == "mcpserver/time approved\n"
+    assert stored(world, "time").spec["tools"]["digest"] == digest
+
+
+def test_user_added_servers_never_run_without_a_sandbox(paddock: Run, file: Path) -> None:
+    paddock("import", str(file))
+    done = paddock("connect", "time", "--allow-unsandboxed")
+    assert done.exit_code == 1
+    assert "runs in a sandbox only" in done.output

@@ -1,0 +1,234 @@
+"""Other people's MCP servers on the real engine: confined, pinned, talked to in both eras, and gone without a rest."""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.daemon import RunningDaemon, docker, running, start_daemon, wait_for
+from tests.mcpserver.clients import ERAS
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(420)]
+SCRIPT = (Path(__file__).parents[1] / "mcpserver" / "scripted_server.py").read_text()
+PLACE = "/apis/paddock/v1alpha1/namespaces/default/mcpservers"
+
+
+def server(name: str, habits: str = "none", **spec: Any) -> str:
+    body = {"command": "python3", "args": ["-c", SCRIPT, habits], **spec}
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": name}, "spec": body})
+
+
+class Talker:
+    """Calls of tools, each with a client of its own."""
+
+    def __init__(self, daemon: RunningDaemon, portal: BlockingPortal) -> None:
+        self.daemon, self._portal = daemon, portal
+
+    def __call__(self, name: str, method: str, *given: Any, era: str = ERAS[0], path: str = "", **named: Any) -> Any:
+        async def do() -> Any:
+            transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.socket))
+            async with httpx2.AsyncClient(transport=transport, timeout=120) as http_client:
+                url = f"http://localhost{path or f'{PLACE}/{name}/mcp'}"
+                async with Client(streamable_http_client(url, http_client=http_client), mode=era) as client:
+                    try:
+                        return await getattr(client, method)(*given, **named)
+                    except MCPError as error:
+                        return error
+
+        return self._portal.call(do)
+
+    def text(self, name: str, tool: str, text: str = "", **more: Any) -> str:
+        found = self(name, "call_tool", tool, {"text": text}, **more)
+        assert not found.is_error, found
+        return str(found.content[0].text)
+
+    def error(self, name: str, tool: str, text: str = "", **more: Any) -> str:
+        found = self(name, "call_tool", tool, {"text": text}, **more)
+        assert found.is_error, found
+        return str(found.content[0].text)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def talk(daemon: RunningDaemon) -> Iterator[Talker]:
+    with start_blocking_portal() as portal:
+        yield Talker(daemon, portal)
+
+
+def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
+    return found.get("status", {})
+
+
+def ready(daemon: RunningDaemon, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = status(daemon, name)["conditions"][0]
+    return found
+
+
+def containers(daemon: RunningDaemon) -> list[str]:
+    return docker("ps", "-aq", "--filter", f"label=paddock.instance={daemon.instance_id()}").split()
+
+
+def sandboxes(daemon: RunningDaemon, of: str) -> list[dict[str, Any]]:
+    found = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+    return [each for each in found if each["metadata"]["name"].startswith(f"{of}-")]
+
+
+def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("scripted", "split", env=[{"name": "COLOUR", "value": "grün"}]))
+    for era in ERAS:
+        tools = {each.name: each for each in talk("scripted", "list_tools", era=era).tools}
+        assert talk.text("scripted", "echo", "héllo 🦔\x1b[31m", era=era) == "héllo 🦔"
+    assert tools["echo"].description.startswith("Echo it!!!")
+    assert len(tools["echo"].description) == 2048
+    assert tools["echo"].annotations is None
+    assert talk.text("scripted", "env", "COLOUR") == "grün"
+    facts = json.loads(talk.text("scripted", "facts"))
+    assert facts == {"interfaces": ["lo"], "capabilities": "0" * 16, "uid": 20000, "root": False, "tmp": 100 << 20}
+    [box] = sandboxes(daemon, "scripted")  # one for the caller, whatever the number of requests
+    container = box["status"]["instanceRef"]["containerID"]
+    limits = json.loads(docker("inspect", container))[0]["HostConfig"]
+    assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (512 << 20, 500_000_000, 50)
+    assert "echo" not in docker("logs", container)
+    assert ready(daemon, "scripted")["reason"] == "Answering"
+
+
+def test_a_namespace_is_one_endpoint(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("first", "modern", tools={"allow": ["e*"], "deny": ["env"]}))
+    daemon.apply(server("broken", "broken"))
+    path = "/mcp/servers?namespace=default"
+    names = {each.name for each in talk("", "list_tools", path=path).tools}
+    assert {"first.echo"} == {each for each in names if each.startswith(("first.", "broken."))}
+    assert talk.text("", "first.echo", "hi", path=path) == "hi"
+    assert status(daemon, "first")["protocol"] == "2026-07-28"
+    assert "Unknown tool" in str(talk("", "call_tool", "first.env", {}, path=path))
+    assert ready(daemon, "broken")["reason"] == "StartFailed"
+    assert "exit code 1; its last lines: no such module: teapot" in ready(daemon, "broken")["message"]
+    daemon.paddock("delete", "mcpserver", "broken")
+
+
+def test_a_death_in_mid_call_is_an_error(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("mortal"))
+    text = talk.error("mortal", "die", "now")
+    assert "it ended with exit code 7; its last lines: about to die now" in text
+    assert talk.text("mortal", "echo", "again") == "again"  # in a new session
+
+
+def test_floods_and_questions_are_refused(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("loud"))
+    assert "refused" in talk.text("loud", "ask")
+    assert "larger than 900 KiB" in talk.error("loud", "flood")
+    daemon.apply(server("endless", "endless"))
+    assert "a line of more than 4 MiB" in talk.error("endless", "echo")
+    daemon.apply(server("silent", "silent", startupSeconds=5))
+    assert "did not answer within 5 s" in talk.error("silent", "echo")
+    assert ready(daemon, "silent")["reason"] == "StartFailed"
+
+
+def test_progress_arrives_and_a_long_call_ends(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("slow", "cancel", callSeconds=1))
+    seen: list[float] = []
+
+    async def progress(done: float, _total: float | None, _message: str | None) -> None:
+        seen.append(done)
+
+    found = talk("slow", "call_tool", "slow", {}, progress_callback=progress)
+    assert found.is_error
+    assert "within 1 s" in found.content[0].text
+    assert seen == [1]
+
+
+def test_changed_tools_wait_for_approval(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("turncoat"))
+    assert talk.text("turncoat", "echo", "a") == "a"
+    daemon.apply(server("turncoat", "evil"))
+    assert "ToolsChanged" in talk.error("turncoat", "echo", "b")
+    found = status(daemon, "turncoat")
+    assert found["conditions"][0]["reason"] == "ToolsChanged"
+    patch = {"spec": {"tools": {"digest": found["tools"]["changedDigest"]}}}
+    daemon.paddock("patch", "mcpserver", "turncoat", "-p", json.dumps(patch))
+    assert talk.text("turncoat", "later", "c") == "c"
+
+
+def test_a_disabled_server_runs_nowhere(daemon: RunningDaemon, talk: Talker) -> None:
+    daemon.apply(server("off"))
+    assert talk.text("off", "echo", "a") == "a"
+    daemon.apply(server("off", enabled=False))
+    wait_for("its sandbox is gone", lambda: not sandboxes(daemon, "off"), 60)
+    assert "is disabled" in talk.error("off", "echo", "b")
+
+
+def test_a_disconnect_leaves_no_sandbox(daemon: RunningDaemon) -> None:
+    daemon.apply(server("brief"))
+    headers = {"Paddock-Connection": "abc", "Accept": "application/json, text/event-stream"}
+
+    def connect() -> http.client.HTTPConnection:
+        made = http.client.HTTPConnection("localhost")
+        made.sock = socket.socket(socket.AF_UNIX)
+        made.sock.connect(str(daemon.socket))
+        return made
+
+    held, calling = connect(), connect()
+    held.request("GET", f"{PLACE}/brief/mcp", headers=headers)
+    call = {"name": "echo", "arguments": {"text": "x"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    calling.request("POST", f"{PLACE}/brief/mcp", body, {**headers, "Content-Type": "application/json"})
+    with calling.getresponse() as answer:
+        assert b'"x"' in answer.read()
+    calling.close()
+    [_] = sandboxes(daemon, "brief")
+    gone = held.sock
+    gone.shutdown(socket.SHUT_RDWR)
+    gone.close()
+    held.close()
+    wait_for("its sandbox is gone", lambda: not sandboxes(daemon, "brief"), 60)
+
+
+def test_the_bridge_takes_its_sandbox_along(daemon: RunningDaemon) -> None:
+    daemon.apply(server("bridged"))
+    command = [sys.executable, "-m", "controller", "mcp", "--server", "bridged"]
+    call = {"name": "echo", "arguments": {"text": "over the bridge"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    for end in ("close", "kill"):
+        with subprocess.Popen(
+            command, env=daemon.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as bridge:
+            assert bridge.stdin is not None
+            assert bridge.stdout is not None
+            bridge.stdin.write(f"{line}\n")
+            bridge.stdin.flush()
+            answer = json.loads(bridge.stdout.readline())
+            assert answer["result"]["content"][0]["text"] == "over the bridge"
+            [_] = sandboxes(daemon, "bridged")
+            if end == "kill":
+                bridge.kill()
+        wait_for("its sandbox is gone", lambda: not sandboxes(daemon, "bridged"), 60)
+
+
+def test_no_session_outlives_a_killed_daemon(daemon: RunningDaemon, talk: Talker) -> None:
+    for name in ("left-1", "left-2", "left-3"):
+        daemon.apply(server(name))
+        assert talk.text(name, "echo", "x") == "x"
+    assert containers(daemon)
+    daemon.kill()
+    again = start_daemon(daemon.folder)
+    try:
+        wait_for("no sandbox is left", lambda: not containers(again), 60)
+    finally:
+        again.stop()

@@ -1,0 +1,34 @@
+"""Lines of an untrusted program: cut anywhere, garbage, floods."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.mcp.servers.lines import MOST_GARBAGE, MOST_LINE_BYTES, Flood, Lines
+from tests.examples import examples
+
+
+@given(st.lists(st.text(max_size=20), max_size=5), st.integers(1, 9))
+@settings(max_examples=examples(100))
+def test_messages_survive_any_cut(texts: list[str], step: int) -> None:
+    sent = [{"jsonrpc": "2.0", "method": each} for each in texts]
+    data = b"".join(json.dumps(each, ensure_ascii=False).encode("utf-8", "replace") + b"\r\n" for each in sent)
+    lines = Lines()
+    found = [each for start in range(0, len(data), step) for each in lines.feed(data[start : start + step])]
+    assert [each["method"] for each in found] == [each.encode("utf-8", "replace").decode() for each in texts]
+
+
+def test_garbage_between_messages_is_ignored() -> None:
+    lines = Lines()
+    deep = b"[" * 100_000
+    data = b'log\n\xff\xfe\n{"a":1}\n{"jsonrpc":"2.0"\n[1]\n{"x":' + deep + b'\n\n{"jsonrpc":"2.0","id":1}\n'
+    assert [each["id"] for each in lines.feed(data)] == [1]
+
+
+def test_endless_lines_and_garbage_are_floods() -> None:
+    with pytest.raises(Flood, match="a line of more than 4 MiB"):
+        list(Lines().feed(b"x" * (MOST_LINE_BYTES + 1)))
+    with pytest.raises(Flood, match="lines that are no messages"):
+        list(Lines().feed(b"x\n" * (MOST_GARBAGE + 1)))

@@ -1,0 +1,91 @@
+"""The gateway to other people's servers without an engine: what is refused, and by whom it may be used."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.mcpserver import KIND, ready_condition
+from controller.mcp.servers.sessions import Sessions, StartRefused
+from tests.helpers_api import World
+from tests.mcpserver.clients import serving
+
+PLACE = "/apis/paddock/v1alpha1/namespaces/default/mcpservers"
+
+
+def document(name: str, **spec: Any) -> str:
+    body = {"command": "python3", **spec}
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": name}, "spec": body})
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[World]:
+    with serving(world):
+        yield world
+
+
+def post(world: World, path: str, method: str, params: dict[str, Any] | None = None, **headers: str) -> Any:
+    """Return the status and the JSON answer of one message."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.connect(str(world.socket))
+        connection.sock = connected
+        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
+        connection.request("POST", path, json.dumps(message), sent)
+        with connection.getresponse() as answer:
+            text = answer.read().decode()
+        connection.close()
+    data = next((line[5:] for line in text.splitlines() if line.startswith("data:")), text)
+    return answer.status, json.loads(data)
+
+
+def test_tools_vanish_while_docker_is_missing(served: World) -> None:
+    served.apply(document("one"))
+    served.apply(document("two"))
+    served.view.seen = replace(served.view.seen, blind="no such socket")
+    status, listed = post(served, "/mcp/servers?namespace=default", "tools/list")
+    assert (status, listed["result"]["tools"]) == (200, [])
+    _, called = post(served, f"{PLACE}/one/mcp", "tools/call", {"name": "x", "arguments": {}})
+    assert called["result"]["isError"]
+    assert "DockerUnavailable" in called["result"]["content"][0]["text"]
+    assert ready_condition(served.services.objects.get(KIND, "default", "one"))["reason"] == "DockerUnavailable"
+    events = [each for each in served.store.events(kind="MCPServer", name="one") if each.reason == "DockerUnavailable"]
+    assert [each.count for each in events] == [1]  # one warning, however often it is asked
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"enabled": False}, "is disabled; enable it (`paddock mcp enable bad`)"),
+        ({"command": "npx", "args": ["foo@1.2.3"]}, "NotInstalled: `foo@1.2.3` is in no image"),
+    ],
+)
+def test_a_server_that_can_not_start_says_why(served: World, spec: dict[str, Any], says: str) -> None:
+    served.apply(document("bad", **spec))
+    _, answer = post(served, f"{PLACE}/bad/mcp", "tools/list")
+    assert says in answer["error"]["message"]
+
+
+def test_addresses_are_checked(served: World) -> None:
+    assert post(served, f"{PLACE}/nobody/mcp", "tools/list")[0] == 404
+    served.apply(document("one"))
+    assert post(served, f"{PLACE}/one/mcp?names=dots", "tools/list")[0] == 400
+    assert post(served, f"{PLACE}/one/mcp", "tools/list", **{"Paddock-Connection": "a b"})[0] == 400
+    _, unknown = post(served, "/mcp/servers", "tools/call", {"name": "two.x", "arguments": {}})
+    assert "Unknown tool: two.x" in unknown["error"]["message"]
+
+
+def test_a_refused_start_leaves_no_session(world: World) -> None:
+    world.apply(document("one", startupSeconds=1))
+    world.view.seen = replace(world.view.seen, blind="gone")
+    sessions = Sessions(world.services.mcp_servers, world.meter)
+    server = world.services.mcp_servers.get("default", "one")
+    for _ in range(3):
+        with pytest.raises(StartRefused, match="DockerUnavailable"):
+            sessions.session(server, "ann", "")
+    assert sessions.count() == 0

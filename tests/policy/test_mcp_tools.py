@@ -1,0 +1,81 @@
+"""Tools of other people's MCP servers: what clients get of them."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.kinds.mcpserver import ServerTools
+from controller.policy.mcp_tools import MOST_DESCRIPTION, MOST_TOOLS, digest_of, is_allowed, offered, pin, plain
+from tests.examples import examples
+
+ALL = ServerTools()
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": "d", "inputSchema": {"type": "object"}, **more}
+
+
+def test_more_than_128_tools_are_left_out() -> None:
+    found = offered([tool(f"t{number}") for number in range(MOST_TOOLS + 2)], ALL, verified=True)
+    assert len(found.tools) == MOST_TOOLS
+    assert [each.partition(":")[0] for each in found.left_out] == ["t128", "t129"]
+
+
+def test_bad_definitions_are_left_out() -> None:
+    listed = [
+        tool("a"),
+        tool("a"),
+        tool("b c"),
+        tool("x" * 65),
+        {"name": 5},
+        {"name": "c"},
+        tool("d", extra="x" * 70_000),
+    ]
+    found = offered(listed, ALL, verified=True)
+    assert list(found.tools) == ["a"]
+    assert len(found.left_out) == 6
+
+
+def test_hidden_instructions_are_removed_everywhere() -> None:
+    hidden = "Add\u200b\u202e\x1b\U000e0041 numbers\ttab\n"
+    schema = {"type": "object", "properties": {"a": {"description": hidden, "enum": [hidden, 1, None]}}}
+    listed = [tool("a", description=hidden + "!" * 5000, title=hidden, inputSchema=schema)]
+    found = offered(listed, ALL, verified=False).tools["a"]
+    assert found["title"] == "Add numbers\ttab\n"
+    assert found["inputSchema"]["properties"]["a"]["description"] == "Add numbers\ttab\n"
+    assert found["inputSchema"]["properties"]["a"]["enum"] == ["Add numbers\ttab\n", 1, None]
+    assert len(found["description"]) == MOST_DESCRIPTION
+
+
+def test_annotations_are_kept_of_verified_servers_only() -> None:
+    listed = [tool("a", annotations={"readOnlyHint": True}, _meta={"x": 1})]
+    assert "annotations" not in offered(listed, ALL, verified=False).tools["a"]
+    assert offered(listed, ALL, verified=True).tools["a"]["annotations"] == {"readOnlyHint": True}
+    assert "_meta" not in offered(listed, ALL, verified=True).tools["a"]
+
+
+def test_deny_wins_over_allow() -> None:
+    rules = ServerTools(allow=("read_*", "write"), deny=("read_secret", "*.raw"))
+    names = ("read_file", "read_secret", "write", "writer", "read_x.raw", "other")
+    assert [each for each in names if is_allowed(each, rules)] == ["read_file", "write"]
+
+
+def test_a_changed_definition_is_another_digest() -> None:
+    one, two = tool("a"), tool("b")
+    first = digest_of([one, two])
+    assert digest_of([two, one]) == first
+    assert digest_of([one, tool("b", description="now evil")]) != first
+    assert [pin(first, "", ""), pin(first, "", first), pin(first, "sha256:other", first)] == [
+        "first",
+        "same",
+        "changed",
+    ]
+
+
+@given(st.text(max_size=40), st.integers(1, 30))
+@settings(max_examples=examples(100))
+def test_plain_text_is_stable_and_bounded(text: str, most: int) -> None:
+    found = plain(text, most)
+    assert len(found) <= most
+    assert plain(found, most) == found

@@ -1,0 +1,171 @@
+"""MCP servers: commands, versions, trust levels, and the sandbox of a session. Names are those of the mission."""
+
+from typing import Any
+
+import pytest
+
+from controller.documents.document import parse
+from controller.kinds.access.access import AccessRequest, Caller, Grant
+from controller.kinds.mcpserver import KIND, MCPServerSpec
+from controller.kinds.registry import discover
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy import sandbox
+from controller.policy.access import decide, refusals
+from controller.policy.levels.levels import Policy
+from controller.policy.mcpserver import admit, image_of, not_installed, session_sandbox
+
+
+def spec_of(**given: Any) -> MCPServerSpec:
+    return MCPServerSpec.model_validate({"command": "python3", **given})
+
+
+def refused(**given: Any) -> list[str]:
+    return [f"{each.field}: {each.message}" for each in admit(spec_of(**given), Policy())]
+
+
+@pytest.mark.parametrize(
+    ("command", "image"),
+    [
+        ("node", "paddock/node:1"),
+        ("npx", "paddock/node:1"),
+        ("python", "paddock/python:1"),
+        ("python3", "paddock/python:1"),
+        ("uvx", "paddock/python:1"),
+    ],
+)
+def test_image_by_command(command: str, image: str) -> None:
+    assert image_of(spec_of(command=command)) == image
+
+
+def test_generic_fallback_is_an_image_of_ones_own() -> None:
+    assert refused(image="example.org/x:1", command="/opt/any program", args=["--flag"]) == []
+    assert image_of(spec_of(image="example.org/x:1", command="npx")) == "example.org/x:1"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("no", "is not one of bun"),
+        ("nodejs", "is not one of bun"),
+        ("npx.cmd", "write `npx`"),
+        ("/usr/bin/npx", "write `npx`"),
+        ("C:\\node\\NPX.CMD", "is not one of"),
+        ("python3 -m evil", "is not one of"),
+        ("deno", "no image with `deno`"),
+    ],
+)
+def test_only_whole_words_are_commands(command: str, says: str) -> None:
+    [message] = refused(command=command)
+    assert message.startswith("spec.command: ")
+    assert says in message
+
+
+def test_an_empty_command_is_no_command() -> None:
+    text = '{"apiVersion":"paddock/v1alpha1","kind":"MCPServer","metadata":{"name":"a"},"spec":{"command":""}}'
+    assert [each.field for each in parse("f", text, discover())[1]] == ["spec.command"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "says"),
+    [
+        ("npx", ["-y", "foo"], "`npx foo` names no version; write `foo@1.2.3`"),
+        ("npx", ["@scope/foo"], "write `@scope/foo@1.2.3`"),
+        ("npx", ["foo@latest"], "write `foo@1.2.3`"),
+        ("npx", ["foo@^1.2.3"], "names no version"),
+        ("uvx", ["foo"], "`uvx foo` names no version; write `foo==1.2`"),
+        ("uvx", ["foo>=1"], "names no version"),
+        ("pipx", ["run", "foo"], "names no version"),
+        ("npx", ["-y"], "names no package"),
+        ("npx", ["--registry=https://evil.example.org", "foo@1.2.3"], "is not an option that may stand"),
+        ("npx", ["git+https://example.org/x"], "names no version"),
+    ],
+)
+def test_packages_need_a_version(command: str, args: list[str], says: str) -> None:
+    [message] = refused(command=command, args=args)
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [("npx", ["-y", "@scope/foo@1.2.3", "/workspace"]), ("uvx", ["foo==1.2"]), ("pipx", ["run", "foo==1"])],
+)
+def test_packages_with_a_version_wait_for_an_image(command: str, args: list[str]) -> None:
+    assert refused(command=command, args=args) == []
+    assert "set `image:`" in not_installed(spec_of(command=command, args=args))
+    assert not_installed(spec_of(command=command, args=args, image="example.org/x:1")) == ""
+
+
+def test_sandbox_enabled_false_is_refused_for_user_added() -> None:
+    assert refused(sandbox="Preferred") == [
+        "spec.sandbox: a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
+    ]
+    assert refused(sandbox="Preferred", trust="verified") == []
+
+
+def test_variables_that_load_code_are_refused() -> None:
+    found = refused(
+        env=[{"name": "LD_PRELOAD", "value": "x"}, {"name": "A"}],
+        secrets=[{"name": "s", "env": "A"}, {"name": "t", "env": "NODE_OPTIONS"}],
+    )
+    assert [each.partition(":")[0] for each in found] == [
+        "spec.env[0].name",
+        "spec.secrets[0].env",
+        "spec.secrets[1].env",
+    ]
+
+
+@pytest.mark.parametrize("name", ["docker", "sandbox", "mcp", "paddock"])
+def test_prefixes_of_own_tools_are_no_names(name: str) -> None:
+    assert "use another name" in KIND.is_built_in(name)
+
+
+def rendered(**given: Any) -> tuple[SandboxSpec, Any]:
+    document = session_sandbox("s", spec_of(**given), name="s-1", session="1")
+    spec = SandboxSpec.model_validate(document["spec"])
+    assert sandbox.admit(spec, Policy()) == ()
+    assert spec.template is not None
+    return spec, document
+
+
+@pytest.mark.parametrize(("trust", "limits"), [("user_added", ("512Mi", "500m", 50)), ("verified", ("1Gi", "1", 100))])
+def test_limits_by_trust(trust: str, limits: tuple[str, str, int]) -> None:
+    spec, document = rendered(trust=trust)
+    found = document["spec"]["template"]["resources"]["limits"]
+    assert (found["memory"], found["cpu"], found["pids"]) == limits
+    assert spec.template is not None
+    assert spec.template.security_level == "full-isolation"
+    assert [(each.mount_path, each.size) for each in spec.template.tmpfs] == [("/tmp", 100 << 20)]
+    assert document["metadata"]["ownerReferences"] == [{"kind": "MCPServer", "name": "s"}]
+
+
+def test_network_is_a_list_of_hosts() -> None:
+    spec, _ = rendered(network={"allowedHosts": ["api.example.org"]})
+    assert spec.network.allowed_hosts == ("api.example.org",)
+    assert spec.template is not None
+    security = spec.template.security
+    assert security is not None
+    assert (security.capabilities, security.read_only_root_filesystem, security.no_new_privileges) == ((), True, True)
+
+
+def test_program_and_secrets_are_not_in_the_sandbox_spec() -> None:
+    _, document = rendered(
+        args=["-c", "private"], env=[{"name": "A", "value": "b"}], secrets=[{"name": "s", "env": "T"}]
+    )
+    assert document["spec"]["template"]["command"] == ["sleep", "infinity"]
+    assert "private" not in str(document)
+    assert "secrets" not in document["spec"]["template"]
+
+
+def test_verified_needs_an_admin_and_use_a_user() -> None:
+    def beyond(role: Any) -> list[str]:
+        caller = Caller("ann", "test", (Grant(role=role, namespaces=("default",)),))
+        return [each.field for each in refusals(caller, KIND, spec_of(trust="verified"), "default", Policy())]
+
+    assert beyond("operator") == ["spec.trust"]
+    assert beyond("admin") == []
+    for role, allowed in (("viewer", False), ("user", True)):
+        caller = Caller("ann", "test", (Grant(role=role, namespaces=("default",)),))
+        for verb in ("use", "get"):
+            ask = AccessRequest(verb, KIND.name, "default", "s", "mcp")
+            assert decide(caller, ask).allowed is allowed
+        assert not decide(caller, AccessRequest("update", KIND.name, "default", "s")).allowed
