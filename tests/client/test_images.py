@@ -5,7 +5,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from controller.client.images import Ignored, _packed
+
+from paddock._client.images import Ignored, _packed
 
 FILES = (
     "Dockerfile",

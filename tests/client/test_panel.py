@@ -8,10 +8,10 @@ from contextlib import closing
 
 import httpx
 import pytest
-from controller.client.connection import connect
-from controller.client.errors import ClientError
-from controller.client.panel import CODE_SECONDS, PanelRelay
 
+from paddock._client.connection import connect
+from paddock._client.errors import ClientError
+from paddock._client.panel import CODE_SECONDS, PanelRelay
 from tests.api.listeners import opened
 from tests.conftest import HandClock
 from tests.helpers_api import QUICKSTART, World

@@ -109,6 +109,8 @@ def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
         "paddock_pool_claim_duration_seconds",
         "paddock_pool_members_retired_total",
         "paddock_pool_startup_failures_total",
+        "paddock_mcp_tool_calls_total",
+        "paddock_mcp_server_calls_total",
     }
     shown = {name for name, each in families.items() if each.samples}
     wanted = {name for name in OPEN if not CATALOGUE[name].detail} - SOMETIMES - rare

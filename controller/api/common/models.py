@@ -169,6 +169,24 @@ class ApplyResult(Shape):
     items: list[AppliedItem]
 
 
+class DoctorFinding(Shape):
+    """One check of the host. `meaning` and `action` are empty if all is well."""
+
+    check: str
+    grade: Literal["ok", "warning", "problem"]
+    found: str
+    meaning: str
+    action: str
+
+
+class DoctorReport(Shape):
+    """Findings of `paddock doctor`, in its order."""
+
+    apiVersion: Version
+    kind: Literal["DoctorReport"]
+    items: list[DoctorFinding]
+
+
 class BookmarkMeta(Shape):
     """The revision up to which every event was sent."""
 

@@ -1,6 +1,7 @@
 """GET doctor: checks of the daemon's host, as `paddock doctor` makes them. For admins of every namespace."""
 
 from dataclasses import asdict
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -10,10 +11,15 @@ from controller.api.common.models import PREFIX
 from controller.service import errors
 from controller.version import API_VERSION
 
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": models.DoctorReport},
+    **models.failures(errors.ServiceUnavailable),
+}
+
 routes = APIRouter(prefix=PREFIX, tags=["daemon"])
 
 
-@routes.get("/doctor", operation_id="readDoctor", responses=models.failures(errors.ServiceUnavailable))
+@routes.get("/doctor", operation_id="readDoctor", responses=_ANSWERS)
 def doctor(request: Request) -> JSONResponse:
     """Check the host now: engine, kernel, guard, folders, clock, disk, store, sockets."""
     found = [{name: str(value) for name, value in asdict(each).items()} for each in request.app.state.doctor()]
