@@ -119,7 +119,7 @@ def test_a_namespace_is_one_endpoint(daemon: RunningDaemon, talk: Talker) -> Non
     assert status(daemon, "first")["protocol"] == "2026-07-28"
     assert "Unknown tool" in str(talk("", "call_tool", "first.env", {}, path=path))
     assert ready(daemon, "broken")["reason"] == "StartFailed"
-    assert "exit code 1; its last lines: no such module: teapot" in ready(daemon, "broken")["message"]
+    assert ready(daemon, "broken")["message"].endswith("it ended with exit code 1")
     daemon.paddock("delete", "mcpserver", "broken")
 
 

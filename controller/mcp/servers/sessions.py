@@ -207,7 +207,8 @@ class Sessions:
 
     def _talking(self, server: Server, sandbox: StoredObject, deadline: float) -> Session:
         try:
-            client = StdioClient(lambda stdin: self._servers.start(server, sandbox, stdin), sandbox.name)
+            hidden = self._servers.secret_values(server)
+            client = StdioClient(lambda stdin: self._servers.start(server, sandbox, stdin), sandbox.name, hidden)
         except (StreamError, errors.ServiceError) as error:
             raise self._refused(server, "StartFailed", str(error)) from error
         session = Session(server, sandbox, client)
@@ -216,10 +217,10 @@ class Sessions:
             self._learn(session, deadline)
         except (ServerGone, ServerRefused, FutureTimeout) as error:
             self._close(client)
-            silent = f"it did not answer within {server.spec.startup_seconds} s (startupSeconds)"
-            text = silent if isinstance(error, FutureTimeout) else str(error)
-            last = client.last_lines() if isinstance(error, FutureTimeout) else ""
-            raise self._refused(server, "StartFailed", f"{text}; its last lines: {last}" if last else text) from error
+            if isinstance(error, FutureTimeout):
+                silent = f"it did not answer within {server.spec.startup_seconds} s (startupSeconds)"
+                error = ServerGone(silent, client.last_lines())
+            raise self._refused(server, "StartFailed", error.why, said=str(error)) from error
         except BaseException:
             self._close(client)
             raise
@@ -246,16 +247,16 @@ class Sessions:
             raise self._refused(server, "CrashLoopBackOff", message, counted=False, written=failed.message)
 
     def _refused(
-        self, server: Server, reason: str, message: str, *, counted: bool = True, written: str = ""
+        self, server: Server, reason: str, message: str, *, counted: bool = True, written: str = "", said: str = ""
     ) -> StartRefused:
-        """Report why no session began, and return the error."""
+        """Report why no session began, and return the error. Only that has what the server said: it may be secret."""
         if counted:
             failed = self._failures.setdefault(server.key, _Failures())
             failed.count, failed.message = failed.count + 1, message
             more = failed.count - _FREE_FAILURES
             failed.not_before = self._clock() + min(2.0**more, _MOST_BACKOFF_SECONDS) if more > 0 else 0.0
         self._servers.report(server, Condition(READY, "False", reason, written or message))
-        return StartRefused(f"{server}: {reason}: {message}")
+        return StartRefused(f"{server}: {reason}: {said or message}")
 
     def _greet(self, session: Session, deadline: float) -> None:
         """Agree on the version: with a handshake, else that of servers without one."""

@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
@@ -21,32 +21,48 @@ _MOST_PENDING = 64
 _MOST_QUEUED = 256
 _TAIL_BYTES = 4096
 _TAIL_LINES = 8
+_LEAST_SECRET_LINE = 8
 _METHOD_NOT_FOUND = -32601
 
 
 class ServerGone(Exception):
-    """The server's process ended, or can't be talked to; the message has its exit code and last lines."""
+    """The server's process ended, or can't be talked to; the message has its exit code and last lines.
+
+    `why` is Paddock's own part of the message: what the server itself wrote must not be stored, it may be secret.
+    """
+
+    def __init__(self, why: str, last: str = "") -> None:
+        super().__init__(f"{why}; its last lines: {last}" if last else why)
+        self.why, self.last = why, last
 
 
 class ServerRefused(Exception):
-    """The server answered with an error of the protocol."""
+    """The server answered with an error of the protocol. `why` is Paddock's own words, the message the server's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.why = code, f"it answered with error {code}"
 
 
 class StdioClient:
-    """Talks to one process. `start` opens its streams, given its standard input; it may block."""
+    """Talks to one process. `start` opens its streams, given its standard input; it may block.
 
-    def __init__(self, start: Callable[[Iterator[bytes]], TrackedStream], name: str) -> None:
+    The values of `hidden` are left out of what it says of the process.
+    """
+
+    def __init__(
+        self, start: Callable[[Iterator[bytes]], TrackedStream], name: str, hidden: Sequence[str] = ()
+    ) -> None:
         self._lock, self._ids = threading.Lock(), itertools.count(1)
         self._input: queue.Queue[bytes | None] = queue.Queue(_MOST_QUEUED)
         self._pending: dict[int, Future[Any]] = {}
         self._progress: dict[int, OnProgress] = {}
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
-        self._gone, self._why, self._exit_code = False, "", ""
+        self._hidden = _hidden_parts(hidden)
+        self._cut = False  # the beginning of standard error is lost
+        self._gone, self._exit_code = False, ""
+        self._end = ServerGone("")
         self.tools_changed = False  # it said so: list them again
         self.closed = threading.Event()
         self._stream = start(self._lines_in())
@@ -71,7 +87,7 @@ class StdioClient:
         made: Future[Any] = Future()
         with self._lock:
             if self._gone:
-                raise ServerGone(self._why)
+                raise ServerGone(self._end.why, self._end.last)
             if len(self._pending) >= _MOST_PENDING:
                 raise ServerGone(f"{_MOST_PENDING} calls wait for its answers; wait for some")
             id_ = next(self._ids)
@@ -98,15 +114,22 @@ class StdioClient:
 
     def close(self, why: str = "the session was ended") -> None:
         """End the process, and fail what waits for it."""
-        self._fail(why)
+        self._fail(ServerGone(why))
         with suppress(queue.Full):
             self._input.put_nowait(None)
         self._stream.close()
 
     def last_lines(self) -> str:
         """Return the end of what it wrote to standard error, as plain text."""
-        text = decoded(b"".join(self._stderr)[-_TAIL_BYTES:])
-        return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
+        text = decoded(b"".join(list(self._stderr)))
+        if self._cut:  # half a secret would not be found
+            text = text.partition("\n")[2]
+        return "\n".join(self._shown(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
+
+    def _shown(self, text: str) -> str:
+        for each in self._hidden:
+            text = text.replace(each, "[secret]")
+        return text
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
@@ -145,22 +168,22 @@ class StdioClient:
             self._stderr_bytes += len(chunk.data)
             while self._stderr_bytes > _TAIL_BYTES and len(self._stderr) > 1:
                 self._stderr_bytes -= len(self._stderr.popleft())
+                self._cut = True
         elif chunk.stream == "exit":
             self._exit_code = chunk.data.decode()
 
-    def _ended(self, why: str) -> str:
+    def _ended(self, why: str) -> ServerGone:
         text = why or (f"it ended with exit code {self._exit_code}" if self._exit_code else "its connection ended")
-        last = self.last_lines()
-        return f"{text}; its last lines: {last}" if last else text
+        return ServerGone(text, self.last_lines())
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, end: ServerGone) -> None:
         with self._lock:
             if not self._gone:
-                self._gone, self._why = True, why
+                self._gone, self._end = True, end
             waiting, self._pending, self._progress = list(self._pending.values()), {}, {}
         for each in waiting:
             with suppress(InvalidStateError):
-                each.set_exception(ServerGone(self._why))
+                each.set_exception(ServerGone(self._end.why, self._end.last))
 
     def _forget(self, id_: int) -> Future[Any] | None:
         with self._lock:
@@ -186,8 +209,8 @@ class StdioClient:
         with suppress(InvalidStateError):
             if isinstance(error, dict):
                 code = error.get("code")
-                text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))[:2000]
-                waiting.set_exception(ServerRefused(code if type(code) is int else 0, text))
+                text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
+                waiting.set_exception(ServerRefused(code if type(code) is int else 0, self._shown(text)[:2000]))
             elif isinstance(result, dict):
                 waiting.set_result(result)
             else:
@@ -212,3 +235,10 @@ class StdioClient:
         if report is not None and isinstance(done, int | float):
             text = decoded(str(params.get("message", "")).encode("utf-8", "replace"))[:500]
             report(float(done), float(total) if isinstance(total, int | float) else None, text)
+
+
+def _hidden_parts(values: Sequence[str]) -> Sequence[str]:
+    """Return the texts to leave out: each value, and the longer lines of one with several; the longest first."""
+    whole = {decoded(each.encode("utf-8", "replace")).strip() for each in values}
+    lines = {line.strip() for each in whole for line in each.splitlines() if len(line.strip()) >= _LEAST_SECRET_LINE}
+    return sorted((whole | lines) - {""}, key=len, reverse=True)

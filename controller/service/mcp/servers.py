@@ -87,6 +87,11 @@ class McpServers:
             body = json.dumps(document)
             return self._write.create(SANDBOX, server.obj.namespace, body, written_by=_WRITTEN_BY)
 
+    def secret_values(self, server: Server) -> Sequence[str]:
+        """Return the values of the server's secrets. Raises BadRequest for an unusable one."""
+        named = {each.env: SecretRef(each.name) for each in server.spec.secrets}
+        return list(self._streams.environment(server.obj.namespace, named).values())
+
     def start(self, server: Server, sandbox: StoredObject, stdin: Iterable[bytes]) -> TrackedStream:
         """Run the server's program in the sandbox, once that runs. Blocks. Raises StreamError, too."""
         spec = server.spec

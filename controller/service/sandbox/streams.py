@@ -100,7 +100,7 @@ class SandboxStreams:
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        options: dict[str, Any] = {"env": self._environment(namespace, env or {}), "working_dir": working_dir}
+        options: dict[str, Any] = {"env": self.environment(namespace, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or detachable) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
@@ -156,7 +156,7 @@ class SandboxStreams:
             found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
             return found, lease.pop_all().close
 
-    def _environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
+    def environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
         """Return the variables with the values of their secrets. Raises BadRequest for an unusable secret."""
         found: dict[str, str] = {}
         for variable, value in env.items():

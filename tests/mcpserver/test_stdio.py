@@ -1,0 +1,103 @@
+"""The client of a stdio server, over streams of the test's own: what a hostile server can not do."""
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.mcpserver import KIND, ready_condition
+from controller.mcp.servers.sessions import Sessions, StartRefused
+from controller.mcp.servers.stdio import ServerGone, StdioClient
+from controller.service.sandbox.activity import TrackedStream
+from tests.helpers_api import World
+
+
+class Program:
+    """A server's process: `answer` returns the chunks that a message to it causes. It ends at an `exit` chunk."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Iterable[Chunk]]) -> None:
+        self.read: list[dict[str, Any]] = []
+        self._answer = answer
+        self._chunks: queue.Queue[Chunk | None] = queue.Queue()
+
+    def start(self, stdin: Iterator[bytes]) -> TrackedStream:
+        threading.Thread(target=self._run, args=(stdin,), daemon=True).start()
+        return TrackedStream(self._output(), lambda: self._chunks.put(None))
+
+    def _run(self, stdin: Iterator[bytes]) -> None:
+        for line in stdin:
+            self.read.append(json.loads(line))
+            for each in self._answer(self.read[-1]):
+                self._chunks.put(each)
+
+    def _output(self) -> Iterator[Chunk]:
+        while (chunk := self._chunks.get()) is not None:
+            yield chunk
+            if chunk.stream == "exit":
+                return
+
+
+def out(*messages: dict[str, Any]) -> Chunk:
+    return Chunk("stdout", b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in messages))
+
+
+class Servers:
+    """The use-cases of a world, where each start runs a program of the test."""
+
+    def __init__(self, world: World, make: Callable[[], Program], *secrets: str) -> None:
+        self._real, self._make, self._secrets = world.services.mcp_servers, make, secrets
+        self.starts = 0
+
+    def secret_values(self, _server: Any) -> tuple[str, ...]:
+        return self._secrets
+
+    def start(self, _server: Any, _sandbox: Any, stdin: Iterator[bytes]) -> TrackedStream:
+        self.starts += 1
+        return self._make().start(stdin)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def server(world: World, **spec: Any) -> Any:
+    body = {"command": "python3", **spec}
+    meta = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": "one"}, "spec": body}
+    world.apply(json.dumps(meta))
+    return world.services.mcp_servers.get("default", "one")
+
+
+KEY = "-----BEGIN KEY-----\nabcdefghijklmnop\n-----END KEY-----"
+
+
+def prints_its_secrets(_message: dict[str, Any]) -> list[Chunk]:
+    text = f"TOKEN=hunter2\nKEY={KEY}\nteapot\n".encode()
+    return [Chunk("stderr", text[:9]), Chunk("stderr", text[9:]), Chunk("exit", b"3")]
+
+
+def test_what_a_server_prints_is_not_stored_and_its_secrets_are_not_shown(world: World) -> None:
+    servers: Any = Servers(world, lambda: Program(prints_its_secrets), "hunter2", KEY)
+    with pytest.raises(StartRefused) as caught:
+        Sessions(servers, world.meter).session(server(world), "ann", "")
+    assert "it ended with exit code 3; its last lines: TOKEN=[secret]" in str(caught.value)
+    assert "teapot" in str(caught.value)
+    assert "abcdefghijklmnop" not in str(caught.value)
+    stored = ready_condition(world.services.objects.get(KIND, "default", "one"))
+    assert (stored["reason"], stored["message"]) == ("StartFailed", "it ended with exit code 3")
+    events = world.store.events(kind="MCPServer", name="one")
+    assert [each.message for each in events if each.reason == "StartFailed"] == [stored["message"]]
+
+
+def test_half_a_secret_is_not_shown() -> None:
+    secret = "s3cret" * 100
+    parts = [
+        Chunk("stderr", each)
+        for each in (b"x" * 10, secret[:300].encode(), secret[300:].encode() + b"y" * 3700, b"\nlast\n")
+    ]
+    client = StdioClient(Program(lambda _: [*parts, Chunk("exit", b"1")]).start, "x", [secret])
+    with pytest.raises(ServerGone) as caught:
+        client.request("ping", {})[1].result(60)
+    assert caught.value.last == "last"
