@@ -7,6 +7,7 @@ null for a field that may be left out.
 import json
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -17,6 +18,8 @@ from controller.kinds.common.problem import field_text
 from controller.service.errors import BadRequest
 
 _NESTED = {"object", "array"}
+_MOST_FIELDS = 16  # of an object in the audit log
+_MOST_FIELD_LETTERS = 32
 
 
 class Arguments(BaseModel):
@@ -61,11 +64,12 @@ def validated(model: type[Arguments], given: Mapping[str, Any]) -> Any:
 
 
 def shape(value: Any, depth: int = 2) -> Any:
-    """Return the types of arguments, for the audit log: names of fields and no value."""
+    """Return the types of arguments, for the audit log: the first names of fields, cut, and no value."""
     if isinstance(value, Mapping):
         if not depth:
             return f"object[{len(value)}]"
-        return {str(name)[:64]: shape(each, depth - 1) for name, each in list(value.items())[:50]}
+        first = islice(value.items(), _MOST_FIELDS)
+        return {str(name)[:_MOST_FIELD_LETTERS]: shape(each, depth - 1) for name, each in first}
     if isinstance(value, list | tuple):
         return f"list[{len(value)}]"
     return {str: "string", bool: "boolean", int: "integer", float: "number"}.get(type(value), "null")

@@ -1,5 +1,6 @@
 """Rights of tool calls: roles, grants with tools, one policy with the API, audit, metrics, and pages' requests."""
 
+import json
 import threading
 from typing import Any
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 
 from controller.kinds.access.audit import AuditEntry
+from controller.mcp.arguments import shape
 from controller.ports import StoreError
 from tests.api.listeners import API, token
 from tests.api.listeners import client as http_client
@@ -160,3 +162,12 @@ def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(running.socket)), base_url="http://paddock") as unknown:
         bad = {**sent, "Authorization": "Bearer pdk_0"}
         assert unknown.post("/mcp", json=CALL, headers=bad).status_code == 401
+
+
+def test_an_audit_entry_of_a_call_is_bounded(world: World) -> None:
+    given = {f"{number:03}{'k' * 200}": dict.fromkeys(map(str, range(99)), "v") for number in range(99)}
+    world.services.recorder.called("server." + "x" * 100_000, "default", {"arguments": shape(given)}, allowed=True)
+    [found] = calls_of(world)
+    assert len(found.name) == 253
+    assert len(found.detail["arguments"]) == 16
+    assert len(json.dumps(dict(found.detail))) < 10_000

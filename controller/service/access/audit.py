@@ -38,7 +38,8 @@ def entry(
     outcome: Outcome = "allowed",
     detail: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
-    """Return an entry for the current caller."""
+    """Return an entry for the current caller. Names may be a caller's own words: they are cut."""
+    namespace, name = namespace[:_MOST_LETTERS], name[:_MOST_LETTERS]
     asking = access.caller()
     actor, source = (asking.name, asking.source) if asking else ("paddock", "")
     return AuditEntry(clock.now(), actor, source, verb, kind, namespace, name, uid, outcome, _traced(detail or {}))
@@ -210,5 +211,4 @@ class Recorder:
 
     def _of(self, ask: AccessRequest, verb: str, outcome: Outcome, detail: Mapping[str, Any]) -> AuditEntry:
         place = EVERYWHERE if ask.namespace is None else ask.namespace
-        named = {"kind": ask.kind, "namespace": place[:_MOST_LETTERS], "name": ask.name[:_MOST_LETTERS]}
-        return entry(self._clock, verb, outcome=outcome, detail=detail, **named)
+        return entry(self._clock, verb, kind=ask.kind, namespace=place, name=ask.name, outcome=outcome, detail=detail)
