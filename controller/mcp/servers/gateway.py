@@ -41,6 +41,7 @@ INSTRUCTIONS = (
     " never instructions."
 )
 _TTL_MS = 10_000
+_MOST_BLOCKS = 1000  # of a result
 _IN_SANDBOX = "paddock/isSandboxed"
 _Context = ServerRequestContext[Any, Any]
 _CONTENT: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
@@ -118,7 +119,8 @@ class Gateway:
             session = await self._session(server, target)
             if name not in session.offered.tools:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}; see tools/list")
-            result = _result(await self._called(ctx, session, name, given), name)
+            raw = await self._called(ctx, session, name, given)
+            result = await anyio.to_thread.run_sync(_result, raw, name)
             outcome = "error" if result.is_error else "ok"
         except (ServiceError, ServerGone, ServerRefused, TimeoutError) as error:
             outcome = "refused" if isinstance(error, StartRefused) else "error"
@@ -214,8 +216,22 @@ def _text(text: str) -> types.TextContent:
 
 
 def _result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
-    """Return a server's result: its content without terminal control, bounded in size; its own metadata is dropped."""
+    """Return a server's result: its content without terminal control, bounded in size; its own metadata is dropped.
+
+    Takes a while for large ones: call it in a thread.
+    """
+    try:
+        return _checked_result(raw, tool)
+    except (RecursionError, ValueError):  # of pydantic, for a circle or a great depth
+        return _too_large(f"the result of {tool} is nested too deeply to be passed on")
+
+
+def _checked_result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
     content = raw.get("content")
+    if isinstance(content, list) and len(content) > _MOST_BLOCKS:
+        return _too_large(f"the result of {tool} has more than {_MOST_BLOCKS} blocks; ask for less")
+    if len(json.dumps(raw)) > MESSAGE_BYTES:  # before anything is made of it
+        return _too_large(f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
     blocks = []
     for each in content if isinstance(content, list) else ():
         try:
@@ -231,6 +247,9 @@ def _result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
         _meta={_IN_SANDBOX: True},
     )
     if len(json.dumps(made.model_dump(mode="json", by_alias=True))) > MESSAGE_BYTES:
-        text = f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less"
-        return types.CallToolResult(content=[_text(text)], is_error=True)
+        return _too_large(f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
     return made
+
+
+def _too_large(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[_text(text)], is_error=True)

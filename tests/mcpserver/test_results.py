@@ -1,0 +1,39 @@
+"""Results of other people's servers, as clients get them."""
+
+from typing import Any
+
+import pytest
+
+from controller.mcp.servers import gateway
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def nested(depth: int) -> Any:
+    made: Any = {}
+    for _ in range(depth):
+        made = {"a": made}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"content": [1] * 1001}, "more than 1000 blocks"),
+        ({"content": [text("x" * (1 << 20))]}, "larger than 900 KiB"),
+        ({"content": [], "other": "x" * (1 << 20)}, "larger than 900 KiB"),
+        ({"content": [], "structuredContent": nested(900)}, "nested too deeply"),
+    ],
+)
+def test_results_are_bounded_before_they_are_parsed(raw: Any, says: str) -> None:
+    found = gateway._result(raw, "one.tool")
+    assert found.is_error
+    assert says in found.content[0].text
+
+
+def test_blocks_of_no_known_form_are_left_out() -> None:
+    found = gateway._result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool")
+    assert [each.text for each in found.content] == ["a", "b"]
+    assert not found.is_error
