@@ -1,5 +1,6 @@
 """Results of other people's servers, as clients get them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -37,3 +38,19 @@ def test_blocks_of_no_known_form_are_left_out() -> None:
     found = gateway._result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool")
     assert [each.text for each in found.content] == ["a", "b"]
     assert not found.is_error
+
+
+def test_no_text_of_a_result_controls_a_terminal() -> None:
+    evil = "\x1b[2Jred\x07"
+    blocks = [
+        {"type": "text", "text": evil, "_meta": {evil: [evil]}},
+        {"type": "resource", "resource": {"uri": "file:///a", "text": evil, "mimeType": evil}},
+        {"type": "resource_link", "uri": "file:///b", "name": evil, "description": evil},
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+    ]
+    found = gateway._result({"content": blocks, "structuredContent": {evil: [{"a": evil}]}}, "one.tool")
+    sent = found.model_dump(mode="json", by_alias=True)
+    assert len(sent["content"]) == 4
+    assert sent["structuredContent"] == {"red": [{"a": "red"}]}
+    assert "\\u001b" not in json.dumps(sent)
+    assert sent["content"][3]["data"] == "aGk="

@@ -42,6 +42,7 @@ INSTRUCTIONS = (
 )
 _TTL_MS = 10_000
 _MOST_BLOCKS = 1000  # of a result
+_MOST_DEPTH = 64  # of objects and lists in it
 _IN_SANDBOX = "paddock/isSandboxed"
 _Context = ServerRequestContext[Any, Any]
 _CONTENT: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
@@ -222,7 +223,7 @@ def _result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
     """
     try:
         return _checked_result(raw, tool)
-    except (RecursionError, ValueError):  # of pydantic, for a circle or a great depth
+    except RecursionError:
         return _too_large(f"the result of {tool} is nested too deeply to be passed on")
 
 
@@ -235,11 +236,10 @@ def _checked_result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
     blocks = []
     for each in content if isinstance(content, list) else ():
         try:
-            block = _CONTENT.validate_python(each)
+            blocks.append(_CONTENT.validate_python(_cleaned(each)))
         except ValidationError:
             continue
-        blocks.append(_text(plain(block.text)) if isinstance(block, types.TextContent) else block)
-    structured = raw.get("structuredContent")
+    structured = _cleaned(raw.get("structuredContent"))
     made = types.CallToolResult(
         content=blocks,
         structured_content=structured if isinstance(structured, dict) else None,
@@ -249,6 +249,19 @@ def _checked_result(raw: Mapping[str, Any], tool: str) -> types.CallToolResult:
     if len(json.dumps(made.model_dump(mode="json", by_alias=True))) > MESSAGE_BYTES:
         return _too_large(f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
     return made
+
+
+def _cleaned(value: Any, depth: int = _MOST_DEPTH) -> Any:
+    """Return a value of JSON without terminal control in any of its texts. Raises RecursionError."""
+    if isinstance(value, str):
+        return plain(value)
+    if not isinstance(value, dict | list):
+        return value
+    if not depth:
+        raise RecursionError
+    if isinstance(value, list):
+        return [_cleaned(each, depth - 1) for each in value]
+    return {plain(key): _cleaned(each, depth - 1) for key, each in value.items()}
 
 
 def _too_large(text: str) -> types.CallToolResult:
