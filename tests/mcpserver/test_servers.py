@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
+from controller.mcp.servers.starts import Starts
 from tests.helpers_api import World
 from tests.mcpserver.clients import serving
 
@@ -87,5 +89,5 @@ def test_a_refused_start_leaves_no_session(world: World) -> None:
     server = world.services.mcp_servers.get("default", "one")
     for _ in range(3):
         with pytest.raises(StartRefused, match="DockerUnavailable"):
-            sessions.session(server, "ann", "")
+            anyio.run(Starts(sessions).session, server, "ann", "")
     assert sessions.count() == 0

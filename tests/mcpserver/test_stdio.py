@@ -4,13 +4,16 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
+from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import ServerGone, StdioClient
 from controller.service.sandbox.activity import TrackedStream
 from tests.helpers_api import World
@@ -27,6 +30,9 @@ class Program:
     def start(self, stdin: Iterator[bytes]) -> TrackedStream:
         threading.Thread(target=self._run, args=(stdin,), daemon=True).start()
         return TrackedStream(self._output(), lambda: self._chunks.put(None))
+
+    def end(self) -> None:
+        self._chunks.put(Chunk("exit", b"0"))
 
     def _run(self, stdin: Iterator[bytes]) -> None:
         for line in stdin:
@@ -81,7 +87,7 @@ def prints_its_secrets(_message: dict[str, Any]) -> list[Chunk]:
 def test_what_a_server_prints_is_not_stored_and_its_secrets_are_not_shown(world: World) -> None:
     servers: Any = Servers(world, lambda: Program(prints_its_secrets), "hunter2", KEY)
     with pytest.raises(StartRefused) as caught:
-        Sessions(servers, world.meter).session(server(world), "ann", "")
+        anyio.run(Starts(Sessions(servers, world.meter)).session, server(world), "ann", "")
     assert "it ended with exit code 3; its last lines: TOKEN=[secret]" in str(caught.value)
     assert "teapot" in str(caught.value)
     assert "abcdefghijklmnop" not in str(caught.value)
@@ -101,3 +107,62 @@ def test_half_a_secret_is_not_shown() -> None:
     with pytest.raises(ServerGone) as caught:
         client.request("ping", {})[1].result(60)
     assert caught.value.last == "last"
+
+
+def talks(message: dict[str, Any]) -> list[Chunk]:
+    """Answer as a server with one tool."""
+    result = {"tools": [{"name": "echo", "inputSchema": {}}]} if message["method"] == "tools/list" else {}
+    return [out({"id": message["id"], "result": result})] if "id" in message else []
+
+
+def lists_and_ends(message: dict[str, Any]) -> list[Chunk]:
+    return [*talks(message), *([Chunk("exit", b"5")] if message["method"] == "tools/list" else [])]
+
+
+def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(world: World) -> None:
+    servers: Any = Servers(world, lambda: Program(lists_and_ends))
+    sessions, found = Sessions(servers, world.meter, lambda: 100.0), server(world)
+
+    async def ask() -> str:
+        with anyio.fail_after(60):
+            try:
+                session = await Starts(sessions).session(found, "ann", "")
+            except StartRefused as error:
+                return str(error)
+            while not session.client.is_gone:  # it ends after the answer
+                await anyio.sleep(0.01)
+        return ""
+
+    said = [anyio.run(ask) for _ in range(8)]
+    assert "CrashLoopBackOff: it failed 3 times" in said[-1]
+    assert "it ended with exit code 5, within 5 s of its start" in said[-1]
+    assert servers.starts == 3
+
+
+def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
+    slow = [Program(lambda _: ()) for _ in range(4)]
+    left = iter(slow)
+    servers: Any = Servers(world, lambda: next(left, None) or Program(talks))
+    sessions, found = Sessions(servers, world.meter), server(world)
+
+    async def refused(starts: Starts, connection: str) -> None:
+        with suppress(StartRefused):
+            await starts.session(found, "slow", connection)
+
+    async def ask() -> int:
+        starts = Starts(sessions)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                for number in range(60):
+                    group.start_soon(refused, starts, str(number))
+                while servers.starts < len(slow):
+                    await anyio.sleep(0.01)
+                session = await starts.session(found, "ann", "")
+                at_once = servers.starts
+                for each in slow:
+                    each.end()
+        assert list(session.offered.tools) == ["echo"]
+        return at_once
+
+    assert anyio.run(ask) == len(slow) + 1
+    sessions.close()

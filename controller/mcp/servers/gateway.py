@@ -26,6 +26,7 @@ from controller.mcp.arguments import shape
 from controller.mcp.calls import MESSAGE_BYTES, OPTIONS_KEY
 from controller.mcp.names import shown
 from controller.mcp.servers.sessions import Session, Sessions, StartRefused
+from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import ServerGone, ServerRefused
 from controller.mcp.servers.target import Target
 from controller.mcp.text import plain
@@ -53,6 +54,7 @@ class Gateway:
 
     def __init__(self, services: Services, sessions: Sessions, meter: Meter) -> None:
         self._services, self._sessions, self._meter = services, sessions, meter
+        self._starts = Starts(sessions)
         self._server: SdkServer[Any] = SdkServer(
             "paddock-servers",
             version=VERSION,
@@ -170,7 +172,7 @@ class Gateway:
     async def _session(self, server: Server, target: Target) -> Session:
         caller = access.caller()
         name = caller.name if caller is not None else ""
-        return await anyio.to_thread.run_sync(self._sessions.session, server, name, target.connection)
+        return await self._starts.session(server, name, target.connection)
 
     def _servers(self, target: Target) -> Sequence[Server]:
         if target.name:

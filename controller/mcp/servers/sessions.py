@@ -33,6 +33,7 @@ _SWEEP_SECONDS = 1.0
 _MOST_OF_CALLER = 64
 _MOST_PAGES = 20
 _MOST_LISTED = 1000
+_EARLY_SECONDS = 5.0  # after its start, a server's death counts as a failed start
 _FREE_FAILURES = 2  # of starts, before each further one waits
 _MOST_BACKOFF_SECONDS = 60.0
 _METHOD_NOT_FOUND = -32601
@@ -53,7 +54,8 @@ class Session:
     client: StdioClient
     offered: Offered = field(default_factory=lambda: Offered({}))
     modern: bool = False
-    used_at: float = 0.0  # on the monotonic clock
+    began_at: float = 0.0  # on the monotonic clock
+    used_at: float = 0.0
 
     def params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a request in the era that the server speaks."""
@@ -101,27 +103,39 @@ class Sessions:
         """Return the server's tools without starting it; None: they are not known yet."""
         return self._known.get(server.key) if server.spec.enabled else None
 
-    def session(self, server: Server, caller: str, connection: str) -> Session:
-        """Return the caller's session of this connection, a new one if there is none. Blocks. Raises ServiceError."""
+    def claim(self, server: Server, caller: str, connection: str) -> tuple[Key, "Future[Session]", bool]:
+        """Return the caller's session of this connection, to come, and whether the caller must `open` it.
+
+        Never blocks. Raises TooManyRequests.
+        """
         key = (*server.key, caller, connection)
         with self._lock:
             found = self._sessions.get(key)
-            mine = found is None
-            if found is None:
-                if sum(each[2] == caller for each in self._sessions) >= _MOST_OF_CALLER:
-                    words = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
-                    raise errors.TooManyRequests(words)
-                found = self._sessions[key] = Future()
-        if mine:
-            self._open(key, server, found)
-        session = found.result()
-        if session.client.is_gone:
-            self._drop(key, found)
-            return self.session(server, caller, connection)
+            if found is not None:
+                return key, found, False
+            if sum(each[2] == caller for each in self._sessions) >= _MOST_OF_CALLER:
+                words = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
+                raise errors.TooManyRequests(words)
+            made = self._sessions[key] = Future()
+            return key, made, True
+
+    def open(self, key: Key, server: Server, made: "Future[Session]") -> None:
+        """Start the claimed session. Blocks; its errors are those of the future."""
+        try:
+            session = self._started(server)
+            session.began_at = session.used_at = self._clock()
+        except BaseException as error:
+            self._fail(key, made, error)
+            return
+        made.set_result(session)
+
+    def abandon(self, key: Key, made: "Future[Session]") -> None:
+        """Give up a claimed session that nobody opens."""
+        self._fail(key, made, StartRefused("the daemon stops; try again once it runs"))
+
+    def use(self, session: Session) -> None:
+        """Note that the session is in use: it is not idle."""
         session.used_at = self._clock()
-        if session.client.tools_changed:
-            self._learn_again(key, found)
-        return session
 
     def end(self, caller: str, connection: str, server_uid: str = "") -> None:
         """End the sessions of a connection that is gone."""
@@ -160,15 +174,26 @@ class Sessions:
         with self._lock:
             found = [(key, each) for key, each in self._sessions.items() if is_over(key)]
         for key, each in found:
-            each.add_done_callback(partial(self._drop, key))  # at once, unless it is still starting
+            each.add_done_callback(partial(self.drop, key))  # at once, unless it is still starting
 
-    def _drop(self, key: Key, found: "Future[Session]") -> None:
+    def drop(self, key: Key, found: "Future[Session]") -> None:
+        """End the session, and count its death as a failed start if it came soon after that. Blocks."""
         with self._lock:
             if self._sessions.get(key) is not found:
                 return
             del self._sessions[key]
         if found.exception() is None:
+            self._settle(found.result())
             self._remove(found.result())
+
+    def _settle(self, session: Session) -> None:
+        """Count an early death of a session that ends; forget earlier failures if there was none."""
+        early = session.client.is_gone and self._clock() - session.began_at < _EARLY_SECONDS
+        if early:
+            why = f"{session.client.why}, within {_EARLY_SECONDS:.0f} s of its start"
+            self._refused(session.server, "StartFailed", why)
+        else:
+            self._failures.pop(session.server.key, None)
 
     def _remove(self, session: Session) -> None:
         with suppress(StreamError):
@@ -181,16 +206,10 @@ class Sessions:
         except errors.ServiceError as error:  # its idle timeout deletes it
             _log.warning("mcp sandbox not removed", object=str(sandbox.ref), error=str(error))
 
-    def _open(self, key: Key, server: Server, made: "Future[Session]") -> None:
-        try:
-            session = self._started(server)
-            session.used_at = self._clock()
-        except BaseException as error:
-            with self._lock:
-                self._sessions.pop(key, None)
-            made.set_exception(error)
-            return
-        made.set_result(session)
+    def _fail(self, key: Key, made: "Future[Session]", error: BaseException) -> None:
+        with self._lock:
+            self._sessions.pop(key, None)
+        made.set_exception(error)
 
     def _started(self, server: Server) -> Session:
         self._check(server)
@@ -290,7 +309,6 @@ class Sessions:
             raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
         offered = mcp_tools.offered(listed, server.spec.tools, verified=server.spec.trust == "verified")
         session.offered = self._known[server.key] = offered
-        self._failures.pop(server.key, None)
         left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
         status = {
             "tools": {"count": len(offered.tools), "leftOut": len(offered.left_out), "digest": found},
@@ -313,17 +331,17 @@ class Sessions:
             params = {"cursor": cursor}
         return found[:_MOST_LISTED]
 
-    def _learn_again(self, key: Key, found: "Future[Session]") -> None:
+    def learn_again(self, key: Key, found: "Future[Session]") -> None:
         """List the tools of a server that said that they changed. Raises StartRefused, and ends the session, if so."""
         session = found.result()
         session.client.tools_changed = False
         try:
             self._learn(session, self._clock() + session.server.spec.startup_seconds)
         except (ServerGone, ServerRefused, FutureTimeout) as error:
-            self._drop(key, found)
+            self.drop(key, found)
             raise StartRefused(f"{session.server}: its tools can't be listed: {error}") from error
         except StartRefused:
-            self._drop(key, found)
+            self.drop(key, found)
             raise
 
     def _ask(self, session: Session, method: str, params: Mapping[str, Any], deadline: float) -> Mapping[str, Any]:

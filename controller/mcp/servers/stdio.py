@@ -73,6 +73,11 @@ class StdioClient:
         return self._gone
 
     @property
+    def why(self) -> str:
+        """Why it is gone, without anything that it wrote."""
+        return self._end.why
+
+    @property
     def busy(self) -> bool:
         """True while a request waits for its answer."""
         return bool(self._pending)
