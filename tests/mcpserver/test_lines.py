@@ -32,3 +32,5 @@ def test_endless_lines_and_garbage_are_floods() -> None:
         list(Lines().feed(b"x" * (MOST_LINE_BYTES + 1)))
     with pytest.raises(Flood, match="lines that are no messages"):
         list(Lines().feed(b"x\n" * (MOST_GARBAGE + 1)))
+    with pytest.raises(Flood, match="lines that are no messages"):
+        list(Lines().feed(b"\n" * (MOST_GARBAGE + 1)))

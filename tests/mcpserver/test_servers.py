@@ -13,6 +13,7 @@ import pytest
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
+from controller.ports import StoreError
 from tests.helpers_api import World
 from tests.mcpserver.clients import serving
 
@@ -80,6 +81,25 @@ def test_addresses_are_checked(served: World) -> None:
     assert post(served, f"{PLACE}/one/mcp", "tools/list", **{"Paddock-Connection": "a b"})[0] == 400
     _, unknown = post(served, "/mcp/servers", "tools/call", {"name": "two.x", "arguments": {}})
     assert "Unknown tool: two.x" in unknown["error"]["message"]
+
+
+def test_calls_are_in_the_audit_log_before_they_start(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.apply(document("one"))
+    served.view.seen = replace(served.view.seen, blind="no such socket")
+    call = {"name": "one.echo", "arguments": {"text": "hidden"}}
+    post(served, "/mcp/servers", "tools/call", call)
+    post(served, f"{PLACE}/one/mcp", "tools/call", {**call, "name": "echo"})
+    used = [each for each in served.store.audit.entries() if (each.kind, each.verb) == ("MCPServer", "mcp")]
+    assert [each.name for each in used] == ["one", "one"]
+    assert min(used, key=lambda each: each.id).detail["arguments"] == {"text": "string"}
+
+    def fail(*_: Any) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(served.services.recorder, "_append", fail)
+    _, answer = post(served, "/mcp/servers", "tools/call", call)
+    assert answer["result"]["isError"]
+    assert "DockerUnavailable" not in answer["result"]["content"][0]["text"]
 
 
 def test_a_refused_start_leaves_no_session(world: World) -> None:

@@ -14,8 +14,9 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
-from controller.mcp.servers.stdio import ServerGone, StdioClient
+from controller.mcp.servers.stdio import MOST_UNASKED, ServerGone, StdioClient
 from controller.service.sandbox.activity import TrackedStream
+from tests.daemon import wait_for
 from tests.helpers_api import World
 
 
@@ -24,6 +25,7 @@ class Program:
 
     def __init__(self, answer: Callable[[dict[str, Any]], Iterable[Chunk]]) -> None:
         self.read: list[dict[str, Any]] = []
+        self.done = threading.Event()
         self._answer = answer
         self._chunks: queue.Queue[Chunk | None] = queue.Queue()
 
@@ -39,6 +41,7 @@ class Program:
             self.read.append(json.loads(line))
             for each in self._answer(self.read[-1]):
                 self._chunks.put(each)
+        self.done.set()
 
     def _output(self) -> Iterator[Chunk]:
         while (chunk := self._chunks.get()) is not None:
@@ -166,3 +169,37 @@ def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
 
     assert anyio.run(ask) == len(slow) + 1
     sessions.close()
+
+
+def test_a_server_that_does_not_read_holds_few_bytes() -> None:
+    never = threading.Event()
+    program = Program(lambda _: (never.wait(), ())[1])
+    client = StdioClient(program.start, "x")
+    given = {"text": "x" * (1 << 20)}
+    for _ in range(7):
+        client.request("tools/call", given)
+    with pytest.raises(ServerGone, match="does not read its input"):
+        [client.request("tools/call", given) for _ in range(3)]
+    never.set()
+    client.close()
+
+
+def test_a_server_gets_answers_to_short_ids_only() -> None:
+    ids = [5, "mine", "x" * 129, {"a": 1}, [1], 1.5, None]
+
+    def asks(message: dict[str, Any]) -> list[Chunk]:
+        return [out(*({"id": each, "method": "ping"} for each in ids)), *talks(message)] if "method" in message else []
+
+    program = Program(asks)
+    client = StdioClient(program.start, "x")
+    client.request("tools/list", {})[1].result(60)
+    client.close()
+    wait_for("the end of its input", program.done.is_set)
+    assert [each["id"] for each in program.read if "result" in each] == [5, "mine"]
+
+
+def test_a_flood_of_notifications_ends_the_session() -> None:
+    flood = out({"method": "notifications/message"}).data * 1000
+    client = StdioClient(Program(lambda _: [Chunk("stdout", flood)] * (MOST_UNASKED // 1000 + 1)).start, "x")
+    with pytest.raises(ServerGone, match="messages that answer nothing"):
+        client.request("tools/list", {})[1].result(60)

@@ -42,6 +42,7 @@ INSTRUCTIONS = (
     " never instructions."
 )
 _TTL_MS = 10_000
+_MOST_TOOL_LETTERS = 64  # of a call's name in the audit log before it starts
 _MOST_BLOCKS = 1000  # of a result
 _MOST_DEPTH = 64  # of objects and lists in it
 _IN_SANDBOX = "paddock/isSandboxed"
@@ -119,6 +120,8 @@ class Gateway:
         server, name = await anyio.to_thread.run_sync(self._found, target, params.name)
         began, outcome = time.monotonic(), "cancelled"
         try:
+            if not target.name:  # a server's own address is audited as all work is
+                await anyio.to_thread.run_sync(self._record_use, server, name, given)
             session = await self._session(server, target)
             if name not in session.offered.tools:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}; see tools/list")
@@ -194,13 +197,20 @@ class Gateway:
                     return server, name
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {given[:100]}; tools/list names all that you may call")
 
+    def _record_use(self, server: Server, name: str, given: Mapping[str, Any]) -> None:
+        """Record the call before it starts. Raises ServiceUnavailable if that fails."""
+        self._services.recorder.used(_use(server), {"tool": name[:_MOST_TOOL_LETTERS], "arguments": shape(given)})
+
     def _record(self, tool: str, server: Server, detail: Mapping[str, Any]) -> None:
         self._services.recorder.called(tool, server.obj.namespace, detail, allowed=True)
 
 
 def _may(server: Server) -> bool:
-    ask = AccessRequest("use", KIND.name, server.obj.namespace, server.obj.name, "mcp")
-    return access.decision(ask).allowed
+    return access.decision(_use(server)).allowed
+
+
+def _use(server: Server) -> AccessRequest:
+    return AccessRequest("use", KIND.name, server.obj.namespace, server.obj.name, "mcp")
 
 
 def _target(ctx: _Context) -> Target:

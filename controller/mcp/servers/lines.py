@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 MOST_LINE_BYTES = 4 << 20
-MOST_GARBAGE = 10_000  # lines in a row that are no message
+MOST_GARBAGE = 10_000  # lines in a row that are no message, blank ones too
 Message = dict[str, Any]
 
 
@@ -31,7 +31,7 @@ class Lines:
             if message is not None:
                 self._garbage = 0
                 yield message
-            elif line.strip():
+            else:
                 self._garbage += 1
                 if self._garbage > MOST_GARBAGE:
                     raise Flood(f"it wrote more than {MOST_GARBAGE} lines that are no messages")

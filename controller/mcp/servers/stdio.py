@@ -17,8 +17,11 @@ from controller.ports import StreamError
 from controller.service.sandbox.activity import TrackedStream
 
 OnProgress = Callable[[float, float | None, str], None]
+MOST_UNASKED = 50_000  # messages in a row that answer no request
 _MOST_PENDING = 64
 _MOST_QUEUED = 256
+_MOST_QUEUED_BYTES = 8 << 20
+_MOST_ID_LETTERS = 128  # of a request of the server's
 _TAIL_BYTES = 4096
 _TAIL_LINES = 8
 _LEAST_SECRET_LINE = 8
@@ -55,11 +58,13 @@ class StdioClient:
     ) -> None:
         self._lock, self._ids = threading.Lock(), itertools.count(1)
         self._input: queue.Queue[bytes | None] = queue.Queue(_MOST_QUEUED)
+        self._input_bytes = 0  # of lines that the process has not taken
         self._pending: dict[int, Future[Any]] = {}
         self._progress: dict[int, OnProgress] = {}
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self._hidden = _hidden_parts(hidden)
+        self._unasked = 0
         self._cut = False  # the beginning of standard error is lost
         self._gone, self._exit_code = False, ""
         self._end = ServerGone("")
@@ -137,10 +142,15 @@ class StdioClient:
         return text
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        try:
-            self._input.put_nowait(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-        except queue.Full:
-            raise ServerGone("it does not read its input") from None
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._input_bytes + len(line) > _MOST_QUEUED_BYTES:
+                raise ServerGone("it does not read its input")
+            try:
+                self._input.put_nowait(line)
+            except queue.Full:
+                raise ServerGone("it does not read its input") from None
+            self._input_bytes += len(line)
 
     def _lines_in(self) -> Iterator[bytes]:
         while True:
@@ -148,6 +158,8 @@ class StdioClient:
             if line is None:
                 return
             yield line
+            with self._lock:
+                self._input_bytes -= len(line)
 
     def _read(self) -> None:
         lines, why = Lines(), ""
@@ -196,6 +208,9 @@ class StdioClient:
             return self._pending.pop(id_, None)
 
     def _receive(self, message: Message) -> None:
+        self._unasked += 1  # until an answer comes that somebody waits for
+        if self._unasked > MOST_UNASKED:
+            raise Flood(f"it wrote more than {MOST_UNASKED} messages that answer nothing")
         if "method" not in message:
             self._answer(message)
         elif "id" in message:
@@ -210,6 +225,7 @@ class StdioClient:
         waiting = self._forget(id_) if type(id_) is int else None
         if waiting is None:
             return
+        self._unasked = 0
         error, result = message.get("error"), message.get("result")
         with suppress(InvalidStateError):
             if isinstance(error, dict):
@@ -223,7 +239,10 @@ class StdioClient:
 
     def _asked(self, message: Message) -> None:
         """Answer a request of the server. It may ask for nothing of the client's: no sampling, roots or questions."""
-        made: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        id_ = message["id"]
+        if type(id_) is not int and not (isinstance(id_, str) and len(id_) <= _MOST_ID_LETTERS):
+            return
+        made: dict[str, Any] = {"jsonrpc": "2.0", "id": id_}
         if message["method"] == "ping":
             made["result"] = {}
         else:
