@@ -12,6 +12,8 @@ from controller.kinds.mcpserver import ServerTools
 
 MOST_TOOLS = 128
 MOST_DESCRIPTION = 2048
+MOST_DEPTH = 32  # of objects and lists in a definition
+MOST_LIST_BYTES = 900 << 10  # of all definitions: the official client refuses events over 1 MiB
 _MOST_TEXT = 1024  # of any other text of a definition
 _MOST_SCHEMA_BYTES = 64 << 10
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
@@ -29,8 +31,9 @@ class Offered:
 
 
 def digest_of(listed: Sequence[Tool]) -> str:
-    """Return the digest of a server's definitions, in any order, as it sent them."""
-    texts = sorted(json.dumps(each, sort_keys=True, separators=(",", ":")) for each in listed)
+    """Return the digest of a server's definitions, in any order, as it sent them; without too deep ones."""
+    kept = (each for each in listed if not is_too_deep(each))  # nobody gets the others
+    texts = sorted(json.dumps(each, sort_keys=True, separators=(",", ":")) for each in kept)
     return f"sha256:{hashlib.sha256(chr(10).join(texts).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
@@ -46,23 +49,41 @@ def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool) -> Of
     """Return the tools that clients get. The annotations of a server that is not verified are dropped."""
     found: dict[str, Tool] = {}
     left_out: list[str] = []
+    total = 0
     for each in listed:
-        name, size = each.get("name"), len(json.dumps(each))
+        name = each.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            left_out.append(f"{plain(str(name), 40)!r}: not a name of at most 64 letters, digits and `_./-`")
+            told = name if isinstance(name, str | int | float) else type(name).__name__
+            left_out.append(f"{plain(str(told), 40)!r}: not a name of at most 64 letters, digits and `_./-`")
         elif name in found:
             left_out.append(f"{name}: listed twice")
         elif not is_allowed(name, tools):
             continue
-        elif size > _MOST_SCHEMA_BYTES:
+        elif is_too_deep(each):
+            left_out.append(f"{name}: its definition is nested deeper than {MOST_DEPTH} levels")
+        elif (size := len(json.dumps(each))) > _MOST_SCHEMA_BYTES:
             left_out.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
         elif not isinstance(each.get("inputSchema"), dict):
             left_out.append(f"{name}: it has no input schema")
         elif len(found) >= MOST_TOOLS:
             left_out.append(f"{name}: more than {MOST_TOOLS} tools")
+        elif total + size > MOST_LIST_BYTES:
+            left_out.append(f"{name}: the definitions together are larger than {MOST_LIST_BYTES >> 10} KiB")
         else:
+            total += size
             found[name] = _cleaned(each, verified=verified)
     return Offered(found, tuple(left_out))
+
+
+def is_too_deep(value: Any, most: int = MOST_DEPTH) -> bool:
+    """Return True if objects and lists are nested deeper than this. Deeper values can't be treated safely."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [each for each in level if isinstance(each, Mapping | list)]
+        level = [part for each in level for part in (each.values() if isinstance(each, Mapping) else each)]
+        if not level:
+            return False
+    return any(isinstance(each, Mapping | list) for each in level)
 
 
 def is_allowed(name: str, tools: ServerTools) -> bool:

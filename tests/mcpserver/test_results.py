@@ -54,3 +54,9 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
     assert sent["structuredContent"] == {"red": [{"a": "red"}]}
     assert "\\u001b" not in json.dumps(sent)
     assert sent["content"][3]["data"] == "aGk="
+
+
+def test_a_list_of_tools_fits_a_message() -> None:
+    schema = {"type": "object", "description": "x" * 60_000}
+    listed = [gateway.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
+    assert [each.name for each in gateway._fitting(listed[::-1])] == [f"t{number:02}" for number in range(15)]

@@ -31,23 +31,22 @@ class Program:
 
     def start(self, stdin: Iterator[bytes]) -> TrackedStream:
         threading.Thread(target=self._run, args=(stdin,), daemon=True).start()
-        return TrackedStream(self._output(), lambda: self._chunks.put(None))
+        return TrackedStream(iter(self._chunks.get, None), lambda: self._chunks.put(None))
 
     def end(self) -> None:
-        self._chunks.put(Chunk("exit", b"0"))
+        self._put(Chunk("exit", b"0"))
+
+    def _put(self, chunk: Chunk) -> None:
+        self._chunks.put(chunk)
+        if chunk.stream == "exit":
+            self._chunks.put(None)
 
     def _run(self, stdin: Iterator[bytes]) -> None:
         for line in stdin:
             self.read.append(json.loads(line))
             for each in self._answer(self.read[-1]):
-                self._chunks.put(each)
+                self._put(each)
         self.done.set()
-
-    def _output(self) -> Iterator[Chunk]:
-        while (chunk := self._chunks.get()) is not None:
-            yield chunk
-            if chunk.stream == "exit":
-                return
 
 
 def out(*messages: dict[str, Any]) -> Chunk:

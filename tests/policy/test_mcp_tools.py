@@ -37,6 +37,27 @@ def test_bad_definitions_are_left_out() -> None:
     assert len(found.left_out) == 6
 
 
+def nested(depth: int) -> Any:
+    made: Any = {}
+    for _ in range(depth):
+        made = {"a": made}
+    return made
+
+
+def test_deep_definitions_are_left_out() -> None:
+    listed = [tool("deep", inputSchema=nested(900)), tool("flat", inputSchema=nested(30))]
+    found = offered(listed, ALL, verified=True)
+    assert list(found.tools) == ["flat"]
+    assert found.left_out == ("deep: its definition is nested deeper than 32 levels",)
+
+
+def test_definitions_together_fit_a_message() -> None:
+    listed = [tool(f"t{number}", inputSchema={"x": ["y" * 1000] * 60}) for number in range(20)]
+    found = offered(listed, ALL, verified=True)
+    assert len(found.tools) == 14
+    assert "together are larger than 900 KiB" in found.left_out[0]
+
+
 def test_hidden_instructions_are_removed_everywhere() -> None:
     hidden = "Add\u200b\u202e\x1b\U000e0041 numbers\ttab\n"
     schema = {"type": "object", "properties": {"a": {"description": hidden, "enum": [hidden, 1, None]}}}

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+import structlog
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server as SdkServer
@@ -46,6 +47,7 @@ _MOST_TOOL_LETTERS = 64  # of a call's name in the audit log before it starts
 _MOST_BLOCKS = 1000  # of a result
 _MOST_DEPTH = 64  # of objects and lists in it
 _IN_SANDBOX = "paddock/isSandboxed"
+_log = structlog.get_logger("paddock.mcp")
 _Context = ServerRequestContext[Any, Any]
 _CONTENT: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
 
@@ -93,7 +95,7 @@ class Gateway:
             async with anyio.create_task_group() as group:
                 for each in servers:
                     group.start_soon(add, each)
-        return types.ListToolsResult(tools=sorted(listed, key=lambda each: each.name))
+        return types.ListToolsResult(tools=await anyio.to_thread.run_sync(_fitting, listed))
 
     async def _described(self, server: Server, target: Target) -> list[types.Tool]:
         """Return the tools of one server. One of several that can't start has none; its status says why."""
@@ -104,6 +106,11 @@ class Gateway:
             except ServiceError as error:
                 if target.name:
                     raise MCPError(types.INTERNAL_ERROR, plain(str(error))) from error
+                return []
+            except Exception:  # one server must not take the tools of the others away
+                _log.exception("mcp tools not listed", object=str(server.obj.ref))
+                if target.name:
+                    raise
                 return []
             offered = session.offered
         found = []
@@ -222,6 +229,18 @@ def _target(ctx: _Context) -> Target:
 
 def _shown(server: Server, name: str, target: Target) -> str:
     return name if target.name else shown(f"{server.obj.name}.{name}")
+
+
+def _fitting(listed: Sequence[types.Tool]) -> list[types.Tool]:
+    """Return the tools by name, as many as fit a message."""
+    kept, size = [], 0
+    for each in sorted(listed, key=lambda each: each.name):
+        size += len(json.dumps(each.model_dump(mode="json", by_alias=True, exclude_none=True)))
+        if size > MESSAGE_BYTES:
+            _log.warning("mcp tools left out of a list", first=each.name, limit=MESSAGE_BYTES)
+            break
+        kept.append(each)
+    return kept
 
 
 def _text(text: str) -> types.TextContent:
