@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
@@ -102,7 +103,7 @@ class Protocol:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(types.INVALID_PARAMS, "cursor: not one of this server's; list again without it")
         with access.through("sandbox.list"):
-            page, following = resources.list_visible(self._services, int(cursor or 0))
+            page, following = await anyio.to_thread.run_sync(resources.list_visible, self._services, int(cursor or 0))
         listed = [
             types.Resource(
                 uri=f"sandbox://{each.namespace}/{each.name}",

@@ -6,6 +6,8 @@ import mimetypes
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -94,13 +96,22 @@ def tool_of(target: Target) -> Tool:
 
 
 def list_visible(services: Services, begin: int) -> tuple[Sequence[StoredObject], int | None]:
-    """Return a page of the sandboxes that the caller may read, and where the next one begins."""
-    found = services.objects.list(SANDBOX, None).objects
-    spaces = {each.namespace for each in found}
-    readable = {each for each in spaces if access.decision(AccessRequest("list", SANDBOX.name, each)).allowed}
-    own = [each for each in found if each.namespace in readable]
-    end = begin + PAGE
-    return own[begin:end], end if end < len(own) else None
+    """Return a page of the sandboxes that the caller may read, and where the next one begins. Reads the store."""
+    end, readable = begin + PAGE, cache(_may_list)
+    found = (each for space in _spaces() for each in services.objects.list(SANDBOX, space).objects)
+    own = list(islice((each for each in found if readable(each.namespace)), begin, end + 1))
+    return own[:PAGE], end if len(own) > PAGE else None
+
+
+def _spaces() -> Sequence[str | None]:
+    """Return the namespaces to read for the caller; None: all of them."""
+    asking = access.caller()
+    patterns = {"*"} if asking is None else {name for each in asking.grants for name in each.namespaces}
+    return [None] if any("*" in each for each in patterns) else sorted(patterns)
+
+
+def _may_list(namespace: str) -> bool:
+    return access.decision(AccessRequest("list", SANDBOX.name, namespace)).allowed
 
 
 def _tool(target: Target) -> tuple[Tool, Mapping[str, Any]]:

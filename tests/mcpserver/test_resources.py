@@ -113,3 +113,18 @@ def test_the_prompt_explains_compose(mcp: Mcp) -> None:
     assert "a web shop" in mcp.do("get_prompt", "compose", {"goal": "a web shop"}).messages[0].content.text
     with pytest.raises(MCPError, match="Unknown prompt"):
         mcp.do("get_prompt", "other")
+
+
+def test_only_readable_namespaces_are_read(mcp: Mcp, running: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    listing = running.services.objects.list
+
+    def noted(kind: Any, namespace: str | None, **more: Any) -> Any:
+        if kind.name == "Sandbox":
+            read.append(namespace)
+        return listing(kind, namespace, **more)
+
+    monkeypatch.setattr(running.services.objects, "list", noted)
+    assert len(mcp.do("list_resources", token=token(running, "viewer", "default")).resources) == 1
+    assert mcp.do("list_resources", token=token(running, "viewer", "team-a")).resources == []
+    assert read == ["default", "team-a"]

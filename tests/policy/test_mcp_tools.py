@@ -54,7 +54,7 @@ def test_deep_definitions_are_left_out() -> None:
 def test_definitions_together_fit_a_message() -> None:
     listed = [tool(f"t{number}", inputSchema={"x": ["y" * 1000] * 60}) for number in range(20)]
     found = offered(listed, ALL, verified=True)
-    assert len(found.tools) == 14
+    assert len(found.tools) == 15
     assert "together are larger than 900 KiB" in found.left_out[0]
 
 
