@@ -20,13 +20,14 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ResourceUpdated,
 )
-from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from controller.kinds.access.access import AccessRequest
-from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.calls import Calls, Options
 from controller.mcp.resources import Target, target_of, tool_of
+from controller.policy.access import is_work
 from controller.ports import StreamError
 from controller.service.access import access
 from controller.service.errors import ServiceError
@@ -59,8 +60,19 @@ class Updates:
         honoured = asked.model_copy(
             update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
         )
+        try:
+            await anyio.to_thread.run_sync(self._record, uris)
+        except ServiceError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
         async with self._following(uris or [""]):
             return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+
+    def _record(self, uris: Sequence[str]) -> None:
+        """Write to the audit log which work in sandboxes follows. Raises ServiceError."""
+        for _, target in _polled(uris):
+            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.part)
+            if is_work(ask):
+                self._services.recorder.used(ask, {"tool": tool_of(target).name, "subscription": True})
 
     def _may_follow(self, uri: str, options: Options) -> bool:
         target = target_of(uri)
@@ -81,7 +93,8 @@ class Updates:
                 self._tasks = [asyncio.create_task(self._watch(self._watching)), asyncio.create_task(self._poll())]
             for uri, target in _polled(uris):
                 if uri not in self._seen:
-                    self._seen[uri] = await anyio.to_thread.run_sync(self._fingerprint, target)
+                    found = await anyio.to_thread.run_sync(self._fingerprint, target)
+                    self._seen[uri] = found or ""
             await self._watching.wait()
             yield
         finally:
@@ -138,13 +151,22 @@ class Updates:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             for uri, target in _polled(list(self._followed)):
-                now = await anyio.to_thread.run_sync(self._fingerprint, target)
+                try:
+                    now = await anyio.to_thread.run_sync(self._fingerprint, target)
+                except Exception:  # one resource must not end the updates of the others
+                    _log.exception("resource not looked at", uri=uri)
+                    continue
+                if now is None:
+                    continue
                 if self._seen.setdefault(uri, now) != now:
                     self._seen[uri] = now
                     await self._bus.publish(ResourceUpdated(uri))
 
-    def _fingerprint(self, target: Target) -> str:
-        """Return a text that differs once the resource has changed; "" while it can't be read."""
+    def _fingerprint(self, target: Target) -> str | None:
+        """Return a text that differs once the resource has changed: "" while it can't be read.
+
+        None: unknown, since the sandbox sleeps. Following a resource wakes no sandbox.
+        """
         services, where = self._services, (SANDBOX, target.namespace, target.name)
         try:
             if target.part == "logs":
@@ -152,11 +174,9 @@ class Updates:
                 return hashlib.sha256(b"".join(each.data for each in lines)).hexdigest()
             if target.part == "metrics":
                 return str(services.usages.one(*where).sample.at)
-            work = services.files.begin(*where, FileRequest("stat", target.path))
-            try:
-                info = work.result()
-            finally:
-                work.close()
+            info = services.files.peek(*where, target.path)
+            if info is None:
+                return None
             return f"{info['size']} {info['modified']} {info['type']}"
         except (ServiceError, StreamError):
             return ""

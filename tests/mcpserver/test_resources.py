@@ -7,6 +7,8 @@ import pytest
 from mcp import MCPError
 
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.observed.observed import State
+from controller.kinds.sandbox import KIND as SANDBOX
 from tests.api.listeners import token
 from tests.helpers_api import World
 from tests.mcpserver.clients import ERAS, Mcp
@@ -85,6 +87,8 @@ def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> N
 
     mcp.client(token=text)
     mcp.portal.call(listen)
+    followed = [each for each in running.store.audit.entries() if each.detail.get("subscription")]
+    assert [(each.verb, each.name) for each in followed] == [("files", "quickstart")]
     assert heard[1] == URI
     assert set(heard[1:]) == set(uris[:2])
 
@@ -128,3 +132,12 @@ def test_only_readable_namespaces_are_read(mcp: Mcp, running: World, monkeypatch
     assert len(mcp.do("list_resources", token=token(running, "viewer", "default")).resources) == 1
     assert mcp.do("list_resources", token=token(running, "viewer", "team-a")).resources == []
     assert read == ["default", "team-a"]
+
+
+def test_following_a_file_wakes_no_sandbox(running: World) -> None:
+    files, where = running.services.files, (SANDBOX, "default", "quickstart", "/workspace")
+    found = files.peek(*where)
+    assert found is not None
+    assert found["type"] == "folder"
+    running.view.show(running.sandbox(), State.EXITED)
+    assert files.peek(*where) is None

@@ -1,6 +1,6 @@
 """Files of a sandbox: limited in number and size; each operation counts as use and wakes the sandbox."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -111,6 +111,29 @@ class SandboxFiles:
             release()
             raise
         return Work(subject, ask.path, work, over)
+
+    def peek(self, kind: Kind, namespace: str, name: str, path: str) -> Mapping[str, Any] | None:
+        """Return what is known of a file (`stat`) if the sandbox runs now; else None. It wakes none, and is no use.
+
+        Raises ServiceError.
+        """
+        container = self._sandbox_streams.awake(kind, namespace, name)
+        if container is None:
+            return None
+        subject, ask = f"{kind.name.lower()} `{name}`", FileRequest("stat", path, max_bytes=self.limits.max_bytes)
+        release = self.slots.take(f"{namespace}/{name}")
+        try:
+            work = Work(subject, path, self._files.begin(container, ask), release)
+        except FileError as error:
+            release()
+            raise failed(error, subject, path) from error
+        except BaseException:
+            release()
+            raise
+        try:
+            return work.result()
+        finally:
+            work.close()
 
     def refuse_larger(self, count: int) -> None:
         """Raise TooLarge for a transfer that announces too many bytes."""

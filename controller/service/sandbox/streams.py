@@ -213,6 +213,11 @@ class SandboxStreams:
             end_use()
             raise
 
+    def awake(self, kind: Kind, namespace: str, name: str) -> Container | None:
+        """Return the container if it runs now; None otherwise. Wakes no sandbox, and is no use. Raises ServiceError."""
+        found = self._found(self._objects.get(kind, namespace, name))
+        return found if found is not None and found.state in (State.RUNNING, State.PAUSED) else None
+
     def seen(self, obj: StoredObject) -> Container | None:
         """Return the sandbox's current container, running or not. Raises ServiceUnavailable if that is unknown."""
         found = self._found(obj)
