@@ -75,9 +75,33 @@ def test_the_project_is_named_by_option_or_file() -> None:
 
 
 def test_variables_grow_to_a_bound() -> None:
-    text = f"services: {{w: {{image: x, command: ['{'$A' * 500_000}']}}}}"
+    text = f"services: {{w: {{image: x, command: ['{'$A' * 100_000}']}}}}"
     found = read_compose("f", text, discover(), Project("a", {"A": "x" * 1_000_000}))
     assert any("make more than 4 MiB of text" in str(each) for each in found.problems)
+
+
+LONG = "x" * (250 << 10)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (f"['A={'x' * (256 << 10)}']", "is longer than 256 KiB"),
+        (f"[&a 'A={LONG}$$', {', '.join(['*a'] * 18_000)}]", "has more than 16 MiB of text"),
+        (f"[{f'A={LONG}$$, ' * 17}]", "make more than 4 MiB of text"),
+        (f"['A={'$ ' * 100_000}']", "`$` starts a variable"),
+        (f"['A={'$B' * 100_000}']", "`B` is not set"),
+    ],
+)
+def test_texts_are_bounded_with_aliases_and_variables(environment: str, words: str) -> None:
+    found = read(f"name: a\nservices: {{w: {{image: x, environment: {environment}}}}}")
+    assert [words in str(each) for each in found.problems] == [True]
+
+
+def test_aliases_share_the_text_that_is_made() -> None:
+    values = ", ".join(f"A{number}: *a" for number in range(40))  # 10 MiB, were each a text of its own
+    found = read(f"name: a\nservices: {{w: {{image: x, environment: {{A: &a '{LONG}$$', {values}}}}}}}")
+    assert not any("make more than" in str(each) for each in found.problems)
 
 
 def test_many_problems_are_bounded() -> None:

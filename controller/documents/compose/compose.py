@@ -20,6 +20,8 @@ from controller.version import API_VERSION
 
 PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
 MAX_SERVICES = 200
+MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
+_COUNTED = "with what its aliases and variables stand for"
 _TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
 
 
@@ -74,6 +76,9 @@ def read_compose(
         words = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
         return Composed(project.name, [], [Problem(file, root.line, root.column, "", words)], [])
     root = Replacer(project.variables).replaced(Part(root, report))
+    if _letters(root, {}) > MAX_LETTERS:
+        Part(root, report).refuse(f"has more than {MAX_LETTERS >> 20} MiB of text, {_COUNTED}: split the file")
+        return Composed(project.name, [], _in_order(report.problems), [])
     name, sandboxes = _sandboxes(Part(root, report), project)
     if report.problems:
         return Composed(name, [], _in_order(report.problems), [])
@@ -96,6 +101,15 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
     report = Report(file)
     root = Replacer(project.variables).replaced(Part(trees[0].root, Report(file)))
     return _name(Part(root, report), project) or report.problems[0]
+
+
+def _letters(node: Node, known: dict[int, int]) -> int:
+    """Return the length of all texts, aliases counted as often as used. `known` has those of shared nodes, by id."""
+    if id(node) not in known:
+        fields = (node.fields or {}).values()
+        within = sum(len(key.text) + _letters(value, known) for key, value in fields)
+        known[id(node)] = len(node.text) + within + sum(_letters(each, known) for each in node.items or ())
+    return known[id(node)]
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
