@@ -104,6 +104,22 @@ def test_aliases_share_the_text_that_is_made() -> None:
     assert not any("make more than" in str(each) for each in found.problems)
 
 
+@pytest.mark.parametrize(
+    ("top", "service", "words"),
+    [
+        ("", f"command: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
+        ("", f"entrypoint: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
+        (f"x-paddock: {{network: {{a: [{'1, ' * 5_000}]}}}}\n", "read_only: true", "more than 100,000 values"),
+        (f"x-paddock: {{network: {{a: {LONG}}}}}\n", "read_only: true", "more than 16 MiB of text"),
+    ],
+)
+def test_commands_and_the_documents_that_are_made_are_bounded(top: str, service: str, words: str) -> None:
+    services = "".join(f"  w{number}: {{image: x, {service}}}\n" for number in range(70))
+    found = read(f"name: a\n{top}services:\n{services}")
+    assert found.problems
+    assert all(words in str(each) for each in found.problems)
+
+
 def test_many_problems_are_bounded() -> None:
     keys = ", ".join(f"privilege{number}: 1" for number in range(9_000))
     found = read(f"name: a\nservices: {{w: {{image: x, {keys}}}}}")

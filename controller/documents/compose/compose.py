@@ -20,8 +20,9 @@ from controller.version import API_VERSION
 
 PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
 MAX_SERVICES = 200
+MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in each
 MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
-_COUNTED = "with what its aliases and variables stand for"
+_TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
 _TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
 
 
@@ -77,10 +78,17 @@ def read_compose(
         return Composed(project.name, [], [Problem(file, root.line, root.column, "", words)], [])
     root = Replacer(project.variables).replaced(Part(root, report))
     if _letters(root, {}) > MAX_LETTERS:
-        Part(root, report).refuse(f"has more than {MAX_LETTERS >> 20} MiB of text, {_COUNTED}: split the file")
+        Part(root, report).refuse(f"has {_TOO_LONG}: split the file")
         return Composed(project.name, [], _in_order(report.problems), [])
     name, sandboxes = _sandboxes(Part(root, report), project)
     if report.problems:
+        return Composed(name, [], _in_order(report.problems), [])
+    known: dict[int, int] = {}
+    if (
+        sum(each.size for each in sandboxes) > MAX_MADE
+        or sum(_letters(each, known) for each in sandboxes) > MAX_LETTERS
+    ):
+        Part(root, report).refuse(f"its sandboxes have more than {MAX_MADE:,} values, or {_TOO_LONG}: split the file")
         return Composed(name, [], _in_order(report.problems), [])
     documents: list[Document] = []
     for each in sandboxes:
