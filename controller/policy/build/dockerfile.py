@@ -45,10 +45,9 @@ _SYNTAX = "another frontend would be fetched and run by the engine; remove the l
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: its name in capitals, its first and last line (from 1), its flags, and the rest as written."""
+    """One instruction: its name in capitals, its first line (from 1), its flags, and the rest as written."""
 
     line: int
-    last_line: int
     name: str
     flags: Mapping[str, str]
     rest: str
@@ -59,7 +58,6 @@ class Recipe:
     """A Dockerfile. `bases` are the images that it needs on the host, by their line."""
 
     file: str
-    text: str
     instructions: tuple[Instruction, ...]
     bases: Mapping[str, int]
 
@@ -69,10 +67,10 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
     problems: list[Problem] = []
     if len(text) > MAX_BYTES:
         problems.append(Problem(file, 0, 0, "", f"is larger than {MAX_BYTES >> 10} KiB; move content into files"))
-        return Recipe(file, "", (), {}), problems
+        return Recipe(file, (), {}), problems
     text = text.replace("\r\n", "\n")
     found: list[Instruction] = []
-    for first, last, words in _logical(file, text, problems):
+    for first, words in _logical(file, text, problems):
         if not words.strip():  # of odd spaces, which are a problem already
             continue
         head, *others = words.split(None, 1)
@@ -84,10 +82,10 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
                 problems.append(Problem(file, first, 1, head.upper(), f"`{flag}` is not supported; remove it"))
                 break
             flags[match[1]] = match[2] or ""
-        found.append(Instruction(first, last, head.upper(), flags, rest))
+        found.append(Instruction(first, head.upper(), flags, rest))
     if not found and not problems:
         problems.append(Problem(file, 0, 0, "", "is empty; it begins with FROM"))
-    return Recipe(file, text, tuple(found), _bases(found)), problems
+    return Recipe(file, tuple(found), _bases(found)), problems
 
 
 def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem]:
@@ -113,12 +111,17 @@ def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem
 
 
 def labelled(recipe: Recipe, value: str) -> str:
-    """Return the Dockerfile with our label in each stage, so that what a broken build leaves behind is removed."""
-    lines = recipe.text.split("\n")
-    for each in reversed(recipe.instructions):
+    """Return the Dockerfile with our label in each stage, so that what a broken build leaves behind is removed.
+
+    It is written anew from the instructions, so that the engine reads the words that were checked.
+    """
+    lines = []
+    for each in recipe.instructions:
+        flags = (f"--{name}={given}" for name, given in each.flags.items())
+        lines.append(" ".join((each.name, *flags, each.rest)))
         if each.name == "FROM":
-            lines.insert(each.last_line, f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
-    return "\n".join(lines)
+            lines.append(f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
+    return "\n".join((*lines, ""))
 
 
 def tag_refused(tag: str) -> str:
@@ -138,8 +141,8 @@ def with_tag(name: str) -> str:
     return name if ":" in last or "@" in last else f"{folder}{slash}{last}:latest"
 
 
-def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[int, int, str]]:
-    """Yield each instruction's first and last line, and its text in one line.
+def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[int, str]]:
+    """Yield each instruction's first line, and its text in one line.
 
     Engines differ in a few details of form, so that one could see an instruction where another sees part of the line
     before. Those are problems here.
@@ -148,6 +151,7 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
     directives = True
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(" \t")
+        kept = raw.rstrip(" \t") if parts else line  # as engines do: the blanks before a continued line separate words
         if not line.isprintable() and not line.replace("\t", " ").isprintable():
             problems.append(Problem(file, number, 1, "", "has a control character or an odd space; remove it"))
         if directives and (match := _DIRECTIVE.match(line)):
@@ -162,9 +166,9 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
             problems.append(Problem(file, number, 1, "", "ends in two backslashes, which engines read differently"))
         begun = begun if parts else number
         more = line.endswith("\\")
-        parts.append(line[:-1] if more else line)
+        parts.append(kept[:-1] if more else kept)
         if not more:
-            yield begun, number, "".join(parts)
+            yield begun, "".join(parts)
             parts = []
     if parts:
         problems.append(Problem(file, begun, 1, "", "is not finished: the file ends after a `\\`"))
