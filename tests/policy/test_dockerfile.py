@@ -42,6 +42,10 @@ def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str
         ("FROM paddock/base:1\nCOPY --from=7 a b\n", "D:2:1: COPY: `7` is not an image"),
         ("FROM paddock/base:1\nCOPY --chown=1:1\\\n --from=evil/x / /x\n", "D:2:1: COPY: `evil/x` is not an image"),
         ("FROM evil/x\\\n as\\\n\ty\n", "D:1:1: FROM: `evil/x` is not an image"),
+        ("FROM paddock/base:1 AS a\nCOPY --from=a a b\n", "D:2:1: COPY: `a` is not an image"),
+        ("FROM paddock/base:1 AS a\nCOPY --from=0 a b\n", "D:2:1: COPY: `0` is not an image"),
+        ("FROM paddock/base:1\nFROM scratch AS a\nCOPY --from=1 a b\n", "D:3:1: COPY: `1` is not an image"),
+        ("FROM a AS a\nFROM a\n", "D:1:1: FROM: `a` is not an image"),
         ("FROM paddock/base:1\nCOPY <<EOF /a\nRUN x\nEOF\n", "D:2:1: COPY: here-documents are not supported"),
         ("FROM paddock/base:1\nLABEL paddock.dev/recipe=x\n", "D:2:1: LABEL: labels that begin with `paddock`"),
         ('FROM paddock/base:1\nLABEL a=b \\\n  "paddock/uid"=x\n', "D:2:1: LABEL: labels that begin"),
@@ -73,6 +77,11 @@ def test_a_plain_dockerfile_is_admitted() -> None:
     assert dict(recipe.bases) == {"paddock/base:1": 3, "registry.example/team/tool:1": 13}
     assert [each for each in said(text, "copy") if NO_RUN not in each] == []
     assert len(said(text, "copy")) == 1
+
+
+def test_the_present_stage_is_no_base_of_its_own() -> None:
+    text = "FROM paddock/base:1 AS a\nCOPY --from=a x y\nFROM a AS b\nCOPY --from=a x y\nCOPY --from=0 x y\n"
+    assert dict(read_dockerfile("D", text)[0].bases) == {"paddock/base:1": 1, "a": 2}
 
 
 def test_every_stage_gets_our_label() -> None:

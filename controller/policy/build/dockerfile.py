@@ -6,7 +6,7 @@ commands (RUN) need the operator's permission, and nothing may fetch from a netw
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,21 +91,15 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
 def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem]:
     """Return every reason to refuse the Dockerfile under the operator's rules."""
     found: list[Problem] = []
-    stages: list[str] = []
+    outside = {each.line: image for each, image in _outside(recipe.instructions)}
     for number, each in enumerate(recipe.instructions):
         messages = list(_instruction(each, allowed))
         if number == 0 and each.name not in ("FROM", "ARG"):
             messages.append("a Dockerfile begins with FROM")
         if each.name == "FROM":
-            base, stage, words = _from(each)
-            messages += words
-            if base and base.lower() not in (SCRATCH, *stages):
-                messages += images.refused(base, rules)
-            stages += [stage] if stage else [""]
-        source = each.flags.get("from") if each.name == "COPY" else None
-        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
-        if source is not None and source.lower() not in stages and not indexed:
-            messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
+            messages += _from(each)[2]
+        if each.line in outside:
+            messages += images.refused(outside[each.line], rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
 
@@ -182,18 +176,29 @@ def _directive(file: str, line: int, found: re.Match[str]) -> Iterator[Problem]:
         yield Problem(file, line, 1, "escape", "only `\\` continues a line here; remove the line")
 
 
-def _bases(instructions: list[Instruction]) -> dict[str, int]:
-    stages: list[str] = []
-    found: dict[str, int] = {}
+def _outside(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction, str]]:
+    """Yield the images that are no stages of the file, with the instruction that names each.
+
+    To engines a stage exists once the next one begins: until then its name is that of an image.
+    """
+    ended: list[str] = []
+    current: str | None = None
     for each in instructions:
         if each.name == "FROM":
-            base, stage, _ = _from(each)
-            if base and base.lower() not in (SCRATCH, *stages):
-                found.setdefault(base, each.line)
-            stages.append(stage)
+            ended += [current] if current is not None else []
+            base, current, _ = _from(each)
+            if base and base.lower() not in (SCRATCH, *ended):
+                yield each, base
         source = each.flags.get("from", "") if each.name == "COPY" else ""
-        if source and source.lower() not in stages and not _INDEX.fullmatch(source):
-            found.setdefault(source, each.line)
+        indexed = _INDEX.fullmatch(source) is not None and int(source) < len(ended)
+        if source and source.lower() not in ended and not indexed:
+            yield each, source
+
+
+def _bases(instructions: Sequence[Instruction]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each, image in _outside(instructions):
+        found.setdefault(image, each.line)
     return found
 
 
