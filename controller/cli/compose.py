@@ -48,14 +48,14 @@ class ComposeFile:
             if project or variables:
                 raise click.UsageError("--project and --var are options of a Compose file; add --compose FILE")
             return None
-        from controller.documents.compose.compose import Project, project_name
+        from controller.documents.compose.compose import Project, is_named
         from controller.documents.compose.mounts import like_name
 
         values = dict(_pair(each) for each in variables)
         (found,) = files.read([name])
         folder = "" if name == "-" else str(Path(name).resolve().parent)
         options = Project(project or "", values, folder)
-        if not project and folder and not isinstance(project_name(name, found["text"], options), str):
+        if not project and folder and not is_named(name, found["text"]):
             options = Project(like_name(Path(folder).name), values, folder)
         return cls(found["file"], found["text"], options)
 

@@ -41,6 +41,17 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     assert served.sandbox("my-shop-web", "team").deleted_at is None
 
 
+def test_a_wrong_name_is_not_replaced_by_the_folders(paddock: Run, served: World, tmp_path: Path) -> None:
+    good = paddock("apply", "--compose", compose_file(tmp_path, "services: {web: {image: 'tiny:1'}}"))
+    assert "my-shop-web created" in good.stdout
+    for name in ("my-shop${SUFFIX}", "No Name", "''", "[]"):
+        path = compose_file(tmp_path, f"name: {name}\nservices: {{web: {{image: 'tiny:1'}}}}")
+        for command in (("apply",), ("delete", "--no-wait")):
+            done = paddock(*command, "--compose", path)
+            assert (done.exit_code, done.stdout) == (1, ""), done.output
+    assert served.sandbox("my-shop-web").deleted_at is None
+
+
 def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: Path) -> None:
     path = compose_file(tmp_path, FILE.replace("'tiny:1'", "x, privileged: true"))
     done = paddock("apply", "--compose", path)

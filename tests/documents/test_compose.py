@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.yaml_text import dump
-from controller.documents.compose.compose import Composed, Project, apply_set_name, project_name, read_compose
+from controller.documents.compose.compose import Composed, Project, apply_set_name, is_named, project_name, read_compose
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
@@ -72,6 +72,24 @@ def test_the_project_is_named_by_option_or_file() -> None:
     for each in ("", "services: {}", "name: No"):
         assert isinstance(project_name("f", each, Project()), Problem)
     assert isinstance(project_name("f", text, Project("No Name")), Problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("shop${SUFFIX}", "f:1:7: name: `SUFFIX` is not set"),
+        ("shop$", "f:1:7: name: `$` starts a variable"),
+        ("No Name", "f:1:7: name: `No Name` is not a valid project name"),
+        ("[a]", "f:1:7: name: must be text"),
+        ("", "the project has no name"),
+    ],
+)
+def test_a_projects_name_is_never_guessed_from_a_part_of_it(name: str, words: str) -> None:
+    text = f"name: {name}\nservices: {{web: {{image: '$X'}}}}\n"
+    assert is_named("f", text)
+    assert words in str(project_name("f", text, Project()))
+    assert project_name("f", text, Project(variables={"SUFFIX": "-b"})) == "shop-b" or "SUFFIX" not in name
+    assert not is_named("f", "services: {web: {image: x, name: a}}")
 
 
 def test_variables_grow_to_a_bound() -> None:

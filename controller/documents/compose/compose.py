@@ -106,9 +106,20 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
     trees, problems = read(file, text)
     if problems or not trees:
         return problems[0] if problems else Problem(file, 0, 0, "", "is empty; write `services:`")
-    report = Report(file)
-    root = Replacer(project.variables).replaced(Part(trees[0].root, Report(file)))
+    root, report = trees[0].root, Report(file)
+    own = (root.fields or {}).get("name")
+    if own is not None:  # variables elsewhere may lack values, but a wrong name would be that of another project
+        name = Replacer(project.variables).replaced(Part(own[1], report, ("name",), own[0]))
+        root = Node(root.line, root.column, fields={"name": (own[0], name)})
+        if report.problems:
+            return report.problems[0]
     return _name(Part(root, report), project) or report.problems[0]
+
+
+def is_named(file: str, text: str) -> bool:
+    """Return True if the file names its project, rightly or not, or can't be read."""
+    trees, problems = read(file, text)
+    return bool(problems) or any("name" in (each.root.fields or {}) for each in trees)
 
 
 def _letters(node: Node, known: dict[int, int]) -> int:
