@@ -28,7 +28,8 @@ class ApplySet:
 
     `prune`: delete the members that are not in the files. `take_over`: move members of other sets to this one.
     `allow_empty`: prune even if the files hold no document, which deletes every member.
-    `project_in`: the namespace of a Compose project. Its set takes over objects without a set only when asked, too.
+    `project_in`: the namespace of a Compose project. Its set takes over objects without a set only when asked, too,
+    and prunes there alone: whoever may write in another namespace can put this label on objects of theirs.
     """
 
     name: str = ""
@@ -116,7 +117,7 @@ class ApplySet:
     def _leaving(self, transaction: Transaction, registry: Registry, kept: Iterable[Key]) -> Iterable[StoredObject]:
         stay = set(kept)
         for kind in registry:
-            for each in transaction.list(kind.name):
+            for each in transaction.list(kind.name, self.project_in or None):
                 if set_of(each.labels) == self.name and each.deleted_at is None and _key(each) not in stay:
                     yield each
 
