@@ -9,7 +9,7 @@ import click
 
 from controller.cli import files
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE
+from controller.cli.options import DEFAULT_NAMESPACE, located
 from controller.cli.output import note
 
 if TYPE_CHECKING:
@@ -43,21 +43,22 @@ class ComposeFile:
 
     @classmethod
     def of(cls, name: str | None, project: str | None, variables: Sequence[str]) -> "ComposeFile | None":
-        """Read the file; None if none is given. Raises UsageError, CliError."""
+        """Read the file; None if none is given. Raises UsageError, CliError, ClientError."""
         if name is None:
             if project or variables:
                 raise click.UsageError("--project and --var are options of a Compose file; add --compose FILE")
             return None
-        from controller.documents.compose.compose import Project, project_name
+        from controller.documents.compose.compose import Project, is_named
         from controller.documents.compose.mounts import like_name
 
         values = dict(_pair(each) for each in variables)
         (found,) = files.read([name])
         folder = "" if name == "-" else str(Path(name).resolve().parent)
-        options = Project(project or "", values, folder)
-        if not project and folder and not isinstance(project_name(name, found["text"], options), str):
-            options = Project(like_name(Path(folder).name), values, folder)
-        return cls(found["file"], found["text"], options)
+        if not project and folder and not is_named(name, found["text"]):
+            project = like_name(Path(folder).name)
+        if not located(click.get_current_context()).socket:
+            folder = ""  # the daemon may run on another host, where this path is another folder
+        return cls(found["file"], found["text"], Project(project or "", values, folder))
 
     def add_set(self, options: dict[str, Any], namespace: str | None) -> "list[Document]":
         """Set --applyset to the project's own set, and print the notes; return the documents.

@@ -112,7 +112,18 @@ def _has_tool(grant: Grant, tool: str) -> bool:
 
 
 def _is_glob_of(pattern: str, name: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+    """Return True if the pattern, where `*` stands for any text, is of the whole name. No regex: those backtrack."""
+    first, *others = pattern.split("*")
+    if not others or not name.startswith(first):
+        return name == pattern
+    *middle, last = others
+    at = len(first)
+    for each in middle:
+        found = name.find(each, at)
+        if found < 0:
+            return False
+        at = found + len(each)
+    return name.endswith(last) and at + len(last) <= len(name)
 
 
 def _role(ask: AccessRequest) -> Role:

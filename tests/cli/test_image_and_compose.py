@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from controller.cli.main import cli
 from tests.cli.conftest import Run
 from tests.helpers_api import World
 
@@ -39,6 +42,26 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     assert gone.stdout.splitlines() == [f'sandbox.paddock "my-shop-{each}" deleted' for each in ("db", "web")]
     assert served.sandbox("my-shop-web").deleted_at is not None
     assert served.sandbox("my-shop-web", "team").deleted_at is None
+
+
+def test_a_wrong_name_is_not_replaced_by_the_folders(paddock: Run, served: World, tmp_path: Path) -> None:
+    good = paddock("apply", "--compose", compose_file(tmp_path, "services: {web: {image: 'tiny:1'}}"))
+    assert "my-shop-web created" in good.stdout
+    for name in ("my-shop${SUFFIX}", "No Name", "''", "[]"):
+        path = compose_file(tmp_path, f"name: {name}\nservices: {{web: {{image: 'tiny:1'}}}}")
+        for command in (("apply",), ("delete", "--no-wait")):
+            done = paddock(*command, "--compose", path)
+            assert (done.exit_code, done.stdout) == (1, ""), done.output
+    assert served.sandbox("my-shop-web").deleted_at is None
+
+
+def test_a_folder_is_sent_only_to_a_daemon_of_this_host(paddock: Run, tmp_path: Path) -> None:
+    path = compose_file(tmp_path, "services:\n  web:\n    image: tiny:1\n    volumes: ['./data:/data']\n")
+    words = ("apply", "--compose", path, "--dry-run=client")
+    assert paddock(*words).stdout == "sandbox.paddock/my-shop-web valid (client dry run)\n"
+    done = CliRunner().invoke(cli, ["--server", "https://other.example", *words])
+    assert done.exit_code == 1
+    assert f"{path}:4:15: services.web.volumes[0]: the folder of this file is not known here" in done.stderr
 
 
 def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: Path) -> None:

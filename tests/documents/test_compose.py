@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.yaml_text import dump
-from controller.documents.compose.compose import Composed, Project, apply_set_name, project_name, read_compose
+from controller.documents.compose.compose import Composed, Project, apply_set_name, is_named, project_name, read_compose
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
@@ -74,10 +74,68 @@ def test_the_project_is_named_by_option_or_file() -> None:
     assert isinstance(project_name("f", text, Project("No Name")), Problem)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("shop${SUFFIX}", "f:1:7: name: `SUFFIX` is not set"),
+        ("shop$", "f:1:7: name: `$` starts a variable"),
+        ("No Name", "f:1:7: name: `No Name` is not a valid project name"),
+        ("[a]", "f:1:7: name: must be text"),
+        ("", "the project has no name"),
+    ],
+)
+def test_a_projects_name_is_never_guessed_from_a_part_of_it(name: str, words: str) -> None:
+    text = f"name: {name}\nservices: {{web: {{image: '$X'}}}}\n"
+    assert is_named("f", text)
+    assert words in str(project_name("f", text, Project()))
+    assert project_name("f", text, Project(variables={"SUFFIX": "-b"})) == "shop-b" or "SUFFIX" not in name
+    assert not is_named("f", "services: {web: {image: x, name: a}}")
+
+
 def test_variables_grow_to_a_bound() -> None:
-    text = f"services: {{w: {{image: x, command: ['{'$A' * 500_000}']}}}}"
+    text = f"services: {{w: {{image: x, command: ['{'$A' * 100_000}']}}}}"
     found = read_compose("f", text, discover(), Project("a", {"A": "x" * 1_000_000}))
     assert any("make more than 4 MiB of text" in str(each) for each in found.problems)
+
+
+LONG = "x" * (250 << 10)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (f"['A={'x' * (256 << 10)}']", "is longer than 256 KiB"),
+        (f"[&a 'A={LONG}$$', {', '.join(['*a'] * 18_000)}]", "has more than 16 MiB of text"),
+        (f"[{f'A={LONG}$$, ' * 17}]", "make more than 4 MiB of text"),
+        (f"['A={'$ ' * 100_000}']", "`$` starts a variable"),
+        (f"['A={'$B' * 100_000}']", "`B` is not set"),
+    ],
+)
+def test_texts_are_bounded_with_aliases_and_variables(environment: str, words: str) -> None:
+    found = read(f"name: a\nservices: {{w: {{image: x, environment: {environment}}}}}")
+    assert [words in str(each) for each in found.problems] == [True]
+
+
+def test_aliases_share_the_text_that_is_made() -> None:
+    values = ", ".join(f"A{number}: *a" for number in range(40))  # 10 MiB, were each a text of its own
+    found = read(f"name: a\nservices: {{w: {{image: x, environment: {{A: &a '{LONG}$$', {values}}}}}}}")
+    assert not any("make more than" in str(each) for each in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("top", "service", "words"),
+    [
+        ("", f"command: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
+        ("", f"entrypoint: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
+        (f"x-paddock: {{network: {{a: [{'1, ' * 5_000}]}}}}\n", "read_only: true", "more than 100,000 values"),
+        (f"x-paddock: {{network: {{a: {LONG}}}}}\n", "read_only: true", "more than 16 MiB of text"),
+    ],
+)
+def test_commands_and_the_documents_that_are_made_are_bounded(top: str, service: str, words: str) -> None:
+    services = "".join(f"  w{number}: {{image: x, {service}}}\n" for number in range(70))
+    found = read(f"name: a\n{top}services:\n{services}")
+    assert found.problems
+    assert all(words in str(each) for each in found.problems)
 
 
 def test_many_problems_are_bounded() -> None:

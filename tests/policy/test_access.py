@@ -314,6 +314,11 @@ def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
         ("docker.*.list", "docker.volume.list", True),
         ("docker.file", "docker.file.read", False),
         ("docker?file.*", "docker.file.read", False),
+        ("docker.file*file.read", "docker.file.read", False),
+        ("*.file.*.read", "docker.file.read", False),
+        ("docker**read", "docker.file.read", True),
+        ("*" * 200 + "Z", "docker.container.exec", False),
+        ("*e" * 90 + "*Z", "e" * 100, False),
     ],
 )
 def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, allowed: bool) -> None:

@@ -40,6 +40,12 @@ def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str
         ("FROM paddock/base:1\nCOPY --fr\\om=evil/x a b\n", "is not supported"),
         ("FROM paddock/base:1\nCOPY --from=$X a b\n", "D:2:1: COPY: `--from=$X` is not supported"),
         ("FROM paddock/base:1\nCOPY --from=7 a b\n", "D:2:1: COPY: `7` is not an image"),
+        ("FROM paddock/base:1\nCOPY --chown=1:1\\\n --from=evil/x / /x\n", "D:2:1: COPY: `evil/x` is not an image"),
+        ("FROM evil/x\\\n as\\\n\ty\n", "D:1:1: FROM: `evil/x` is not an image"),
+        ("FROM paddock/base:1 AS a\nCOPY --from=a a b\n", "D:2:1: COPY: `a` is not an image"),
+        ("FROM paddock/base:1 AS a\nCOPY --from=0 a b\n", "D:2:1: COPY: `0` is not an image"),
+        ("FROM paddock/base:1\nFROM scratch AS a\nCOPY --from=1 a b\n", "D:3:1: COPY: `1` is not an image"),
+        ("FROM a AS a\nFROM a\n", "D:1:1: FROM: `a` is not an image"),
         ("FROM paddock/base:1\nCOPY <<EOF /a\nRUN x\nEOF\n", "D:2:1: COPY: here-documents are not supported"),
         ("FROM paddock/base:1\nLABEL paddock.dev/recipe=x\n", "D:2:1: LABEL: labels that begin with `paddock`"),
         ('FROM paddock/base:1\nLABEL a=b \\\n  "paddock/uid"=x\n', "D:2:1: LABEL: labels that begin"),
@@ -73,11 +79,34 @@ def test_a_plain_dockerfile_is_admitted() -> None:
     assert len(said(text, "copy")) == 1
 
 
+def test_the_present_stage_is_no_base_of_its_own() -> None:
+    text = "FROM paddock/base:1 AS a\nCOPY --from=a x y\nFROM a AS b\nCOPY --from=a x y\nCOPY --from=0 x y\n"
+    assert dict(read_dockerfile("D", text)[0].bases) == {"paddock/base:1": 1, "a": 2}
+
+
 def test_every_stage_gets_our_label() -> None:
     recipe, _ = read_dockerfile("D", "FROM \\\n a\nRUN x\nFROM b AS c\n")
     assert labelled(recipe, "1").split("\n") == [
-        *("FROM \\", " a", f'LABEL "{OURS}"="1"', "RUN x", "FROM b AS c", f'LABEL "{OURS}"="1"', "")
+        *("FROM a", f'LABEL "{OURS}"="1"', "RUN x", "FROM b AS c", f'LABEL "{OURS}"="1"', "")
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "COPY --chown=1:1\\\n --from=paddock/a:1 \\\n\n# note\n\t/ \\ \n/x\n",
+            "COPY --chown=1:1 --from=paddock/a:1 / /x",
+        ),
+        ("ENV A=b\\\nc\\\n  D=e\n", "ENV A=bc  D=e"),
+        ('\\\n  cmd ["a b",\\\n  "c"]\n', 'CMD ["a b",  "c"]'),
+        ("HEALTHCHECK --retries=3 --retries=4 CMD  x  y", "HEALTHCHECK --retries=4 CMD  x  y"),
+    ],
+)
+def test_the_engine_gets_the_words_that_were_checked(text: str, line: str) -> None:
+    recipe, problems = read_dockerfile("D", f"FROM paddock/base:1\n{text}")
+    assert problems == []
+    assert labelled(recipe, "1").split("\n")[2:] == [line, ""]
 
 
 _PIECES = st.sampled_from(

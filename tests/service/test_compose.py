@@ -1,10 +1,16 @@
 """Compose projects: up applies a file's services as one set, down deletes exactly them."""
 
+from dataclasses import replace
+
 import pytest
 
+from controller.documents.compose.compose import Project, apply_set_name
 from controller.kinds.access.access import Caller, Grant
+from controller.kinds.common.apply_set import LABEL
 from controller.service import errors
 from controller.service.access.access import acting
+from controller.service.objects.apply import Source
+from controller.service.objects.apply_set import ApplySet
 from tests.helpers_api import World
 
 FILE = """\
@@ -52,6 +58,37 @@ def test_orphans_go_only_when_asked(world: World) -> None:
     assert results(world, ONE) == ["default/shop-web unchanged"]
     assert results(world, ONE, remove_orphans=True) == ["default/shop-web unchanged", "default/shop-db pruned"]
     assert world.sandbox("shop-db").deleted_at is not None
+
+
+def test_orphans_are_those_of_the_projects_namespace(world: World) -> None:
+    results(world)
+    mine = {LABEL: apply_set_name("default", "shop")}
+    results(world, namespace="other")
+    with world.store.transaction() as transaction:
+        taken = transaction.get("Sandbox", "other", "shop-web")
+        assert taken is not None
+        transaction.put(replace(taken, labels={**taken.labels, **mine}))
+    assert results(world, ONE, remove_orphans=True) == ["default/shop-web unchanged", "default/shop-db pruned"]
+    assert world.sandbox("shop-web", "other").deleted_at is None
+
+
+def test_a_sandbox_of_no_project_is_taken_over_only_when_asked(world: World) -> None:
+    own = FILE.replace("name: shop", "name: own")
+    results(world, own)
+    labels = world.sandbox("own-web").labels
+    world.apply(
+        "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: shop-web}\nspec: {template: {image: tiny:1}}\n"
+    )
+    with pytest.raises(errors.Conflict, match=r"compose\.yaml:3:3: metadata\.name: sandbox/shop-web exists and is not"):
+        results(world)
+    down(world)
+    assert world.sandbox("shop-web").deleted_at is None
+    assert world.sandbox("own-web").labels == labels
+    name = apply_set_name("default", "shop")
+    source = Source("compose.yaml", FILE, Project())
+    taken = world.services.apply.apply([source], as_set=ApplySet(name, take_over=True))
+    assert [each.result for each in taken] == ["configured", "created"]
+    assert down(world) == ["shop-db", "shop-web"]
 
 
 def test_variables_and_options_reach_the_file(world: World) -> None:

@@ -20,6 +20,9 @@ from controller.version import API_VERSION
 
 PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
 MAX_SERVICES = 200
+MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in each
+MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
+_TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
 _TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
 
 
@@ -74,8 +77,18 @@ def read_compose(
         words = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
         return Composed(project.name, [], [Problem(file, root.line, root.column, "", words)], [])
     root = Replacer(project.variables).replaced(Part(root, report))
+    if _letters(root, {}) > MAX_LETTERS:
+        Part(root, report).refuse(f"has {_TOO_LONG}: split the file")
+        return Composed(project.name, [], _in_order(report.problems), [])
     name, sandboxes = _sandboxes(Part(root, report), project)
     if report.problems:
+        return Composed(name, [], _in_order(report.problems), [])
+    known: dict[int, int] = {}
+    if (
+        sum(each.size for each in sandboxes) > MAX_MADE
+        or sum(_letters(each, known) for each in sandboxes) > MAX_LETTERS
+    ):
+        Part(root, report).refuse(f"its sandboxes have more than {MAX_MADE:,} values, or {_TOO_LONG}: split the file")
         return Composed(name, [], _in_order(report.problems), [])
     documents: list[Document] = []
     for each in sandboxes:
@@ -93,9 +106,29 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
     trees, problems = read(file, text)
     if problems or not trees:
         return problems[0] if problems else Problem(file, 0, 0, "", "is empty; write `services:`")
-    report = Report(file)
-    root = Replacer(project.variables).replaced(Part(trees[0].root, Report(file)))
+    root, report = trees[0].root, Report(file)
+    own = (root.fields or {}).get("name")
+    if own is not None:  # variables elsewhere may lack values, but a wrong name would be that of another project
+        name = Replacer(project.variables).replaced(Part(own[1], report, ("name",), own[0]))
+        root = Node(root.line, root.column, fields={"name": (own[0], name)})
+        if report.problems:
+            return report.problems[0]
     return _name(Part(root, report), project) or report.problems[0]
+
+
+def is_named(file: str, text: str) -> bool:
+    """Return True if the file names its project, rightly or not, or can't be read."""
+    trees, problems = read(file, text)
+    return bool(problems) or any("name" in (each.root.fields or {}) for each in trees)
+
+
+def _letters(node: Node, known: dict[int, int]) -> int:
+    """Return the length of all texts, aliases counted as often as used. `known` has those of shared nodes, by id."""
+    if id(node) not in known:
+        fields = (node.fields or {}).values()
+        within = sum(len(key.text) + _letters(value, known) for key, value in fields)
+        known[id(node)] = len(node.text) + within + sum(_letters(each, known) for each in node.items or ())
+    return known[id(node)]
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

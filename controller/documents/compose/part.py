@@ -37,8 +37,9 @@ class Part:
     key: Node | None = None
 
     def refuse(self, message: str, *, at_key: bool = False) -> None:
-        """Add a problem here."""
-        self.report.problems.append(self._problem(message, at_key=at_key))
+        """Add a problem here; none once there are more than are listed."""
+        if len(self.report.problems) <= MOST_PROBLEMS:
+            self.report.problems.append(self._problem(message, at_key=at_key))
 
     def note(self, message: str) -> None:
         """Add a note here."""

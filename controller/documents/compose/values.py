@@ -7,6 +7,7 @@ import shlex
 from controller.documents.compose.part import Part
 from controller.kinds.common.quantity import format_bytes
 
+MAX_COMMAND = 32 << 10  # splitting takes time that grows with the square of a word's length
 _BYTES = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?)\s*(?P<unit>[bkmgt]?)b?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _BINARY = re.compile(r"\d{1,15}(\.\d{1,6})?[KMGT]i\Z")
@@ -57,6 +58,10 @@ def arguments(part: Part) -> list[str] | None:
         found = part.items()
         texts = [each.text() for each in found]
         return [each for each in texts if each is not None] if None not in texts else None
+    if len(part.node.value) > MAX_COMMAND:
+        words = 'write it as a list: ["program", "argument"], or put it into a script'
+        part.refuse(f"is longer than {MAX_COMMAND >> 10} KiB, too long to be split into arguments; {words}")
+        return None
     try:
         return shlex.split(part.node.value)
     except ValueError as error:

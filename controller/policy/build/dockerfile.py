@@ -6,7 +6,7 @@ commands (RUN) need the operator's permission, and nothing may fetch from a netw
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,10 +45,9 @@ _SYNTAX = "another frontend would be fetched and run by the engine; remove the l
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: its name in capitals, its first and last line (from 1), its flags, and the rest as written."""
+    """One instruction: its name in capitals, its first line (from 1), its flags, and the rest as written."""
 
     line: int
-    last_line: int
     name: str
     flags: Mapping[str, str]
     rest: str
@@ -59,7 +58,6 @@ class Recipe:
     """A Dockerfile. `bases` are the images that it needs on the host, by their line."""
 
     file: str
-    text: str
     instructions: tuple[Instruction, ...]
     bases: Mapping[str, int]
 
@@ -69,10 +67,10 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
     problems: list[Problem] = []
     if len(text) > MAX_BYTES:
         problems.append(Problem(file, 0, 0, "", f"is larger than {MAX_BYTES >> 10} KiB; move content into files"))
-        return Recipe(file, "", (), {}), problems
+        return Recipe(file, (), {}), problems
     text = text.replace("\r\n", "\n")
     found: list[Instruction] = []
-    for first, last, words in _logical(file, text, problems):
+    for first, words in _logical(file, text, problems):
         if not words.strip():  # of odd spaces, which are a problem already
             continue
         head, *others = words.split(None, 1)
@@ -84,41 +82,40 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
                 problems.append(Problem(file, first, 1, head.upper(), f"`{flag}` is not supported; remove it"))
                 break
             flags[match[1]] = match[2] or ""
-        found.append(Instruction(first, last, head.upper(), flags, rest))
+        found.append(Instruction(first, head.upper(), flags, rest))
     if not found and not problems:
         problems.append(Problem(file, 0, 0, "", "is empty; it begins with FROM"))
-    return Recipe(file, text, tuple(found), _bases(found)), problems
+    return Recipe(file, tuple(found), _bases(found)), problems
 
 
 def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem]:
     """Return every reason to refuse the Dockerfile under the operator's rules."""
     found: list[Problem] = []
-    stages: list[str] = []
+    outside = {each.line: image for each, image in _outside(recipe.instructions)}
     for number, each in enumerate(recipe.instructions):
         messages = list(_instruction(each, allowed))
         if number == 0 and each.name not in ("FROM", "ARG"):
             messages.append("a Dockerfile begins with FROM")
         if each.name == "FROM":
-            base, stage, words = _from(each)
-            messages += words
-            if base and base.lower() not in (SCRATCH, *stages):
-                messages += images.refused(base, rules)
-            stages += [stage] if stage else [""]
-        source = each.flags.get("from") if each.name == "COPY" else None
-        indexed = source is not None and _INDEX.fullmatch(source) is not None and int(source) < len(stages)
-        if source is not None and source.lower() not in stages and not indexed:
-            messages += [_VARIABLE] if "$" in source else images.refused(source, rules)
+            messages += _from(each)[2]
+        if each.line in outside:
+            messages += images.refused(outside[each.line], rules)
         found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
     return found
 
 
 def labelled(recipe: Recipe, value: str) -> str:
-    """Return the Dockerfile with our label in each stage, so that what a broken build leaves behind is removed."""
-    lines = recipe.text.split("\n")
-    for each in reversed(recipe.instructions):
+    """Return the Dockerfile with our label in each stage, so that what a broken build leaves behind is removed.
+
+    It is written anew from the instructions, so that the engine reads the words that were checked.
+    """
+    lines = []
+    for each in recipe.instructions:
+        flags = (f"--{name}={given}" for name, given in each.flags.items())
+        lines.append(" ".join((each.name, *flags, each.rest)))
         if each.name == "FROM":
-            lines.insert(each.last_line, f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
-    return "\n".join(lines)
+            lines.append(f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
+    return "\n".join((*lines, ""))
 
 
 def tag_refused(tag: str) -> str:
@@ -138,8 +135,8 @@ def with_tag(name: str) -> str:
     return name if ":" in last or "@" in last else f"{folder}{slash}{last}:latest"
 
 
-def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[int, int, str]]:
-    """Yield each instruction's first and last line, and its text in one line.
+def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[int, str]]:
+    """Yield each instruction's first line, and its text in one line.
 
     Engines differ in a few details of form, so that one could see an instruction where another sees part of the line
     before. Those are problems here.
@@ -148,6 +145,7 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
     directives = True
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(" \t")
+        kept = raw.rstrip(" \t") if parts else line  # as engines do: the blanks before a continued line separate words
         if not line.isprintable() and not line.replace("\t", " ").isprintable():
             problems.append(Problem(file, number, 1, "", "has a control character or an odd space; remove it"))
         if directives and (match := _DIRECTIVE.match(line)):
@@ -162,9 +160,9 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
             problems.append(Problem(file, number, 1, "", "ends in two backslashes, which engines read differently"))
         begun = begun if parts else number
         more = line.endswith("\\")
-        parts.append(line[:-1] if more else line)
+        parts.append(kept[:-1] if more else kept)
         if not more:
-            yield begun, number, "".join(parts)
+            yield begun, "".join(parts)
             parts = []
     if parts:
         problems.append(Problem(file, begun, 1, "", "is not finished: the file ends after a `\\`"))
@@ -178,18 +176,29 @@ def _directive(file: str, line: int, found: re.Match[str]) -> Iterator[Problem]:
         yield Problem(file, line, 1, "escape", "only `\\` continues a line here; remove the line")
 
 
-def _bases(instructions: list[Instruction]) -> dict[str, int]:
-    stages: list[str] = []
-    found: dict[str, int] = {}
+def _outside(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction, str]]:
+    """Yield the images that are no stages of the file, with the instruction that names each.
+
+    To engines a stage exists once the next one begins: until then its name is that of an image.
+    """
+    ended: list[str] = []
+    current: str | None = None
     for each in instructions:
         if each.name == "FROM":
-            base, stage, _ = _from(each)
-            if base and base.lower() not in (SCRATCH, *stages):
-                found.setdefault(base, each.line)
-            stages.append(stage)
+            ended += [current] if current is not None else []
+            base, current, _ = _from(each)
+            if base and base.lower() not in (SCRATCH, *ended):
+                yield each, base
         source = each.flags.get("from", "") if each.name == "COPY" else ""
-        if source and source.lower() not in stages and not _INDEX.fullmatch(source):
-            found.setdefault(source, each.line)
+        indexed = _INDEX.fullmatch(source) is not None and int(source) < len(ended)
+        if source and source.lower() not in ended and not indexed:
+            yield each, source
+
+
+def _bases(instructions: Sequence[Instruction]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each, image in _outside(instructions):
+        found.setdefault(image, each.line)
     return found
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import structlog
@@ -13,7 +13,7 @@ from controller.documents.compose.compose import Project, read_compose
 from controller.documents.document import Document, parse, repeated, without_nulls
 from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
-from controller.kinds.envelope import too_large
+from controller.kinds.envelope import DEFAULT_NAMESPACE, too_large
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.kinds.securityprofile import KIND as PROFILE
@@ -80,6 +80,8 @@ class Apply:
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; nothing is written then.
         """
         as_set.check()
+        if any(each.compose is not None for each in sources):
+            as_set = replace(as_set, project_in=namespace or DEFAULT_NAMESPACE)
         with _refusals_counted(self._meter):
             documents = self._read(sources, namespace, as_set)
         applied: list[Applied] = []

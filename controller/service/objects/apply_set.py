@@ -28,12 +28,15 @@ class ApplySet:
 
     `prune`: delete the members that are not in the files. `take_over`: move members of other sets to this one.
     `allow_empty`: prune even if the files hold no document, which deletes every member.
+    `project_in`: the namespace of a Compose project. Its set takes over objects without a set only when asked, too,
+    and prunes there alone: whoever may write in another namespace can put this label on objects of theirs.
     """
 
     name: str = ""
     prune: bool = False
     take_over: bool = False
     allow_empty: bool = False
+    project_in: str = ""
 
     def check(self) -> None:
         """Raise BadRequest for options that exclude each other."""
@@ -68,6 +71,12 @@ class ApplySet:
             text = (
                 f"{document.kind.name.lower()}/{document.name} belongs to apply set `{has}`; leave it out of these"
                 f" files, or add --take-over (takeOver) to move it to `{self.name}`"
+            )
+            problems.append(document.problem(("metadata", "name"), text))
+        if self.name and self.project_in and current is not None and not has and not self.take_over:
+            text = (
+                f"{document.kind.name.lower()}/{document.name} exists and is not of this project, whose deletion would"
+                " delete it; rename the service or the project, or add --take-over (takeOver)"
             )
             problems.append(document.problem(("metadata", "name"), text))
         labels = {key: value for key, value in document.labels.items() if key != LABEL}
@@ -108,7 +117,7 @@ class ApplySet:
     def _leaving(self, transaction: Transaction, registry: Registry, kept: Iterable[Key]) -> Iterable[StoredObject]:
         stay = set(kept)
         for kind in registry:
-            for each in transaction.list(kind.name):
+            for each in transaction.list(kind.name, self.project_in or None):
                 if set_of(each.labels) == self.name and each.deleted_at is None and _key(each) not in stay:
                     yield each
 
