@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.engine.exec import agent as connections
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
@@ -296,6 +297,20 @@ def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> Non
         assert len(front.world.streams.asked) == 1  # it ran once
         assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "refused")]  # the second did not try
+
+
+def test_a_listener_that_takes_a_command_and_stalls_blocks_no_other(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_START_SECONDS", 0.2)
+    with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
+        stalled = front.http.post("/exec", json={"command": ["true"]})
+        assert (stalled.status_code, "quickstart" in stalled.json()["message"]) == (503, True)
+        assert not front.world.streams.asked  # it may have begun: not again
+        for _ in range(2):
+            assert front.exec("true")["stdout"] == OTHER
+    assert front.counted() == [("exec", "unavailable")]  # the others did not try
+    assert front.events() == ["AgentNotAnswering"]
 
 
 def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
