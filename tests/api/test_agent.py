@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from controller.engine.exec import agent as connections
+from controller.engine.exec.kill import Killer, Target
+from controller.engine.kernel.cgroups import Cgroups
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
@@ -311,6 +313,66 @@ def test_a_listener_that_takes_a_command_and_stalls_blocks_no_other(
             assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "unavailable")]  # the others did not try
     assert front.events() == ["AgentNotAnswering"]
+
+
+OUTPUT = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n\1\0\0\0\0\0\0\2hi\r\n"
+
+
+@contextlib.contextmanager
+def starting(front: Front, kill: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Let a listener start a command that does not end; `kill` answers each request after the first."""
+    taken = threading.Lock()
+
+    def answer(sock: socket.socket) -> None:
+        first = taken.acquire(blocking=False)
+        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        sock.recv(65536)
+        saying(OUTPUT, hold=True)(sock) if first else kill(sock)
+
+    with posing(front, answer):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("said", "events"),
+    [
+        (http(b"{}"), []),
+        (http(b"{}", status=b"404 Not Found"), []),  # the command has just ended
+        (http(b"{}", status=b"503 Busy"), ["ExecEscaped"]),
+        (b"", ["ExecEscaped"]),  # a stopped agent
+    ],
+)
+def test_a_command_that_the_agent_does_not_kill_has_escaped(
+    front: Front, monkeypatch: pytest.MonkeyPatch, said: bytes, events: list[str]
+) -> None:
+    if not said:
+        monkeypatch.setattr(connections, "_KILL_SECONDS", 0.2)
+    with starting(front, saying(said, hold=True)):
+        done = front.exec("true", timeoutSeconds=0.2)
+        assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("hi", 124, True)
+    assert front.events() == events
+
+
+def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = threading.Event()
+
+    class Noted(Killer):
+        def end(self, target: Target) -> bool:
+            killed.set()
+            return True
+
+    def kill(sock: socket.socket) -> None:
+        if killed.wait(60):
+            saying(http(b"{}"), hold=True)(sock)
+
+    monkeypatch.setattr(connections, "_KILL_SECONDS", 600.0)
+    container, escaped = front.world.view.show(front.world.sandbox()), list[str]()
+    agents = connections.AgentConnections(front.world.ports, Noted(Cgroups()))
+    with starting(front, kill), contextlib.closing(agents):
+        limits: dict[str, Any] = {"timeout_seconds": 0.1, "escaped": escaped.append}
+        stream = agents.exec(container, PORT, ["true"], env={}, **limits)
+        assert [each.stream for each in stream] == ["stdout", "timeout", "exit"]
+    assert not escaped
 
 
 def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
