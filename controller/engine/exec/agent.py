@@ -146,7 +146,7 @@ class _Answer:
         self._status = 0
         self._headers: Mapping[str, str] = {}
         self._over = False
-        self._reading = threading.Lock()
+        self._reading, self._ending = threading.Lock(), threading.Lock()
         self._pieces = self._body()
 
     def head(self) -> tuple[int, Mapping[str, str]]:
@@ -170,8 +170,9 @@ class _Answer:
 
     def close(self) -> None:
         """End it, from any thread; what was called is cancelled unless it has ended."""
-        if not self._over:
-            self._link.cut()
+        with self._ending:  # once it is over, its connection may be another's
+            if not self._over:
+                self._link.cut()
         if self._reading.acquire(blocking=False):  # else its reader notices the cut
             try:
                 self._end(keep=False)
@@ -188,8 +189,9 @@ class _Answer:
                 raise
 
     def _end(self, *, keep: bool) -> None:
-        if not self._over:
-            self._over = True
+        with self._ending:
+            over, self._over = self._over, True
+        if not over:
             self._done(self._link, keep)
 
     def _body(self) -> Iterator[bytes]:
