@@ -12,11 +12,13 @@ import httpx
 import pytest
 
 from controller.engine.exec import agent as connections
+from controller.engine.exec import port_forward
 from controller.engine.exec.kill import Killer, Target
 from controller.engine.kernel.cgroups import Cgroups
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
+from controller.ports import StreamError
 from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
@@ -373,6 +375,21 @@ def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.Mon
         stream = agents.exec(container, PORT, ["true"], env={}, **limits)
         assert [each.stream for each in stream] == ["stdout", "timeout", "exit"]
     assert not escaped
+
+
+def test_an_agent_is_looked_for_on_ipv4_alone(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    families: list[socket.AddressFamily] = []
+
+    def made(*_: Any, family: socket.AddressFamily) -> socket.socket:
+        families.append(family)
+        return socket.socket(family)
+
+    monkeypatch.setattr(port_forward, "socket_in", made)
+    container = front.world.view.show(front.world.sandbox())
+    with socket.socket() as held, pytest.raises(StreamError, match="nothing listens"):
+        held.bind(("127.0.0.1", 0))
+        port_forward.DockerPorts(ipv4_only=True).connect(container, held.getsockname()[1])
+    assert families == [socket.AF_INET]
 
 
 def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
