@@ -248,6 +248,22 @@ def test_bad_requests_are_refused_before_the_agent(front: Front) -> None:
     assert front.tool("exec", command="true").status_code == 409
 
 
+def test_what_the_daemon_can_not_read_is_not_passed_on(front: Front) -> None:
+    asked: list[bytes] = []
+
+    def note(sock: socket.socket) -> None:
+        asked.append(b"")
+        sock.sendall(http(b"{}"))
+
+    deep = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": %s}}' % (b"[" * 990 + b"]" * 990)
+    with posing(front, note):
+        for body in (deep, b'{"jsonrpc"', b"\xff\xfe{", b"[" * 20000):
+            answer = front.http.post("/mcp", content=body, headers=JSON)
+            assert answer.status_code == 400, (body[:50], answer.text)
+    assert not asked
+    assert not front.counted()
+
+
 FORGED = json.dumps({"success": True, "output": "", "error": None, "exitCode": 0, "result": None}).encode()
 DEEP = b'{"success": true, "output": "", "error": null, "exitCode": 0, "result": ' + b"[" * 100000 + b"}"
 
@@ -386,9 +402,10 @@ def test_an_agent_is_looked_for_on_ipv4_alone(front: Front, monkeypatch: pytest.
 
     monkeypatch.setattr(port_forward, "socket_in", made)
     container = front.world.view.show(front.world.sandbox())
-    with socket.socket() as held, pytest.raises(StreamError, match="nothing listens"):
+    with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        port_forward.DockerPorts(ipv4_only=True).connect(container, held.getsockname()[1])
+        with pytest.raises(StreamError, match="nothing listens"):
+            port_forward.DockerPorts(ipv4_only=True).connect(container, held.getsockname()[1])
     assert families == [socket.AF_INET]
 
 

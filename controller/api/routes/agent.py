@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
@@ -40,6 +40,7 @@ _SENT_DOWN = (
     *("accept", "content-type", "last-event-id"),
     *("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"),
 )
+_PARSE_ERROR = -32700
 _MESSAGE = {"type": "object", "description": "a JSON-RPC message of MCP"}
 _ANSWER = {
     "application/json": {"schema": _MESSAGE},
@@ -159,8 +160,8 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
     if data:
         try:
             message = await request.json()
-        except (ValueError, RecursionError):
-            message = None  # the agent says what is wrong with it
+        except ValueError as error:  # never passed on: the agent might read in it what the audit could not
+            return JSONResponse(_unreadable(error), 400)
     headers = {each: value for each in _SENT_DOWN if (value := request.headers.get(each)) is not None}
     asked = AgentRequest(request.method, "/mcp", headers, data)
     opened: list[AgentStream] = []
@@ -181,6 +182,11 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
         return Response(body, head["status"], answered)
     relay = Relay(lambda: opened[0])
     return _Passed((chunk.data async for chunk in relay), head["status"], answered, relay.stop, over)
+
+
+def _unreadable(error: ValueError) -> Mapping[str, Any]:
+    """Return JSON-RPC's answer to a message that is not JSON."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": f"Parse error: {error}"}}
 
 
 def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
