@@ -16,6 +16,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.api.middleware.limits import HeldBytes
 from controller.api.streams.reading import Reading
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
@@ -111,6 +112,7 @@ async def execute(
         pieces, size = list[bytes](), 0
         for chunk in chunks:
             if chunk.stream == BODY and size <= RESULT_BYTES:
+                _hold(request, chunk)
                 pieces.append(chunk.data)
                 size += len(chunk.data)
         return services.agent.result(opened[0], f"sandbox `{name}`", b"".join(pieces))
@@ -172,7 +174,7 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
 
     over = partial(_ended, services, opened, namespace, name, "mcp")
     try:
-        head, body = await readings.run(request, open_, _begun, keep=True)
+        head, body = await readings.run(request, open_, partial(_begun, request), keep=True)
     except BaseException:
         over()
         raise
@@ -189,7 +191,7 @@ def _unreadable(error: ValueError) -> Mapping[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": f"Parse error: {error}"}}
 
 
-def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
+def _begun(request: Request, chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
     """Read the head of an answer, and its body, None for an event stream."""
     first = next(chunks, None)
     if first is None:  # the client has disconnected
@@ -197,7 +199,20 @@ def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
     head: dict[str, Any] = json.loads(first.data)
     if head["headers"].get("content-type", "").lower().startswith(EVENTS):
         return head, None
-    return head, b"".join(chunk.data for chunk in chunks)
+    pieces = list[bytes]()
+    for chunk in chunks:
+        _hold(request, chunk)
+        pieces.append(chunk.data)
+    return head, b"".join(pieces)
+
+
+def _hold(request: Request, chunk: Chunk) -> None:
+    """Count a piece of an answer in memory. Raises ServiceUnavailable when there are too many, of all callers."""
+    held: HeldBytes = request.state.held
+    if not held.take(len(chunk.data)):
+        raise errors.ServiceUnavailable(
+            "too many large answers are in flight: this one was dropped, though its call was done; ask for less at once"
+        )
 
 
 class _Passed(StreamingResponse):
