@@ -392,6 +392,7 @@ def test_a_command_that_the_agent_does_not_kill_has_escaped(
         done = front.exec("true", timeoutSeconds=0.2)
         assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("hi", 124, True)
     assert front.events() == events
+    assert len(front.world.view.acted) == len(events)  # the sandbox is killed
 
 
 def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
