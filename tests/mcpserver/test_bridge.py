@@ -17,10 +17,11 @@ from anyio.from_thread import start_blocking_portal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from controller.api.common.parsing import MAX_VALUES
 from controller.api.middleware.load import LoadLimits
 from paddock._client import mcp as bridging
 from paddock._client.errors import ClientError
-from paddock._client.mcp import Bridge, endpoint
+from paddock._client.mcp import Bridge, endpoint, server_endpoint
 from paddock._client.server import Server
 from tests.api.listeners import token
 from tests.daemon import wait_for
@@ -182,6 +183,14 @@ def test_an_answer_without_an_end_is_an_error(monkeypatch: Any, kind: str, piece
         with pytest.raises(ClientError, match="has a message of over"):
             bridging.request(Server(f"http://127.0.0.1:{listener.getsockname()[1]}"), "/mcp", "ping", {})
         thread.join()
+
+
+def test_messages_are_within_the_limits_of_json(running: World) -> None:
+    with serving(running):
+        for path in (endpoint(), "/mcp/servers", server_endpoint("one", "default")):
+            made = Lines(running, path)
+            made.send(modern(1, "ping", a=[0] * (MAX_VALUES + 1)))
+            assert "more than 50,000 JSON values" in made.answer(1)["error"]["message"], path
 
 
 def test_requests_over_the_rate_are_sent_again(running: World) -> None:
