@@ -16,6 +16,8 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, Observation, State
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.outcome import Ok
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.service.images.images import ImageWorkRules
@@ -69,6 +71,11 @@ class View:
 
     def __init__(self) -> None:
         self.seen = Observation(blind="")
+        self.acted: list[Action] = []
+
+    def act(self, action: Action) -> Ok:
+        self.acted.append(action)
+        return Ok()
 
     def observe(self) -> Observation:
         return self.seen

@@ -98,7 +98,8 @@ class DockerEngine:
         self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles(self._cgroups)
         self._ports = DockerPorts()
-        self._agent_connections = AgentConnections(self._ports, Killer(self._cgroups))
+        agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
+        self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 

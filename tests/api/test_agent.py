@@ -11,9 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.api.middleware.limits import BodyBudget
+from controller.engine.exec import agent as connections
+from controller.engine.exec import port_forward
+from controller.engine.exec.kill import Killer, Target
+from controller.engine.kernel.cgroups import Cgroups
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
+from controller.ports import StreamError
 from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
@@ -243,6 +249,22 @@ def test_bad_requests_are_refused_before_the_agent(front: Front) -> None:
     assert front.tool("exec", command="true").status_code == 409
 
 
+def test_what_the_daemon_can_not_read_is_not_passed_on(front: Front) -> None:
+    asked: list[bytes] = []
+
+    def note(sock: socket.socket) -> None:
+        asked.append(b"")
+        sock.sendall(http(b"{}"))
+
+    deep = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": %s}}' % (b"[" * 990 + b"]" * 990)
+    with posing(front, note):
+        for body in (deep, b'{"jsonrpc"', b"\xff\xfe{", b"[" * 20000):
+            answer = front.http.post("/mcp", content=body, headers=JSON)
+            assert answer.status_code == 400, (body[:50], answer.text)
+    assert not asked
+    assert not front.counted()
+
+
 FORGED = json.dumps({"success": True, "output": "", "error": None, "exitCode": 0, "result": None}).encode()
 DEEP = b'{"success": true, "output": "", "error": null, "exitCode": 0, "result": ' + b"[" * 100000 + b"}"
 
@@ -279,6 +301,28 @@ def test_nonsense_of_a_false_listener_is_a_clean_error(front: Front) -> None:
     assert not any(outcome == "ok" for _, outcome in front.counted())
 
 
+def test_answers_in_memory_share_the_budget_of_bodies(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, most = [1 << 20], 1 << 20
+
+    def take(_: BodyBudget, count: int) -> bool:
+        free = count <= left[0]
+        left[0] -= count * free
+        return free
+
+    def give_back(_: BodyBudget, count: int) -> None:
+        left[0] += count
+
+    monkeypatch.setattr(BodyBudget, "take", take)
+    monkeypatch.setattr(BodyBudget, "give_back", give_back)
+    with posing(front, saying(http(b"x" * (2 * most)))):
+        refused = front.http.post("/mcp", json=message("tools/list", {}))
+        assert (refused.status_code, "in flight" in refused.json()["message"]) == (503, True)
+    with posing(front, saying(http(b"x" * (most // 2)))):
+        for _ in range(2):
+            assert front.http.post("/mcp", json=message("tools/list", {})).status_code == 200
+            wait_for("all is given back", lambda: left == [most])
+
+
 def test_events_say_when_an_agent_stops_and_answers_again(front: Front, start: Start) -> None:
     answer = front.tool("exec", command="true")  # nothing listens
     assert (answer.status_code, "does not answer" in answer.json()["message"]) == (503, True)
@@ -296,6 +340,97 @@ def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> Non
         assert len(front.world.streams.asked) == 1  # it ran once
         assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "refused")]  # the second did not try
+
+
+def test_a_listener_that_takes_a_command_and_stalls_blocks_no_other(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_START_SECONDS", 0.2)
+    with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
+        stalled = front.http.post("/exec", json={"command": ["true"]})
+        assert (stalled.status_code, "quickstart" in stalled.json()["message"]) == (503, True)
+        assert not front.world.streams.asked  # it may have begun: not again
+        for _ in range(2):
+            assert front.exec("true")["stdout"] == OTHER
+    assert front.counted() == [("exec", "unavailable")]  # the others did not try
+    assert front.events() == ["AgentNotAnswering"]
+
+
+OUTPUT = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n\1\0\0\0\0\0\0\2hi\r\n"
+
+
+@contextlib.contextmanager
+def starting(front: Front, kill: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Let a listener start a command that does not end; `kill` answers each request after the first."""
+    taken = threading.Lock()
+
+    def answer(sock: socket.socket) -> None:
+        first = taken.acquire(blocking=False)
+        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        sock.recv(65536)
+        saying(OUTPUT, hold=True)(sock) if first else kill(sock)
+
+    with posing(front, answer):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("said", "events"),
+    [
+        (http(b"{}"), []),
+        (http(b"{}", status=b"404 Not Found"), []),  # the command has just ended
+        (http(b"{}", status=b"503 Busy"), ["ExecEscaped"]),
+        (b"", ["ExecEscaped"]),  # a stopped agent
+    ],
+)
+def test_a_command_that_the_agent_does_not_kill_has_escaped(
+    front: Front, monkeypatch: pytest.MonkeyPatch, said: bytes, events: list[str]
+) -> None:
+    if not said:
+        monkeypatch.setattr(connections, "_KILL_SECONDS", 0.2)
+    with starting(front, saying(said, hold=True)):
+        done = front.exec("true", timeoutSeconds=0.2)
+        assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("hi", 124, True)
+    assert front.events() == events
+    assert len(front.world.view.acted) == len(events)  # the sandbox is killed
+
+
+def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = threading.Event()
+
+    class Noted(Killer):
+        def end(self, target: Target) -> bool:
+            killed.set()
+            return True
+
+    def kill(sock: socket.socket) -> None:
+        if killed.wait(60):
+            saying(http(b"{}"), hold=True)(sock)
+
+    monkeypatch.setattr(connections, "_KILL_SECONDS", 600.0)
+    container, escaped = front.world.view.show(front.world.sandbox()), list[str]()
+    agents = connections.AgentConnections(front.world.ports, Noted(Cgroups()))
+    with starting(front, kill), contextlib.closing(agents):
+        limits: dict[str, Any] = {"timeout_seconds": 0.1, "escaped": escaped.append}
+        stream = agents.exec(container, PORT, ["true"], env={}, **limits)
+        assert [each.stream for each in stream] == ["stdout", "timeout", "exit"]
+    assert not escaped
+
+
+def test_an_agent_is_looked_for_on_ipv4_alone(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    families: list[socket.AddressFamily] = []
+
+    def made(*_: Any, family: socket.AddressFamily) -> socket.socket:
+        families.append(family)
+        return socket.socket(family)
+
+    monkeypatch.setattr(port_forward, "socket_in", made)
+    container = front.world.view.show(front.world.sandbox())
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(StreamError, match="nothing listens"):
+            port_forward.DockerPorts(ipv4_only=True).connect(container, held.getsockname()[1])
+    assert families == [socket.AF_INET]
 
 
 def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:

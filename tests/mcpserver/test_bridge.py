@@ -2,11 +2,12 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from anyio.from_thread import start_blocking_portal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from controller.api.common.parsing import MAX_VALUES
 from controller.api.middleware.load import LoadLimits
-from paddock._client.mcp import Bridge, endpoint
+from paddock._client import mcp as bridging
+from paddock._client.errors import ClientError
+from paddock._client.mcp import Bridge, endpoint, server_endpoint
 from paddock._client.server import Server
 from tests.api.listeners import token
 from tests.daemon import wait_for
@@ -156,6 +160,37 @@ def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) 
         denied = Lines(running)
         denied.send(modern(1, "tools/list"))
         assert "the token is unknown, expired or revoked" in denied.answer(1)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "piece"),
+    [("text/event-stream", b"data: x"), ("text/event-stream", b"data: x\n"), ("application/json", b" ")],
+)
+def test_an_answer_without_an_end_is_an_error(monkeypatch: Any, kind: str, piece: bytes) -> None:
+    monkeypatch.setattr(bridging, "_MOST_ANSWER_BYTES", 10_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            sock, _ = listener.accept()
+            with sock, suppress(OSError):
+                sock.recv(65536)
+                sock.sendall(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\n".encode())
+                while True:
+                    sock.sendall(piece * 1000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ClientError, match="has a message of over"):
+            bridging.request(Server(f"http://127.0.0.1:{listener.getsockname()[1]}"), "/mcp", "ping", {})
+        thread.join()
+
+
+def test_messages_are_within_the_limits_of_json(running: World) -> None:
+    with serving(running):
+        for path in (endpoint(), "/mcp/servers", server_endpoint("one", "default")):
+            made = Lines(running, path)
+            made.send(modern(1, "ping", a=[0] * (MAX_VALUES + 1)))
+            assert "more than 50,000 JSON values" in made.answer(1)["error"]["message"], path
 
 
 def test_requests_over_the_rate_are_sent_again(running: World) -> None:

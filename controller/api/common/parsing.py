@@ -121,11 +121,10 @@ class _Request(Request):
 
 
 def loads(data: bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse JSON with a limit on its values. Raises json.JSONDecodeError; HTTPException over the limit."""
-    if len(data) <= SMALL_BYTES:  # not more values than bytes
-        return json.loads(data, parse_constant=parse_constant)
+    """Parse JSON with a limit on its values. Raises json.JSONDecodeError; HTTPException over the limit, or too deep."""
+    counting = None if len(data) <= SMALL_BYTES else _Counting  # not more values than bytes
     try:
-        return json.loads(data, cls=_Counting, parse_constant=parse_constant)
+        return json.loads(data, cls=counting, parse_constant=parse_constant)
     except RecursionError as error:
         raise HTTPException(400, "the body is nested too deeply; send flatter JSON") from error
 

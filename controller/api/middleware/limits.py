@@ -56,8 +56,32 @@ class BodyBudget:
             self._left_bytes += count
 
 
+class HeldBytes:
+    """Bytes that one request holds of the budget: of its body, and of an answer that is joined. Thread-safe."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget, self._lock = budget, threading.Lock()
+        self._count, self._over = 0, False
+
+    def take(self, count: int) -> bool:
+        """Hold so many bytes more; False when the budget is exhausted, or the request is over."""
+        with self._lock:
+            taken = not self._over and self._budget.take(count)
+            self._count += count * taken
+            return taken
+
+    def give_back(self) -> None:
+        """Give all back: the request is over."""
+        with self._lock:
+            self._over = True
+            self._budget.give_back(self._count)
+            self._count = 0
+
+
 class BodyLimit:
     """Refuse bodies over the limit, by announced or received length; over the memory budget answer 429.
+
+    `state.held` of a request is what it holds of the budget, until its answer has been sent.
 
     File transfers into a sandbox and contexts of builds are exempt: they have limits of their own (routes/files.py,
     routes/images.py).
@@ -87,7 +111,8 @@ class BodyLimit:
             refusal = JSONResponse(serialize.status(reason, code, message), code, {"Connection": "close"})
             await refusal(scope, receive, send)
             return
-        received = 0
+        received, held = 0, HeldBytes(self._budget)
+        scope.setdefault("state", {})["held"] = held
 
         async def counted() -> Message:
             nonlocal received
@@ -96,7 +121,7 @@ class BodyLimit:
             if received + size > limit_bytes:
                 note()
                 raise HTTPException(code, message)
-            if not self._budget.take(size):
+            if not held.take(size):
                 raise HTTPException(429, _TOO_MANY, {"Retry-After": "1"})
             received += size
             return event
@@ -104,11 +129,13 @@ class BodyLimit:
         try:
             await self._app(scope, counted, send)
         finally:
-            self._budget.give_back(received)
+            held.give_back()
 
 
 class BodyType:
     """Answer 415 to bodies without a type, or of a type that a web page's form can send.
+
+    `state.held` of a request is what it holds of the budget, until its answer has been sent.
 
     File transfers into a sandbox and contexts of builds may have any other type.
     """

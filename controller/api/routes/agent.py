@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
@@ -16,6 +16,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import Readings, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.api.middleware.limits import HeldBytes
 from controller.api.streams.reading import Reading
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
@@ -40,6 +41,7 @@ _SENT_DOWN = (
     *("accept", "content-type", "last-event-id"),
     *("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"),
 )
+_PARSE_ERROR = -32700
 _MESSAGE = {"type": "object", "description": "a JSON-RPC message of MCP"}
 _ANSWER = {
     "application/json": {"schema": _MESSAGE},
@@ -110,6 +112,7 @@ async def execute(
         pieces, size = list[bytes](), 0
         for chunk in chunks:
             if chunk.stream == BODY and size <= RESULT_BYTES:
+                _hold(request, chunk)
                 pieces.append(chunk.data)
                 size += len(chunk.data)
         return services.agent.result(opened[0], f"sandbox `{name}`", b"".join(pieces))
@@ -159,8 +162,8 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
     if data:
         try:
             message = await request.json()
-        except (ValueError, RecursionError):
-            message = None  # the agent says what is wrong with it
+        except ValueError as error:  # never passed on: the agent might read in it what the audit could not
+            return JSONResponse(_unreadable(error), 400)
     headers = {each: value for each in _SENT_DOWN if (value := request.headers.get(each)) is not None}
     asked = AgentRequest(request.method, "/mcp", headers, data)
     opened: list[AgentStream] = []
@@ -171,7 +174,7 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
 
     over = partial(_ended, services, opened, namespace, name, "mcp")
     try:
-        head, body = await readings.run(request, open_, _begun, keep=True)
+        head, body = await readings.run(request, open_, partial(_begun, request), keep=True)
     except BaseException:
         over()
         raise
@@ -183,7 +186,12 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
     return _Passed((chunk.data async for chunk in relay), head["status"], answered, relay.stop, over)
 
 
-def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
+def _unreadable(error: ValueError) -> Mapping[str, Any]:
+    """Return JSON-RPC's answer to a message that is not JSON."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": f"Parse error: {error}"}}
+
+
+def _begun(request: Request, chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
     """Read the head of an answer, and its body, None for an event stream."""
     first = next(chunks, None)
     if first is None:  # the client has disconnected
@@ -191,7 +199,20 @@ def _begun(chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
     head: dict[str, Any] = json.loads(first.data)
     if head["headers"].get("content-type", "").lower().startswith(EVENTS):
         return head, None
-    return head, b"".join(chunk.data for chunk in chunks)
+    pieces = list[bytes]()
+    for chunk in chunks:
+        _hold(request, chunk)
+        pieces.append(chunk.data)
+    return head, b"".join(pieces)
+
+
+def _hold(request: Request, chunk: Chunk) -> None:
+    """Count a piece of an answer in memory. Raises ServiceUnavailable when there are too many, of all callers."""
+    held: HeldBytes = request.state.held
+    if not held.take(len(chunk.data)):
+        raise errors.ServiceUnavailable(
+            "too many large answers are in flight: this one was dropped, though its call was done; ask for less at once"
+        )
 
 
 class _Passed(StreamingResponse):

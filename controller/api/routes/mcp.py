@@ -3,29 +3,34 @@
 Rights are those of each tool; for one other server those of its object; of a namespace's, each that the caller may use.
 """
 
+import contextlib
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
 
 PATH, SERVERS = "/mcp", "/mcp/servers"
 _ONE = f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp"
-routes = APIRouter(tags=["mcp"])
+routes = APIRouter(tags=["mcp"], route_class=BoundedRoute)
+
+
+@routes.get(SERVERS, include_in_schema=False)
+@routes.get(_ONE, include_in_schema=False)
+async def hold(request: Request) -> Response:
+    """Hold a connection."""
+    return _Forwarded(request.app.state.mcp)
 
 
 @routes.post(PATH, include_in_schema=False)  # MCP describes itself: tools/list
 @routes.post(SERVERS, include_in_schema=False)
-@routes.get(SERVERS, include_in_schema=False)
-@routes.get(_ONE, include_in_schema=False)
-async def mcp(request: Request) -> Response:
-    """Answer a JSON-RPC message, or hold a connection."""
-    return _Forwarded(request.app.state.mcp)
-
-
 @routes.post(_ONE, include_in_schema=False)
-async def one(request: Request) -> Response:
-    """Answer a JSON-RPC message, which the audit has read already."""
+async def call(request: Request) -> Response:
+    """Answer a JSON-RPC message, once it is known to be within the limits of JSON."""
+    with contextlib.suppress(ValueError):  # the application says what is wrong with it
+        await request.json()
     return _Forwarded(request.app.state.mcp, await request.body())
 
 

@@ -33,7 +33,8 @@ _HELLO_SECONDS = 3.0  # for a listener to say that it takes a request
 _PROVEN_SECONDS = 1.0
 _START_SECONDS = 30.0  # for a command to start, as the engine's
 _DRAIN_SECONDS = 1.0
-_KILL_SECONDS = 5.0
+_KILL_SECONDS = 5.0  # for an agent that takes the request to kill a command
+_HEAD_START_SECONDS = 1.0  # of the agent before the host's kill: it alone also finds what has shed its mark
 _HEAD_BYTES, _HEADERS, _INTERIM = 16 << 10, 64, 4
 _PIECE_BYTES = 64 << 10
 _FRAME = struct.Struct(">BxxxL")
@@ -145,7 +146,7 @@ class _Answer:
         self._status = 0
         self._headers: Mapping[str, str] = {}
         self._over = False
-        self._reading = threading.Lock()
+        self._reading, self._ending = threading.Lock(), threading.Lock()
         self._pieces = self._body()
 
     def head(self) -> tuple[int, Mapping[str, str]]:
@@ -169,8 +170,9 @@ class _Answer:
 
     def close(self) -> None:
         """End it, from any thread; what was called is cancelled unless it has ended."""
-        if not self._over:
-            self._link.cut()
+        with self._ending:  # once it is over, its connection may be another's
+            if not self._over:
+                self._link.cut()
         if self._reading.acquire(blocking=False):  # else its reader notices the cut
             try:
                 self._end(keep=False)
@@ -187,8 +189,9 @@ class _Answer:
                 raise
 
     def _end(self, *, keep: bool) -> None:
-        if not self._over:
-            self._over = True
+        with self._ending:
+            over, self._over = self._over, True
+        if not over:
             self._done(self._link, keep)
 
     def _body(self) -> Iterator[bytes]:
@@ -282,16 +285,19 @@ class AgentConnections:
         kill = partial(self._kill, container, port, target.mark)
         return _AgentExec(answer, self._killer, kill, target, timeout_seconds, escaped, _subject(container))
 
-    def _kill(self, container: Container, port: int, mark: str) -> None:
-        """Have the agent kill a command with all its descendants. A failure is no matter: the host's kill follows."""
+    def _kill(self, container: Container, port: int, mark: str) -> bool:
+        """Have the agent kill a command with all its descendants. False if it does not say that none is left."""
         body, headers = json.dumps({"id": mark}).encode(), {"content-type": "application/json"}
         request = AgentRequest("POST", "/exec/kill", headers, body)
-        with (
-            contextlib.suppress(AgentError),
-            contextlib.closing(self.ask(container, port, request, seconds=_KILL_SECONDS)) as answer,
-        ):
-            while answer.read():
-                pass
+        try:
+            with contextlib.closing(self.ask(container, port, request, seconds=_KILL_SECONDS)) as answer:
+                status, _ = answer.head()
+                while answer.read():
+                    pass
+        except AgentError:
+            return False
+        # 404: it has ended meanwhile, and what it left is the first process's, where the killer counts it.
+        return status in (200, 404)
 
     def _submit(self, link: _Link, request: AgentRequest, seconds: float | None) -> _Heading | None:
         """Send a request; return the head of its answer if that has come already. Raises AgentError.
@@ -382,7 +388,7 @@ class _AgentExec(Iterator[Chunk]):
         self,
         answer: _Answer,
         killer: Killer | None,
-        kill: Callable[[], None],
+        kill: Callable[[], bool],
         target: Target,
         timeout_seconds: float | None,
         escaped: Escaped | None,
@@ -459,15 +465,24 @@ class _AgentExec(Iterator[Chunk]):
             return
         self._timed_out = True
         try:
-            self._kill()
-            if self._killer is not None:
-                whole = self._killer.end(self._target)
-                if escaped is not None and (not whole or self._killer.possible_escapes(self._target)):
-                    escaped("processes that can't be told from the sandbox's own")
+            if not self._kill_all() and escaped is not None:
+                escaped("processes that can't be told from the sandbox's own")
         finally:
             self._killed.set()
             self._ended.wait(_DRAIN_SECONDS)
             self._answer.close()
+
+    def _kill_all(self) -> bool:
+        """Kill it by its agent and from the host, which waits for no agent. False if processes may remain."""
+        said: list[bool] = []
+        asking = threading.Thread(target=lambda: said.append(self._kill()), name="agent-kill", daemon=True)
+        until = time.monotonic() + _HELLO_SECONDS + _KILL_SECONDS
+        asking.start()
+        asking.join(_HEAD_START_SECONDS)
+        whole = self._killer is None or self._killer.end(self._target)
+        asking.join(max(0.0, until - time.monotonic()))
+        # An agent that is stopped, or no agent any more, still has the command's processes below it.
+        return whole and any(said) and not (self._killer and self._killer.possible_escapes(self._target))
 
 
 class _Frames:

@@ -16,10 +16,13 @@ _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 class DockerPorts:
     """Connections to the TCP ports on a container's own loopback. Needs root on the engine's host."""
 
+    def __init__(self, *, ipv4_only: bool = False) -> None:
+        self._loopbacks = _LOOPBACKS[:1] if ipv4_only else _LOOPBACKS
+
     def connect(self, container: Container, port: int) -> socket.socket:
         """Connect to that TCP port, by IPv4 or else IPv6. Raises StreamError. May block for some seconds."""
         said: OSError | None = None
-        for family, address in _LOOPBACKS:
+        for family, address in self._loopbacks:
             try:
                 made = socket_in(container.pid, container.id, family=family)
             except NetworkUnreachable as error:

@@ -20,6 +20,7 @@ from controller.ports import AgentAnswer, AgentError, Agents, Clock, ExecStream,
 from controller.service.sandbox.exec_deadline import template_of
 
 _SKIP_SECONDS = 5.0  # after a failure, commands take the engine's exec at once
+_STALLED_SKIP_SECONDS = 60.0  # after one that took a command and said nothing: each try costs its caller long
 _YOUNG_SECONDS = 10.0  # an agent that just started may not listen yet
 _RETRY_SECONDS = 0.02
 _EVENT_SECONDS = 60.0  # between two events about one sandbox
@@ -108,7 +109,7 @@ class AgentCalls:
         except AgentError as error:
             self.counted("exec", "unavailable" if error.begun else "refused", time.monotonic() - began)
             if error.kind != "Refused":
-                self.failed(obj, container, error)
+                self._failed(obj, container, error, _STALLED_SKIP_SECONDS if error.begun else _SKIP_SECONDS)
             if error.begun:
                 raise
             return None
@@ -156,8 +157,10 @@ class AgentCalls:
 
     def failed(self, obj: StoredObject, container: Container, error: AgentError) -> None:
         """Note that the agent does not answer. A time-out of the call itself says nothing about the agent."""
-        if error.kind == "TimedOut":
-            return
+        if error.kind != "TimedOut":
+            self._failed(obj, container, error, _SKIP_SECONDS)
+
+    def _failed(self, obj: StoredObject, container: Container, error: AgentError, skip_seconds: float) -> None:
         now, run = time.monotonic(), (container.id, container.started_at)
         with self._lock:
             known = self._failures.get(obj.uid)
@@ -165,7 +168,7 @@ class AgentCalls:
             due = not recorded_at or now - recorded_at >= _EVENT_SECONDS
             young = self._clock.now() - container.started_at < _YOUNG_SECONDS and error.kind == "NotListening"
             due = due and not young
-            self._failures[obj.uid] = _Failure(run, now + _SKIP_SECONDS * (not young), now if due else recorded_at)
+            self._failures[obj.uid] = _Failure(run, now + skip_seconds * (not young), now if due else recorded_at)
             while len(self._failures) > _MOST_FAILURES:
                 del self._failures[next(iter(self._failures))]
         if due:

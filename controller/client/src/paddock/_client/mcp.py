@@ -37,10 +37,12 @@ _HEADER_SAFE = re.compile(r"[!-~]([ -~]*[!-~])?")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _MOST_REQUESTS = 64  # at a time
 _MOST_LINE_BYTES = 4 << 20
+_MOST_ANSWER_BYTES = 64 << 20  # of one message: over what any tool answers
 _MOST_RETRIES = 5
 _MOST_WAIT_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0
 _GRACE_SECONDS = 1.5  # after the end of the input: clients kill a server after two seconds
+_TOO_LARGE = f"the answer has a message of over {_MOST_ANSWER_BYTES >> 20} MiB; ask for less at a time"
 Message = dict[str, Any]
 
 
@@ -344,7 +346,9 @@ def _read(answer: http.client.HTTPResponse) -> Iterator[Message]:
     if answer.headers.get_content_type() == "text/event-stream":
         yield from filter(None, map(_message, _events(answer)))
         return
-    body = answer.read()
+    body = answer.read(_MOST_ANSWER_BYTES + 1)
+    if len(body) > _MOST_ANSWER_BYTES:
+        raise ClientError(_TOO_LARGE)
     message = _message(body)
     if message is not None:
         yield message
@@ -353,22 +357,26 @@ def _read(answer: http.client.HTTPResponse) -> Iterator[Message]:
         raise ClientError(_reason(body, answer.status))
 
 
-def _events(answer: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the data of each server-sent event."""
-    data: list[bytes] = []
-    for line in answer:
+def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the data of each server-sent event. Raises ClientError for one over the limit."""
+    data, left = list[bytes](), _MOST_ANSWER_BYTES
+    while line := answer.readline(left + 1):
+        if len(line) > left:
+            raise ClientError(_TOO_LARGE)
         line = line.rstrip(b"\r\n")
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
+            left -= len(line) + 1
+        elif not line:
+            if data:
+                yield b"\n".join(data)
+            data, left = [], _MOST_ANSWER_BYTES
 
 
 def _message(body: bytes) -> Message | None:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and found.get("jsonrpc") == "2.0" else None
 
