@@ -57,10 +57,11 @@ class Transport:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Free the connections."""
+        """Free the connections; a later request opens new ones."""
         with self._opening:
             if self._connection is not None:
                 self._connection.close()
+            self._connection = None
 
     def request(
         self,
