@@ -26,6 +26,7 @@ from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
 from paddock._client.port_forward import PortConnection
 from paddock._client.server import Server, unreachable
+from paddock._client.transfer import check_size
 from paddock._client.websocket import connect_websocket
 
 P = ParamSpec("P")
@@ -136,10 +137,14 @@ class AsyncTransport:
         async with self._opened("GET", path, params, seconds=seconds) as answer:
             yield self._lines(answer)
 
-    async def download(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return the whole body of a response."""
+    async def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
+        """Return the whole body of a response. Raises TooLarge as soon as it is over the limit."""
+        data = bytearray()
         async with self._opened("GET", path, params) as answer:
-            return await answer.aread()
+            async for piece in answer.aiter_bytes():
+                data += piece
+                check_size(len(data), max_bytes, params)
+        return bytes(data)
 
     async def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
