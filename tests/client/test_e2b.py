@@ -2,7 +2,8 @@
 
 import pytest
 
-from paddock.e2b import NotFoundException, Paddock, Sandbox
+from paddock import Paddock
+from paddock.e2b import NotFoundException, Sandbox
 from tests.helpers_api import World
 
 

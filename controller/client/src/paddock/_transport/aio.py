@@ -32,7 +32,7 @@ from paddock._client.websocket import connect_websocket
 P = ParamSpec("P")
 T = TypeVar("T")
 TextCallback = Callable[[str], object]
-_THREADS = 64  # at once, for copies of trees and port connections
+_THREADS = 64  # at once, for copies of trees
 _CONNECT_SECONDS = 10.0
 _PIECE_BYTES = 1 << 18
 
@@ -158,7 +158,7 @@ class AsyncTransport:
 
     async def connect(self, path: str, port: int) -> "AsyncPortConnection":
         """Connect to a port of the sandbox at `path`. Raises Refused."""
-        return AsyncPortConnection(await self.call(PortConnection, self.server, path, port), self)
+        return AsyncPortConnection(await self.call(PortConnection, self.server, path, port))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks, in a thread."""
@@ -201,8 +201,10 @@ class AsyncTransport:
 class AsyncPortConnection:
     """One connection to a port of a sandbox; one task may send while another receives."""
 
-    def __init__(self, inner: PortConnection, transport: AsyncTransport) -> None:
-        self._inner, self._call = inner, transport.call
+    def __init__(self, inner: PortConnection) -> None:
+        self._inner = inner
+        # Its own: a program that sends nothing must not keep a thread from others. They end with this object.
+        self._threads = ThreadPoolExecutor(2, "paddock-port")
 
     async def __aenter__(self) -> "AsyncPortConnection":
         return self
@@ -229,6 +231,10 @@ class AsyncPortConnection:
     async def close(self) -> None:
         """Close it at once, in both directions."""
         self._inner.close()
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        work = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 @asynccontextmanager
