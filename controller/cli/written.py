@@ -63,12 +63,12 @@ def _path(document: Document) -> str:
     return f"{place}{document.kind.plural}"
 
 
-def _body(document: Document, resource_version: str = "") -> dict[str, Any]:
+def _body(document: Document) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": document.name, "labels": document.labels, "annotations": document.annotations}
+    if document.owner_references:
+        metadata["ownerReferences"] = document.owner_references
     if document.kind.namespaced:
         metadata["namespace"] = document.namespace
-    if resource_version:
-        metadata["resourceVersion"] = resource_version
     return {"apiVersion": API_VERSION, "kind": document.kind.name, "metadata": metadata, "spec": document.spec}
 
 
@@ -79,4 +79,8 @@ def _create(client: Client, document: Document) -> None:
 def _replace(client: Client, document: Document) -> None:
     path = f"{_path(document)}/{segment(document.name)}"
     version = document.resource_version or client.get(path)["metadata"]["resourceVersion"]
-    client.request("PUT", path, json=_body(document, version))
+    body = _body(document)
+    body["metadata"]["resourceVersion"] = version
+    if document.uid:
+        body["metadata"]["uid"] = document.uid
+    client.request("PUT", path, json=body)

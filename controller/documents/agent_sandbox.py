@@ -34,9 +34,12 @@ _NOTES = {
     "terminationMessagePath": "the end of the log is kept",
     "terminationMessagePolicy": "the end of the log is kept",
     "priorityClassName": "write a number into `priority`",
+    "metadata": "labels and annotations are those of the Sandbox",
+    "storageClassName": _ONE_HOST,
     "stdin": "`paddock exec -i` passes stdin",
     "tty": "`paddock exec -t` gives a terminal",
 }
+_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation")
 _PROBES = {"livenessProbe": "liveness", "readinessProbe": "readiness", "startupProbe": "startup"}
 _LIMITS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "disk", "nvidia.com/gpu": "gpus"}
 
@@ -99,7 +102,7 @@ class _Manifest:
 
     def _sandbox(self, spec: Json) -> dict[str, Any]:
         self._rest(spec, "spec", ("podTemplate", "volumeClaimTemplates", "replicas", "shutdownTime", "shutdownPolicy"))
-        pod = (spec.get("podTemplate") or {}).get("spec") or {}
+        pod = self._pod(spec)
         made: dict[str, Any] = {"template": self._container(pod, spec.get("volumeClaimTemplates") or ())}
         lifecycle = self._ending(spec, "spec")
         if "terminationGracePeriodSeconds" in pod:
@@ -112,11 +115,13 @@ class _Manifest:
             made["restartPolicy"] = pod["restartPolicy"]
         if spec.get("replicas") == 0:
             made["runState"] = "Suspended"
+        elif spec.get("replicas", 1) != 1:
+            self._fault("spec.replicas", "a Sandbox is one sandbox; write one Sandbox each, or a SandboxPool")
         return made
 
     def _template(self, spec: Json) -> dict[str, Any]:
         self._rest(spec, "spec", ("podTemplate", "volumeClaimTemplates"))
-        pod = (spec.get("podTemplate") or {}).get("spec") or {}
+        pod = self._pod(spec)
         for key in ("terminationGracePeriodSeconds", "activeDeadlineSeconds", "restartPolicy"):
             if key in pod:
                 self._fault(f"spec.podTemplate.spec.{key}", "belongs to each Sandbox here; write it into the claims")
@@ -129,6 +134,7 @@ class _Manifest:
             self._fault("spec.env", "a claim's variables are given with each command; write `exec --env NAME=VALUE`")
         if spec.get("warmpool") == "none":
             made["poolPolicy"] = "Never"
+        self._rest(spec.get("lifecycle") or {}, "spec.lifecycle", ("shutdownTime", "shutdownPolicy"))
         if lifecycle := self._ending(spec.get("lifecycle") or {}, "spec.lifecycle"):
             made["lifecycle"] = lifecycle
         return made
@@ -137,6 +143,12 @@ class _Manifest:
         self._rest(spec, "spec", ("replicas", "sandboxTemplateRef"))
         name = (spec.get("sandboxTemplateRef") or {}).get("name", "")
         return {"templateRef": {"name": name}, "warmReplicas": spec.get("replicas", 1)}
+
+    def _pod(self, spec: Json) -> Json:
+        template: Json = spec.get("podTemplate") or {}
+        self._rest(template, "spec.podTemplate", ("spec",))
+        pod: Json = template.get("spec") or {}
+        return pod
 
     def _ending(self, found: Json, path: str) -> dict[str, Any]:
         if "shutdownTime" in found:
@@ -158,8 +170,7 @@ class _Manifest:
         own = (*plain, "command", "args", "env", "resources", "securityContext", "volumeMounts", *_PROBES)
         self._rest(one, at, own)
         made: dict[str, Any] = {key: one[key] for key in plain if key in one}
-        made |= self._command(one, at) | self._user({**(pod.get("securityContext") or {})}, path)
-        made |= self._user(one.get("securityContext") or {}, at)
+        made |= self._command(one, at) | self._security(pod, path, one, at)
         if pod.get("runtimeClassName"):
             made["runtime"] = {"gvisor": "runsc"}.get(pod["runtimeClassName"], pod["runtimeClassName"])
         if env := self._env(one.get("env") or (), at):
@@ -169,6 +180,7 @@ class _Manifest:
         for theirs, ours in _PROBES.items():
             if theirs in one:
                 made[ours] = one[theirs]
+        self._check_mounts(one.get("volumeMounts") or (), f"{at}.volumeMounts")
         return made | self._mounts(one.get("volumeMounts") or (), pod.get("volumes") or (), claims)
 
     def _command(self, one: Json, at: str) -> dict[str, Any]:
@@ -177,35 +189,58 @@ class _Manifest:
         words = [*(one.get("command") or ()), *(one.get("args") or ())]
         return {"command": words} if words else {}
 
-    def _user(self, context: Json, at: str) -> dict[str, Any]:
-        self._rest(
-            context,
-            f"{at}.securityContext",
-            (
-                *("runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation"),
-                *("capabilities", "seccompProfile"),
-            ),
-        )
-        if context.get("allowPrivilegeEscalation"):
-            self._fault(f"{at}.securityContext.allowPrivilegeEscalation", "is never possible; remove it")
-        if (context.get("capabilities") or {}).get("add"):
-            remedy = "write `security: {capabilities: [...]}`, and a securityLevel that allows them"
-            self._fault(f"{at}.securityContext.capabilities.add", remedy)
+    def _security(self, pod: Json, path: str, one: Json, at: str) -> dict[str, Any]:
+        """Translate both contexts: each field of the container's goes before the pod's."""
+        context: dict[str, Any] = {}
+        for each, place in ((pod, f"{path}.securityContext"), (one, f"{at}.securityContext")):
+            own = each.get("securityContext") or {}
+            self._check_context(own, place)
+            context |= {key: value for key, value in own.items() if value is not None}
         made: dict[str, Any] = {}
         if "runAsUser" in context:
             group = f":{context['runAsGroup']}" if "runAsGroup" in context else ""
             made["user"] = f"{context['runAsUser']}{group}"
-        narrowing = {key: context[key] for key in ("runAsNonRoot", "readOnlyRootFilesystem") if context.get(key)}
-        return {**made, "security": narrowing} if narrowing else made
+        elif "runAsGroup" in context:
+            self._fault(f"{at}.securityContext.runAsGroup", "needs `runAsUser`: the image's user is not known here")
+        narrowing = {key: True for key in ("runAsNonRoot", "readOnlyRootFilesystem") if context.get(key)}
+        if context.get("allowPrivilegeEscalation") is False:
+            narrowing["noNewPrivileges"] = True
+        made["security"] = {**narrowing, **self._dropped(context.get("capabilities") or {}, at)}
+        return {key: value for key, value in made.items() if value}
+
+    def _check_context(self, context: Json, at: str) -> None:
+        self._rest(context, at, (*_USER, "capabilities", "seccompProfile"))
+        if context.get("allowPrivilegeEscalation"):
+            self._fault(f"{at}.allowPrivilegeEscalation", "is never possible; remove it")
+        profile = (context.get("seccompProfile") or {}).get("type", "RuntimeDefault")
+        if profile != "RuntimeDefault":
+            self._fault(f"{at}.seccompProfile", f"{profile} is not possible; write `security: {{seccompProfile: ...}}`")
+        elif context.get("seccompProfile"):
+            self._found.notes.append(f"{self._place}: {at}.seccompProfile: left out: the securityLevel has one")
+
+    def _dropped(self, capabilities: Json, at: str) -> dict[str, Any]:
+        place = f"{at}.securityContext.capabilities"
+        self._rest(capabilities, place, ("add", "drop"))
+        if capabilities.get("add"):
+            remedy = "write `security: {capabilities: [...]}`, and a securityLevel that allows them"
+            self._fault(f"{place}.add", remedy)
+        dropped = [str(each).upper() for each in capabilities.get("drop") or ()]
+        if "ALL" in dropped:
+            return {"capabilities": []}
+        if dropped:
+            self._fault(f"{place}.drop", "name those to keep: `security: {capabilities: [...]}`")
+        return {}
 
     def _env(self, variables: Sequence[Json], at: str) -> list[dict[str, Any]]:
         for number, each in enumerate(variables):
+            self._rest(each, f"{at}.env[{number}]", ("name", "value", "valueFrom"))
             if "valueFrom" in each:
                 remedy = "values are plain; write an operator's secret as a file: `secrets: [{name, mountPath}]`"
                 self._fault(f"{at}.env[{number}].valueFrom", remedy)
         return [{"name": each.get("name", ""), "value": str(each.get("value", ""))} for each in variables]
 
     def _limits(self, resources: Json, at: str) -> dict[str, Any]:
+        self._rest(resources, f"{at}.resources", ("limits", "requests"))
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         if requests:
             self._found.notes.append(f"{self._place}: {at}.resources.requests: limits are what is reserved here")
@@ -215,9 +250,21 @@ class _Manifest:
                 self._fault(f"{at}.resources.limits.{key}", f"is not limited here; known: {', '.join(_LIMITS)}")
         return {_LIMITS[key]: value for key, value in asked.items() if key in _LIMITS}
 
+    def _check_mounts(self, mounts: Sequence[Json], at: str) -> None:
+        for number, each in enumerate(mounts):
+            self._rest(each, f"{at}[{number}]", ("name", "mountPath", "readOnly"))
+            if each.get("readOnly"):
+                remedy = (
+                    "this volume would be writable; write `volumes: [{name, mountPath, readOnly: true}]` of Paddock"
+                )
+                self._fault(f"{at}[{number}].readOnly", remedy)
+
     def _mounts(self, mounts: Sequence[Json], volumes: Sequence[Json], claims: Sequence[Json]) -> dict[str, Any]:
         sources = {each.get("name"): each for each in volumes}
         sizes = {(each.get("metadata") or {}).get("name"): _storage(each) for each in claims}
+        for number, each in enumerate(claims):
+            at = f"spec.volumeClaimTemplates[{number}].spec"
+            self._rest(each.get("spec") or {}, at, ("resources", "accessModes"))
         made: dict[str, list[Any]] = {"tmpfs": [], "volumeClaimTemplates": []}
         for each in mounts:
             name, path = each.get("name"), each.get("mountPath")
@@ -225,6 +272,7 @@ class _Manifest:
             if name in sizes:
                 made["volumeClaimTemplates"].append({"name": name, "mountPath": path, "size": sizes[name]})
             elif "emptyDir" in source:
+                self._rest(source["emptyDir"] or {}, f"volume {name}.emptyDir", ("sizeLimit", "medium"))
                 size = (source["emptyDir"] or {}).get("sizeLimit", _DEFAULT_TMPFS)
                 made["tmpfs"].append({"mountPath": path, "size": size})
             else:

@@ -63,6 +63,27 @@ def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, serv
     assert (bad.exit_code, "nothing was changed" in bad.stderr) == (1, True)
 
 
+def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run, served: World, spec: Spec) -> None:
+    owned = QUICKSTART.replace(
+        "name: quickstart", "name: owned\n  ownerReferences: [{kind: Sandbox, name: quickstart}]"
+    )
+    paddock("create", "-f", spec(f"{QUICKSTART}---\n{owned}"))
+    before = served.sandbox("owned")
+    assert [each["uid"] for each in before.owner_references] == [served.sandbox().uid]
+    read = paddock("get", "sb/owned", "-o", "yaml").stdout
+    assert paddock("replace", "-f", "-", stdin=read).exit_code == 0
+    assert served.sandbox("owned").owner_references == before.owner_references
+    foreign = owned.replace("name: owned", "name: owned\n  uid: 00000000-0000-0000-0000-000000000000", 1)
+    assert paddock("replace", "-f", spec(foreign)).exit_code == 1
+
+
+def test_rollout_status_needs_names(paddock: Run, served: World) -> None:
+    served.apply()
+    for words in (("sandboxes",), ("sandboxes,sandboxpools",)):
+        done = paddock("rollout", "status", *words)
+        assert (done.exit_code, "name the objects" in done.stderr) == (2, True)
+
+
 def test_a_dry_run_deletes_nothing(paddock: Run, served: World) -> None:
     served.apply()
     assert paddock("delete", "sb", "quickstart", "--dry-run").stdout == (

@@ -1,5 +1,6 @@
 """Files and ports by the Python client, and the naming rules of `paddock cp`; the sandbox may be hostile."""
 
+import asyncio
 import io
 import os
 import socket
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from controller.client import ClientError, Paddock, Refused
+from paddock import AsyncPaddock
+from paddock import Paddock as Client
 from paddock._client.sandbox import Sandbox
+from paddock._tools import functions
+from paddock._transport import aio
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -46,6 +51,49 @@ def test_files_by_the_client(box: Box) -> None:
         box.files.read("/tmp/none")
     assert (refused.value.code, refused.value.reason) == (404, "NotFound")
     assert refused.value.has_cause("NotFound", "path")
+
+
+def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
+    """It takes no room in the sandbox, and would take all of its reader's."""
+    (box.root / "tmp").mkdir(exist_ok=True)
+    with (box.root / "tmp/sparse").open("wb") as file:
+        file.truncate(1 << 33)
+    (box.root / "tmp/small").write_bytes(b"12345")
+    with Client(f"unix://{box.world.socket}") as paddock:
+        found = paddock.sandboxes.get("quickstart")
+        with pytest.raises(ClientError, match="/tmp/sparse: has over 268,435,456 bytes"):
+            found.files.read_bytes("/tmp/sparse")
+        with pytest.raises(ClientError, match="over 4 bytes"):
+            found.files.read("/tmp/small", max_bytes=4)
+        assert found.files.read("/tmp/small", max_bytes=5) == "12345"
+        [read_file] = [each for each in functions(found) if each.__name__ == "read_file"]
+        assert "over 8,388,608 bytes; read a part of it with a command" in read_file("/tmp/sparse")
+
+    async def with_asyncio() -> None:
+        async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
+            found = await paddock.sandboxes.get("quickstart")
+            with pytest.raises(ClientError, match="over 4 bytes"):
+                await found.files.read_bytes("/tmp/small", max_bytes=4)
+
+    asyncio.run(with_asyncio())
+
+
+def test_silent_connections_take_no_thread_of_others(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio, "_THREADS", 1)
+
+    async def program(port: int) -> None:
+        async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
+            found = await paddock.sandboxes.get("quickstart")
+            async with await found.connect(port) as connection:
+                waiting = asyncio.ensure_future(connection.receive())
+                await asyncio.sleep(0)  # it begins to wait
+                assert await asyncio.wait_for(found.files.exists("/none"), 60) is False
+                waiting.cancel()
+                await asyncio.wait([waiting])
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        box.world.ports.listen(80, silent.getsockname()[1])
+        asyncio.run(program(80))
 
 
 def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:

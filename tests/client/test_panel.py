@@ -3,8 +3,12 @@
 import base64
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -18,6 +22,7 @@ from tests.helpers_api import QUICKSTART, World
 
 API = "/apis/paddock/v1alpha1"
 SANDBOXES = f"{API}/namespaces/default/sandboxes"
+PREVIEW = {"namespace": "default", "name": "quickstart", "port": 80}
 
 
 @pytest.fixture
@@ -75,12 +80,11 @@ def test_without_a_session_only_files_are_served(relay: PanelRelay, page: httpx.
     assert page.get("/panel/").status_code == 200
     assert page.get("/panel/main.js").status_code == 200
     assert page.post("/panel/main.js").status_code == 405
-    previews = {"namespace": "default", "name": "quickstart", "port": 80}
     for token in ("", "guess", "Ω"):
         headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
         for path in (SANDBOXES, "/version", "/openapi.json", "/panel/session"):
             assert page.get(path, headers=headers).status_code == 401
-        assert page.post("/panel/previews", json=previews, headers=headers).status_code == 401
+        assert page.post("/panel/previews", json=PREVIEW, headers=headers).status_code == 401
 
 
 def test_files_lend_nobody_the_users_identity(relay: PanelRelay) -> None:
@@ -135,6 +139,53 @@ def test_websocket_carries_the_session_as_subprotocol(relay: PanelRelay, page: h
     assert not reached.startswith(b"HTTP/1.1 401"), reached  # the daemon answers: it knows the caller
     assert token.encode() not in reached
     assert encoded.encode() not in reached
+
+
+def test_a_preview_is_served_under_its_own_name_alone(relay: PanelRelay, page: httpx.Client, world: World) -> None:
+    """A browser sends its cookies for 127.0.0.1 to every port there."""
+    held = session(relay, page)
+    page.post(SANDBOXES, headers={**held, "Content-Type": "application/yaml"}, content=QUICKSTART)
+    world.view.show(world.sandbox())
+    with socket.create_server(("127.0.0.1", 0)) as inside:
+        inside.settimeout(60)
+        world.ports.listen(80, inside.getsockname()[1])
+        url = urlsplit(page.post("/panel/previews", json=PREVIEW, headers=held).json()["url"])
+        assert str(url.hostname).endswith(".localhost")
+        for host in (f"127.0.0.1:{url.port}", f"localhost:{url.port}", f"a.localhost:{url.port}", str(url.hostname)):
+            answer = httpx.get(f"http://127.0.0.1:{url.port}/", headers={"Host": host, "Cookie": "a=b"}, timeout=60)
+            assert answer.status_code == 421, host
+        asked = f"GET / HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", url.port or 0), 60) as browser:
+            browser.sendall(asked)
+            program, _ = inside.accept()  # the first connection that reached the sandbox
+            with program:
+                program.settimeout(60)
+                assert program.recv(65536) == asked
+                program.sendall(b"hello")
+                assert browser.recv(65536) == b"hello"
+
+
+def test_two_requests_at_once_open_a_preview_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        opened(world),
+        closing(connect(f"unix://{world.socket}")) as connection,
+        PanelRelay(connection) as relay,
+        httpx.Client(base_url=relay.origin, timeout=60) as page,
+    ):
+        held = session(relay, page)
+        page.post(SANDBOXES, headers={**held, "Content-Type": "application/yaml"}, content=QUICKSTART)
+        both, get, before = threading.Barrier(2), connection.get, set(threading.enumerate())
+
+        def together(path: str) -> Any:
+            both.wait(60)
+            return get(path)
+
+        monkeypatch.setattr(connection, "get", together)
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(page.post, "/panel/previews", json=PREVIEW, headers=held) for _ in range(2)]
+            urls = {each.result().json()["url"] for each in asked}
+        listeners = [each for each in set(threading.enumerate()) - before if each.name == "port-forward"]
+        assert (len(urls), len(listeners)) == (1, 1)
 
 
 def test_malformed_requests_are_refused(relay: PanelRelay) -> None:

@@ -133,3 +133,52 @@ def test_each_field_without_counterpart_is_named(translated: Import) -> None:
     lossy = translated(BAD, "--lossy")
     assert (lossy.exit_code, "warning: Sandbox/bad: spec.shutdownTime" in lossy.stderr) == (0, True)
     assert "kind: Sandbox" in lossy.stdout
+
+
+def sandbox(pod: str, container: str, spec: str = "") -> str:
+    return f"""
+apiVersion: agents.x-k8s.io/v1alpha1
+kind: Sandbox
+metadata: {{name: one}}
+spec:
+  podTemplate:
+    spec: {{{pod}, containers: [{{name: main, image: a, {container}}}]}}
+  {spec}
+"""
+
+
+def test_security_of_pod_and_container_is_merged(translated: Import) -> None:
+    """The container's fields go before the pod's, field by field; nothing of either is lost."""
+    pod = "securityContext: {runAsNonRoot: true, runAsUser: 5, runAsGroup: 6, seccompProfile: {type: RuntimeDefault}}"
+    narrow = "readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}"
+    done = translated(sandbox(pod, f"securityContext: {{runAsUser: 7, {narrow}}}"))
+    assert done.exit_code == 0, done.stderr
+    assert parse("out", done.stdout, discover())[1] == []
+    template = yaml.safe_load(done.stdout)["spec"]["template"]
+    assert template["user"] == "7:6"
+    assert template["security"] == {
+        "runAsNonRoot": True,
+        "readOnlyRootFilesystem": True,
+        "noNewPrivileges": True,
+        "capabilities": [],
+    }
+    assert "seccompProfile: left out: the securityLevel has one" in done.stderr
+
+
+def test_no_field_is_dropped_in_silence(translated: Import) -> None:
+    pod = "securityContext: {runAsGroup: 6, seccompProfile: {type: Unconfined}}, volumes: [{name: t, emptyDir: {}}]"
+    container = (
+        "securityContext: {capabilities: {drop: [NET_RAW]}},"
+        "volumeMounts: [{name: t, mountPath: /t, readOnly: true, subPath: x}]"
+    )
+    done = translated(sandbox(pod, container, "replicas: 3"))
+    assert (done.exit_code, done.stdout) == (1, "")
+    for path in (
+        "spec.replicas: a Sandbox is one sandbox",
+        "securityContext.runAsGroup: needs `runAsUser`",
+        "spec.podTemplate.spec.securityContext.seccompProfile: Unconfined",
+        "securityContext.capabilities.drop: name those to keep",
+        "containers[0].volumeMounts[0].readOnly: this volume would be writable",
+        "containers[0].volumeMounts[0].subPath: has no counterpart",
+    ):
+        assert path in done.stderr, path

@@ -220,6 +220,7 @@ def test_preview_has_an_origin_of_its_own(daemon: RunningDaemon, pages: Pages, p
     found = opened.value
     expect(found.get_by_role("heading", name="from inside")).to_be_visible()
     assert not found.url.startswith(relay.origin)
+    assert ".localhost:" in found.url, "cookies ignore ports"
     assert found.evaluate("[opener, sessionStorage.length]") == [None, 0]
     tried = found.evaluate(
         "(url) => fetch(url, {method: 'POST', body: '{}'}).then((each) => each.status, () => 'refused')",

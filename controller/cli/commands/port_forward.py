@@ -14,8 +14,10 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say
+from paddock._client.port_forward import own_host
 from paddock._client.sandbox import Sandbox
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")  # where a browser reaches any `localhost` name
 _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
 
 
@@ -24,13 +26,14 @@ _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE ...")
 @namespace_option
 @click.option("--address", default="127.0.0.1", show_default=True, help="Local address to listen on.")
-@click.option("--open", "show", is_flag=True, help="Open each port in your browser, at an origin of its own.")
+@click.option("--open", "show", is_flag=True, help="Open each port in your browser, at a host name of its own.")
 @click.pass_context
 def port_forward_(
     ctx: click.Context, name: str, ports: Sequence[str], namespace: str | None, address: str, show: bool
 ) -> None:
     """Forward local ports to a sandbox until interrupted; it needs no network for that.
 
+    With --open only that name is served: a page of the sandbox gets none of your browser's cookies for 127.0.0.1.
     Without LOCAL the same number is used here; `:REMOTE` takes a free one. Connections count as activity: they prevent
     idle suspension, and resume an idle sandbox.
 
@@ -46,11 +49,18 @@ def port_forward_(
         signal.signal(number, lambda *_: over.set())
     with contextlib.ExitStack() as held:
         for local, remote in pairs:
-            listening = box.forward(remote, local=local, address=address, failed=lambda words: note(f"error: {words}"))
+            listening = box.forward(
+                remote,
+                local=local,
+                address=address,
+                failed=lambda words: note(f"error: {words}"),
+                host=own_host() if show and address in _LOOPBACK else "",
+            )
             held.enter_context(listening)
             say(f"Forwarding from {address}:{listening.port} -> {remote}")
-            if show and not webbrowser.open(f"http://{_host(address)}:{listening.port}/"):
-                note("no browser could be opened; open the address yourself")
+            url = f"http://{listening.host or _host(address)}:{listening.port}/"
+            if show and not webbrowser.open(url):
+                note(f"no browser could be opened; open {url} yourself")
         over.wait()
 
 

@@ -12,6 +12,7 @@ from controller.cli.kinds import Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.watch import Condition, Object, until
+from paddock._client.errors import ClientError, Refused
 
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _MERGE = "application/merge-patch+json"
@@ -42,18 +43,54 @@ def restart(client: Client, names: Sequence[str], place: str, selector: str, tim
         raise click.UsageError("name the sandboxes to restart, or select them with -l")
     found = client.get(_SANDBOXES.path(place), labelSelector=selector)["items"] if selector else []
     chosen = [sandbox_name(each) for each in words] or [each["metadata"]["name"] for each in found]
+    chosen = list(dict.fromkeys(chosen))
     if not chosen:
         raise CliError(f"no sandboxes to restart in namespace {place}; check the selector")
+    for name in chosen:
+        client.get(_path(place, name))  # all exist, or nothing is stopped
     deadline = time.monotonic() + timeout
-    for state, condition in (("Suspended", Condition("Suspended")), ("Running", Condition("Ready"))):
+    stopped: list[str] = []
+    try:
         for name in chosen:
-            path = f"namespaces/{segment(place)}/sandboxes/{segment(name)}"
-            client.request("PATCH", path, json={"spec": {"runState": state}}, content_type=_MERGE)
-
-        def done(_name: str, obj: Object | None, condition: Condition = condition) -> bool:
-            return condition.reached(obj)
-
-        if late := until(client, _SANDBOXES, place, chosen, done, deadline):
-            raise CliError(f"not {condition} within {timeout:g} s: {', '.join(late)}; see `paddock why NAME`")
+            stopped.append(name)  # before the answer: an interrupted request may have been carried out
+            try:
+                _set(client, place, name, "Suspended")
+            except Refused:
+                stopped.remove(name)
+                raise
+        _wait(client, place, chosen, Condition("Suspended"), deadline, timeout)
+    finally:
+        _start(client, place, stopped)
+    _wait(client, place, chosen, Condition("Ready"), deadline, timeout)
     for name in chosen:
         say(f"{_SANDBOXES.word(name)} restarted")
+
+
+def _path(place: str, name: str) -> str:
+    return f"namespaces/{segment(place)}/sandboxes/{segment(name)}"
+
+
+def _set(client: Client, place: str, name: str, state: str) -> None:
+    client.request("PATCH", _path(place, name), json={"spec": {"runState": state}}, content_type=_MERGE)
+
+
+def _start(client: Client, place: str, names: Sequence[str]) -> None:
+    """Start all that can be started; raise CliError with the others."""
+    failed = []
+    for name in names:
+        try:
+            _set(client, place, name, "Running")
+        except ClientError as error:
+            failed.append(f"{_SANDBOXES.word(name)} was not started again ({error.message}); restart it")
+    if failed:
+        raise CliError("\n".join(failed))
+
+
+def _wait(
+    client: Client, place: str, names: Sequence[str], condition: Condition, deadline: float, timeout: float
+) -> None:
+    def done(_name: str, obj: Object | None) -> bool:
+        return condition.reached(obj)
+
+    if late := until(client, _SANDBOXES, place, names, done, deadline):
+        raise CliError(f"not {condition} within {timeout:g} s: {', '.join(late)}; see `paddock why NAME`")

@@ -43,7 +43,10 @@ def status(ctx: click.Context, what: Sequence[str], namespace: str | None, timeo
     def done(_name: str, obj: Object | None) -> bool:
         return ready.reached(obj)
 
-    for target in Kinds(client).targets(what):
+    targets = Kinds(client).targets(what)
+    if not all(each.names for each in targets):
+        raise click.UsageError("name the objects to wait for, such as sandbox/quickstart")
+    for target in targets:
         if late := until(client, target.resource, place, target.names, done, deadline):
             raise CliError(f"not Ready within {timeout:g} s: {', '.join(late)}; see `paddock describe`")
         for name in target.names:

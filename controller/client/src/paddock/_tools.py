@@ -3,11 +3,12 @@
 import functools
 from collections.abc import Callable, Sequence
 
-from paddock._client.errors import Refused
+from paddock._client.errors import Refused, TooLarge
 from paddock._models import CommandResult
 from paddock._sync.sandbox import Sandbox
 
 MAX_CHARACTERS = 20_000
+MAX_FILE_BYTES = 1 << 23
 
 
 def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[..., str]]:
@@ -35,7 +36,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
         Args:
             path: Absolute path of the file.
         """
-        return _cut(sandbox.files.read(path, errors="replace"))
+        return _cut(sandbox.files.read(path, errors="replace", max_bytes=MAX_FILE_BYTES))
 
     def write_file(path: str, content: str) -> str:
         """Create or replace a text file in the sandbox.
@@ -66,7 +67,7 @@ def _telling(function: Callable[..., str]) -> Callable[..., str]:
     def call(*args: str, **kwargs: str) -> str:
         try:
             return function(*args, **kwargs)
-        except Refused as error:
+        except (Refused, TooLarge) as error:
             return f"error: {error}"
 
     return call

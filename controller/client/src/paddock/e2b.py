@@ -238,8 +238,10 @@ class Execution:
 class Sandbox:
     """A sandbox with E2B's names."""
 
-    def __init__(self, paddock: Paddock, sandbox: PaddockSandbox) -> None:
+    def __init__(self, paddock: Paddock, sandbox: PaddockSandbox, *, own: bool = False) -> None:
+        """`own`: the client is this object's, and is closed when the sandbox is killed."""
         self._paddock, self._sandbox = paddock, sandbox
+        self._own, self._killed = own, False
         self._previews: dict[int, Forward] = {}
         self.commands, self.files = Commands(sandbox), Filesystem(sandbox)
 
@@ -258,20 +260,22 @@ class Sandbox:
         image = ":" in source or "/" in source
         lifetime = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
         labels = {**(metadata or {}), _LABEL: "true"}
-        if image:
-            made = client.sandboxes.create(image=source, env=envs or {}, lifetime=lifetime, labels=labels)
-        else:
-            made = client.sandboxes.create(template=source, env=envs or {}, lifetime=lifetime, labels=labels)
-        return cls(client, made)
+        with _closed_on_error(client, paddock is None):
+            if image:
+                made = client.sandboxes.create(image=source, env=envs or {}, lifetime=lifetime, labels=labels)
+            else:
+                made = client.sandboxes.create(template=source, env=envs or {}, lifetime=lifetime, labels=labels)
+        return cls(client, made, own=paddock is None)
 
     @classmethod
     def connect(cls, sandbox_id: str, paddock: Paddock | None = None) -> "Sandbox":
         """Return an existing sandbox; a paused one is resumed. Raises NotFoundException."""
         client = paddock or Paddock()
-        found = client.sandboxes.get(sandbox_id)
-        if found.object["spec"].get("runState", "Running") != "Running":
-            found.resume()
-        return cls(client, found)
+        with _closed_on_error(client, paddock is None):
+            found = client.sandboxes.get(sandbox_id)
+            if found.object["spec"].get("runState", "Running") != "Running":
+                found.resume()
+        return cls(client, found, own=paddock is None)
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -286,6 +290,8 @@ class Sandbox:
 
     def is_running(self) -> bool:
         """Tell if it runs."""
+        if self._killed:
+            return False
         try:
             found = self._sandbox.refresh()
         except NotFound:
@@ -297,10 +303,17 @@ class Sandbox:
         for each in self._previews.values():
             each.close()
         self._previews.clear()
-        with contextlib.suppress(NotFound):
+        if self._killed:
+            return False
+        found = True
+        try:
             self._sandbox.delete()
-            return True
-        return False
+        except NotFound:
+            found = False
+        self._killed = True
+        if self._own:
+            self._paddock.close()
+        return found
 
     def set_timeout(self, timeout: int) -> None:
         """Let it live for so many seconds from its first start."""
@@ -349,3 +362,13 @@ def _checked(result: CommandResult) -> CommandResult:
 
 def _entry(path: str, found: FileInfo) -> EntryInfo:
     return EntryInfo(path.rpartition("/")[2], path, "dir" if found.type == "folder" else found.type, found.size)
+
+
+@contextlib.contextmanager
+def _closed_on_error(client: Paddock, own: bool) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if own:
+            client.close()
+        raise

@@ -10,6 +10,7 @@ from paddock._client.files import Files as RemoteFiles
 from paddock._transport.aio import AsyncTransport
 
 Messages = Sequence[str]
+MAX_BYTES = 1 << 28  # of a file that is read into memory, unless more is asked for
 
 
 class AsyncFiles:
@@ -25,13 +26,15 @@ class AsyncFiles:
         self._transport, self._path = transport, f"{sandbox_path}/files"
         self._blocking = RemoteFiles(transport.server, sandbox_path)
 
-    async def read(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Read a text file."""
-        return (await self.read_bytes(path)).decode(encoding, errors)
+    async def read(
+        self, path: str, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = MAX_BYTES
+    ) -> str:
+        """Read a text file, into memory. Raises ClientError if it is over `max_bytes`."""
+        return (await self.read_bytes(path, max_bytes=max_bytes)).decode(encoding, errors)
 
-    async def read_bytes(self, path: str) -> bytes:
-        """Read a file."""
-        return await self._transport.download(self._path, {"path": path})
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_BYTES) -> bytes:
+        """Read a file, into memory. Raises ClientError if it is over `max_bytes`: a sparse one takes no room there."""
+        return await self._transport.download(self._path, {"path": path}, max_bytes=max_bytes)
 
     async def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
         """Create or replace a file atomically. `mode` None: an existing file keeps its mode."""

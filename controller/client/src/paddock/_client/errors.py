@@ -24,6 +24,10 @@ class TimedOut(ClientError):
     """Nothing arrived within the time allowed."""
 
 
+class TooLarge(ClientError):
+    """What was asked for is larger than allowed."""
+
+
 TimeIsOver = TimedOut  # the former name
 PaddockError = ClientError  # its name in the package paddock
 

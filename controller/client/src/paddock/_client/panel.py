@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from paddock._client.connection import Connection
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError
-from paddock._client.port_forward import Forwarding
+from paddock._client.port_forward import Forwarding, own_host
 from paddock._client.sandbox import Sandbox
 
 CODE_SECONDS = 60.0
@@ -220,13 +220,16 @@ class PanelRelay:
                 key = (namespace, name, port)
             case _:
                 raise _Refused(400, "send namespace, name and a port from 1 to 65535")
+        box = Sandbox(self._connection, namespace, name)
+        if key not in self._previews:
+            await asyncio.to_thread(self._connection.get, box.path)
+        # No await from here on: meanwhile another request may have opened this preview, or the last one allowed.
         if key not in self._previews:
             if len(self._previews) >= _MOST_PREVIEWS:
                 raise _Refused(429, f"{_MOST_PREVIEWS} previews are open, the most of one panel; start it again")
-            await asyncio.to_thread(self._connection.get, Sandbox(self._connection, namespace, name).path)
-            box = Sandbox(self._connection, namespace, name)
-            self._previews.setdefault(key, box.forward(port, address=ADDRESS, failed=self._failed))
-        await _send(writer, 200, {"url": f"http://{ADDRESS}:{self._previews[key].port}/"})
+            self._previews[key] = box.forward(port, address=ADDRESS, failed=self._failed, host=own_host())
+        opened = self._previews[key]
+        await _send(writer, 200, {"url": f"http://{opened.host}:{opened.port}/"})
 
     async def _forward(
         self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, identity: dict[str, str]

@@ -8,6 +8,7 @@ api/streams/tunnel.py), and data is spliced without a copy.
 import contextlib
 import io
 import os
+import secrets
 import socket
 import struct
 import threading
@@ -26,6 +27,12 @@ _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
 _SEND_BUFFER_BYTES = 1 << 20  # socket buffer towards the daemon; the system may grant less
 _CONTROL_BYTES = 1 << 10
+# Heads of requests to a host name of their own.
+_HEAD_BYTES, _HEAD_SECONDS = 1 << 16, 30.0
+_MISDIRECTED = (
+    b"HTTP/1.1 421 Misdirected Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"this port is served under the host name that was opened in the browser alone; open that address\n"
+)
 # A local program that reads nothing blocks its sender; it checks this often if the forwarding was closed.
 _SEND_TIMEOUT = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
@@ -187,7 +194,8 @@ def open_port(server: Server, path: str, port: int) -> PortConnection:
 class Forwarding:
     """Local listener that relays each connection to a port of the sandbox. Close it.
 
-    `failed` is called, from any thread, with a message for each connection that failed.
+    `failed` is called, from any thread, with a message for each connection that failed. With a `host` it relays only
+    HTTP connections to that name: a browser's cookies for 127.0.0.1 go to all of its ports, but not to that name.
     """
 
     def __init__(
@@ -197,9 +205,11 @@ class Forwarding:
         local: int,
         address: str,
         failed: Callable[[str], None],
+        host: str = "",
     ) -> None:
         """Raises ClientError if it can't listen."""
         self._open, self.remote, self.address, self._failed = open_, remote, address, failed
+        self.host = host
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             self._listening = socket.create_server((address, local), family=family, backlog=128)
@@ -248,6 +258,12 @@ class Forwarding:
         with contextlib.ExitStack() as held:
             held.callback(sock.close)
             _break_at_close(sock, True)
+            head = _request_head(sock) if self.host else b""
+            if self.host and not _is_to(head, f"{self.host}:{self.port}"):
+                _break_at_close(sock, False)
+                with contextlib.suppress(OSError):
+                    sock.sendall(_MISDIRECTED if head else b"")
+                return
             try:
                 link = held.enter_context(self._open(self.remote))
             except ClientError as error:
@@ -266,7 +282,7 @@ class Forwarding:
             held.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
-            out = threading.Thread(target=_send_all, args=(sock, link), name="port-forward", daemon=True)
+            out = threading.Thread(target=_send_all, args=(sock, link, head), name="port-forward", daemon=True)
             out.start()
             try:
                 link.pour_into(sock, self._check_open)
@@ -282,9 +298,38 @@ class Forwarding:
             raise ClientError("the forwarding was closed")
 
 
-def _send_all(sock: socket.socket, link: PortConnection) -> None:
-    """Relay the local program's data to its end."""
+def own_host() -> str:
+    """Return a name of this machine that nobody can guess; browsers look no `localhost` name up."""
+    return f"{secrets.token_hex(12)}.localhost"
+
+
+def _request_head(sock: socket.socket) -> bytes:
+    """Read an HTTP request to the end of its head, with what came along; empty if none comes."""
+    data = b""
+    sock.settimeout(_HEAD_SECONDS)
     try:
+        while b"\r\n\r\n" not in data:
+            piece = sock.recv(_HEAD_BYTES)
+            data += piece
+            if not piece or len(data) > _HEAD_BYTES << 1:
+                return b""
+        sock.settimeout(None)
+    except OSError:
+        return b""
+    return data
+
+
+def _is_to(data: bytes, host: str) -> bool:
+    """Tell if a request is to that host, and to no other."""
+    lines = data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")[1:]
+    parts = (each.partition(b":") for each in lines)
+    return [value.strip() for name, _, value in parts if name.strip() == b"host"] == [host.encode()]
+
+
+def _send_all(sock: socket.socket, link: PortConnection, first: bytes) -> None:
+    """Relay the local program's data to its end, after what was read of it already."""
+    try:
+        link.send(first)
         link.take_from(sock)
     except (ClientError, OSError):
         link.break_off()  # the receiving thread notices it

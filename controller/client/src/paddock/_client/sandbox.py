@@ -44,12 +44,14 @@ class Sandbox:
         local: int = 0,
         address: str = "127.0.0.1",
         failed: Callable[[str], None] = lambda _message: None,
+        host: str = "",
     ) -> Forwarding:
         """Listen locally and relay each connection to the remote port until closed. `local` 0: a free port.
 
-        `failed` is called, from any thread, with a message for each connection that failed.
+        `host`: relay only HTTP requests to that name. `failed` is called, from any thread, with a message for each
+        connection that failed.
         """
-        return Forwarding(self.connect, remote, local, address, failed)
+        return Forwarding(self.connect, remote, local, address, failed, host)
 
     def start(
         self,

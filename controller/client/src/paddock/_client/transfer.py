@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 from paddock._client.connection import full_path
 from paddock._client.credentials import authorization, trusted
-from paddock._client.errors import ClientError, refusal
+from paddock._client.errors import ClientError, TooLarge, refusal
 from paddock._client.server import Server, dial, unreachable
 
 PIECE_BYTES = 1 << 18
@@ -50,6 +50,14 @@ class Answer:
 
 
 BROKE = "the transfer is incomplete: the sandbox or the daemon ended it; see the daemon's log"
+
+
+def check_size(size: int, max_bytes: float, params: Mapping[str, str]) -> None:
+    """Raise TooLarge for a body over the limit."""
+    if size > max_bytes:
+        subject = params.get("path", "the answer")
+        remedy = "read a part of it with a command, download it, or raise max_bytes"
+        raise TooLarge(f"{subject}: has over {max_bytes:,} bytes; {remedy}")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from paddock._client.files import Files as RemoteFiles
 from paddock._transport.blocking import Transport
 
 Messages = Sequence[str]
+MAX_BYTES = 1 << 28  # of a file that is read into memory, unless more is asked for
 
 
 class Files:
@@ -26,13 +27,13 @@ class Files:
         self._transport, self._path = transport, f"{sandbox_path}/files"
         self._blocking = RemoteFiles(transport.server, sandbox_path)
 
-    def read(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Read a text file."""
-        return (self.read_bytes(path)).decode(encoding, errors)
+    def read(self, path: str, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = MAX_BYTES) -> str:
+        """Read a text file, into memory. Raises ClientError if it is over `max_bytes`."""
+        return (self.read_bytes(path, max_bytes=max_bytes)).decode(encoding, errors)
 
-    def read_bytes(self, path: str) -> bytes:
-        """Read a file."""
-        return self._transport.download(self._path, {"path": path})
+    def read_bytes(self, path: str, *, max_bytes: int = MAX_BYTES) -> bytes:
+        """Read a file, into memory. Raises ClientError if it is over `max_bytes`: a sparse one takes no room there."""
+        return self._transport.download(self._path, {"path": path}, max_bytes=max_bytes)
 
     def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
         """Create or replace a file atomically. `mode` None: an existing file keeps its mode."""

@@ -26,12 +26,13 @@ from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
 from paddock._client.port_forward import PortConnection
 from paddock._client.server import Server, unreachable
+from paddock._client.transfer import check_size
 from paddock._client.websocket import connect_websocket
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TextCallback = Callable[[str], object]
-_THREADS = 64  # at once, for copies of trees and port connections
+_THREADS = 64  # at once, for copies of trees
 _CONNECT_SECONDS = 10.0
 _PIECE_BYTES = 1 << 18
 
@@ -136,10 +137,14 @@ class AsyncTransport:
         async with self._opened("GET", path, params, seconds=seconds) as answer:
             yield self._lines(answer)
 
-    async def download(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return the whole body of a response."""
+    async def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
+        """Return the whole body of a response. Raises TooLarge as soon as it is over the limit."""
+        data = bytearray()
         async with self._opened("GET", path, params) as answer:
-            return await answer.aread()
+            async for piece in answer.aiter_bytes():
+                data += piece
+                check_size(len(data), max_bytes, params)
+        return bytes(data)
 
     async def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
@@ -153,7 +158,7 @@ class AsyncTransport:
 
     async def connect(self, path: str, port: int) -> "AsyncPortConnection":
         """Connect to a port of the sandbox at `path`. Raises Refused."""
-        return AsyncPortConnection(await self.call(PortConnection, self.server, path, port), self)
+        return AsyncPortConnection(await self.call(PortConnection, self.server, path, port))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks, in a thread."""
@@ -196,8 +201,10 @@ class AsyncTransport:
 class AsyncPortConnection:
     """One connection to a port of a sandbox; one task may send while another receives."""
 
-    def __init__(self, inner: PortConnection, transport: AsyncTransport) -> None:
-        self._inner, self._call = inner, transport.call
+    def __init__(self, inner: PortConnection) -> None:
+        self._inner = inner
+        # Its own: a program that sends nothing must not keep a thread from others. They end with this object.
+        self._threads = ThreadPoolExecutor(2, "paddock-port")
 
     async def __aenter__(self) -> "AsyncPortConnection":
         return self
@@ -224,6 +231,10 @@ class AsyncPortConnection:
     async def close(self) -> None:
         """Close it at once, in both directions."""
         self._inner.close()
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        work = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 @asynccontextmanager

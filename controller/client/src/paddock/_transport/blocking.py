@@ -1,6 +1,7 @@
 """Requests that block; the names are those of `aio`."""
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from paddock._client.errors import ClientError
 from paddock._client.files import cut
 from paddock._client.port_forward import PortConnection as PortConnection
 from paddock._client.server import Server
-from paddock._client.transfer import exchange
+from paddock._client.transfer import check_size, exchange
 from paddock._client.websocket import WebSocket, open_websocket
 
 P = ParamSpec("P")
@@ -57,10 +58,11 @@ class Transport:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Free the connections."""
+        """Free the connections; a later request opens new ones."""
         with self._opening:
             if self._connection is not None:
                 self._connection.close()
+            self._connection = None
 
     def request(
         self,
@@ -81,10 +83,14 @@ class Transport:
         with self._connected().lines(path, params, seconds=seconds) as lines:
             yield lines
 
-    def download(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return the whole body of a response."""
+    def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
+        """Return the whole body of a response. Raises TooLarge as soon as it is over the limit."""
+        data = bytearray()
         with exchange(self.server, "GET", path, params) as answer:
-            return b"".join(answer.pieces())
+            for piece in answer.pieces():
+                data += piece
+                check_size(len(data), max_bytes, params)
+        return bytes(data)
 
     def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
