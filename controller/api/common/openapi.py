@@ -80,11 +80,16 @@ def _with_forms(schema: Any) -> Any:
 
 
 def _describe_errors(responses: dict[str, Any]) -> None:
-    """Describe every error as a Status."""
+    """Describe every error as a Status, but for those that describe themselves."""
     responses.setdefault("default", {"description": "Any other error."})
     for code, found in responses.items():
-        if code == "default" or code >= "400":
+        if (code == "default" or code >= "400") and "anyOf" not in _json_schema(found):
             found["content"] = {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}}
+
+
+def _json_schema(response: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = response.get("content", {}).get("application/json", {}).get("schema", {})
+    return schema
 
 
 def _schemas(kinds: Iterable[Kind]) -> dict[str, Any]:

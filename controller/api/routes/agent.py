@@ -47,6 +47,14 @@ _ANSWER = {
     "application/json": {"schema": _MESSAGE},
     "text/event-stream": {"schema": {"type": "string", "description": "events, each with a message"}},
 }
+_BAD_MESSAGE: dict[str, Any] = {
+    "description": "a Status, or a JSON-RPC error where the body is no message",
+    "content": {
+        "application/json": {
+            "schema": {"anyOf": [{"$ref": "#/components/schemas/Status"}, {**_MESSAGE, "required": ["jsonrpc"]}]},
+        }
+    },
+}
 _Arguments = Annotated[dict[str, Any], Field(description="arguments of the tool, by name")]
 
 
@@ -128,7 +136,7 @@ async def execute(
 
 def _describe(summary: str) -> dict[str, Any]:
     answers = {200: {"content": _ANSWER, "description": "the agent's answer"}, 202: {"description": "taken"}}
-    return {"responses": {**answers, **_FAILURES}, "response_class": Response, "summary": summary}
+    return {"responses": {**answers, **_FAILURES, 400: _BAD_MESSAGE}, "response_class": Response, "summary": summary}
 
 
 @routes.post(
