@@ -164,6 +164,8 @@ class AgentStream(Iterator[Chunk]):
             if self._closed:
                 return
             yield from self._passed(self._answer, f"{obj.kind.lower()} `{obj.name}`")
+            if self._closed:
+                return
             self._whole = True
             self._calls.answered(obj)
         except AgentError as error:
@@ -188,7 +190,8 @@ class AgentStream(Iterator[Chunk]):
             if kind != EVENTS and size > _PLAIN_BYTES:
                 raise AgentError("BadAnswer", f"{said} over {_PLAIN_BYTES >> 20} MiB")
             yield Chunk(BODY, data)
-        self.outcome = "ok" if status < 400 else "refused"
+        if not self._closed:  # else reading ended because of that
+            self.outcome = "ok" if status < 400 else "refused"
 
     def _failed(self, error: AgentError) -> errors.ServiceError:
         self.outcome = self._calls.outcome_of(error)
