@@ -14,7 +14,7 @@ help: ## list the targets (what plain `make` does)
 up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
 	@deploy/engine.sh start
 	@deploy/venv.sh
-	@images/build.sh python
+	@images/build.sh python agent
 	@deploy/daemon.sh start
 	@deploy/quickstart.sh
 

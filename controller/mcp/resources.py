@@ -35,7 +35,7 @@ _URI = re.compile(r"sandbox://([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/(logs|metri
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URI means. `part`: "" for the sandbox itself, else logs, metrics or files."""
+    """Meaning of a URI. `part`: "" for the sandbox itself, else logs, metrics or files."""
 
     namespace: str
     name: str

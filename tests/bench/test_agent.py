@@ -1,4 +1,4 @@
-"""What the agent in a sandbox saves: calls through the daemon against docker-py's exec, in the same run."""
+"""Savings by the agent in a sandbox: calls through the daemon against docker-py's exec, in the same run."""
 
 import statistics
 import time

@@ -37,7 +37,7 @@ def relay(world: World, clock: HandClock) -> Iterator[PanelRelay]:
 
 @pytest.fixture
 def page(relay: PanelRelay) -> Iterator[httpx.Client]:
-    """What the panel's page sends, without a session."""
+    """A client that sends as the panel's page does, without a session."""
     headers = {"Origin": relay.origin, "Sec-Fetch-Site": "same-origin"}
     with httpx.Client(base_url=relay.origin, headers=headers, timeout=60) as made:
         yield made

@@ -63,7 +63,7 @@ def prose(file: Path) -> str:
 
 
 def anchors(file: Path) -> set[str]:
-    """What a link may name after `#`, as the forges make it of headings."""
+    """Anchors that a link may name after `#`, as the forges make them of headings."""
     headings = re.findall(r"^#+ (.+)$", prose(file), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
 

@@ -21,7 +21,7 @@ _PATH = re.compile(r"/v2/(?P<name>.+)/(?P<what>blobs/uploads|blobs|manifests)/(?
 
 
 class Registry:
-    """What it holds, and who may ask."""
+    """Its blobs and manifests, and the login that it requires."""
 
     def __init__(self, port: int) -> None:
         self.host = f"127.0.0.1:{port}"

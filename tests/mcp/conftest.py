@@ -1,4 +1,4 @@
-"""What the MCP clients of others are pointed at."""
+"""Targets of the MCP clients of others."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Who may do what through the panel: tokens, rights, other sites' pages, and a daemon that goes away."""
+"""Access through the panel: tokens, rights, other sites' pages, and a daemon that goes away."""
 
 import http.server
 import socket

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -149,8 +150,7 @@ async def _received(request: Request, limit_bytes: int) -> bytes:
 
 
 def _streamed(task: ImageTask) -> Response:
-    opened: Callable[[], Iterator[Chunk]] = lambda: _Lines(task)  # noqa: E731
-    return OutputResponse(Relay(opened), None, _LINES)
+    return OutputResponse(Relay(partial(_Lines, task)), None, _LINES)
 
 
 class _Lines(Iterator[Chunk]):

@@ -33,7 +33,7 @@ _RETRIES = "restarts have no count, but grow further apart; write `on-failure`"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's."""
+    """Facts that the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's."""
 
     project: str
     services: Sequence[str]

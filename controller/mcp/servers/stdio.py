@@ -79,7 +79,7 @@ class StdioClient:
 
     @property
     def why(self) -> str:
-        """Why it is gone, without anything that it wrote."""
+        """Reason of its end, without anything that it wrote."""
         return self._end.why
 
     @property

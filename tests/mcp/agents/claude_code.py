@@ -17,7 +17,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
 
 
 class Script:
-    """What the model says: one call after the other, found by the answers that a request brings along."""
+    """The scripted model: one call after the other, found by the answers that a request brings along."""
 
     def __init__(self, steps: list[dict[str, Any]]) -> None:
         self.steps = steps

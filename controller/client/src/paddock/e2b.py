@@ -231,7 +231,7 @@ class Execution:
 
     @property
     def text(self) -> str | None:
-        """What the program printed, without the last line break."""
+        """Output of the program, without the last line break."""
         return "".join(self.logs.stdout).removesuffix("\n") or None
 
 

@@ -25,7 +25,7 @@ class TimedOut(ClientError):
 
 
 class TooLarge(ClientError):
-    """What was asked for is larger than allowed."""
+    """The request, or its answer, is larger than allowed."""
 
 
 TimeIsOver = TimedOut  # the former name
