@@ -153,8 +153,18 @@ class Store(Protocol):
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
-    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Return objects in order of namespace and name, and the revision they were read at."""
+    def list(
+        self,
+        kind: str,
+        namespace: str | None = None,
+        *,
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects in order of namespace and name, and the revision they were read at.
+
+        `after` is namespace and name of the last object of the page before, `limit` the most objects.
+        """
         ...
 
     def revision(self) -> int:

@@ -77,10 +77,7 @@ def object_row(obj: StoredObject) -> dict[str, Any]:
 
 def object_from_row(row: Row) -> StoredObject:
     values = {name: row[name] for name in _OBJECT_PLAIN}
-    for name in _OBJECT_JSON:
-        text = row[name]
-        values[name] = None if text is None else from_text(text)
-    return _object(values)
+    return _object(values | from_text(_json_fields(row)))
 
 
 def same_object(one: Row, other: Row) -> bool:
@@ -90,9 +87,14 @@ def same_object(one: Row, other: Row) -> bool:
 
 def change_text(row: Row) -> str:
     """Return the object as one JSON text, joined from its columns' JSON."""
-    parts = [f'"{name}":{_encode(row[name])}' for name in _OBJECT_PLAIN]
-    parts += [f'"{name}":{"null" if row[name] is None else row[name]}' for name in _OBJECT_JSON]
-    return "{" + ",".join(parts) + "}"
+    plain = ",".join(f'"{name}":{_encode(row[name])}' for name in _OBJECT_PLAIN)
+    return f"{{{plain},{_json_fields(row)[1:]}"
+
+
+def _json_fields(row: Row) -> str:
+    """Return the columns of JSON as one JSON text: it is parsed at once."""
+    parts = (f'"{name}":{"null" if (text := row[name]) is None else text}' for name in _OBJECT_JSON)
+    return f"{{{','.join(parts)}}}"
 
 
 def object_from_change(text: str) -> StoredObject:
@@ -120,6 +122,7 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "memory": to_text(state_to_json(instance.memory)),
         "version": instance.version,
         "uid": instance.uid,
+        "pool_uid": instance.memory.pool or None,
     }
     return _fitting(reserves | row)
 

@@ -29,6 +29,9 @@ metadata = MetaData(
     }
 )
 
+# Names in the order of their bytes, on both databases: lists are paged in it.
+_NAME = Text().with_variant(Text(collation="C"), "postgresql")
+
 # SQLite numbers rows by itself only in a column of exactly this type.
 _ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
@@ -50,8 +53,8 @@ objects = Table(
     metadata,
     Column("uid", Text, primary_key=True),
     Column("kind", Text, nullable=False),
-    Column("namespace", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("namespace", _NAME, nullable=False),
+    Column("name", _NAME, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("resource_version", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
@@ -66,7 +69,8 @@ objects = Table(
     UniqueConstraint("kind", "namespace", "name"),
 )
 
-# What an instance reserves is in columns of its own, so that a quota is one sum. `uid` is what the container's label
+# What an instance reserves is in columns of its own, so that a quota is one sum, over an index that holds them all;
+# `pool_uid` is that of its pool. `uid` is what the container's label
 # bears: the parent's, or for a pool's member one of its own, which the sandbox that claims it takes over.
 instances = Table(
     "instances",
@@ -87,8 +91,14 @@ instances = Table(
     Column("uid", Text, nullable=False),
     Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
     Column("gpus", BigInteger, nullable=False, server_default="0"),
+    Column("pool_uid", Text),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
+    Index(
+        "ix_instances_held",
+        *("namespace", "role", "cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
+    ),
+    Index(None, "pool_uid"),
 )
 
 # `digest` stands for type, reason and message: PostgreSQL refuses to index a long message itself.

@@ -132,13 +132,21 @@ class SqlStore:
             row = connection.execute(NAMED, named(kind, namespace, name)).mappings().one_or_none()
         return None if row is None else rows.object_from_row(dict(row))
 
-    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Return objects ordered by namespace and name, and the revision of the read."""
+    def list(
+        self,
+        kind: str,
+        namespace: str | None = None,
+        *,
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects ordered by namespace and name, and the revision of the read.
+
+        `after` is namespace and name of the last object of the page before, `limit` the most objects.
+        """
         with self._reading("list") as connection:
             revision: int = connection.execute(_REVISION).scalar_one()
-            found = [dict(row) for row in listed(connection, kind, namespace)]
-        # Here and not in SQL: the order of a server's locale is not ours.
-        found.sort(key=lambda row: (row["namespace"], row["name"]))
+            found = list(listed(connection, kind, namespace, after=after, limit=limit))
         return [rows.object_from_row(row) for row in found], revision
 
     def revision(self) -> int:

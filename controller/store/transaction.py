@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
@@ -33,6 +33,8 @@ NAMED = select(objects).where(*(objects.c[each] == bindparam(each) for each in (
 _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 # By kinds, for the index on names begins with them: the price is that of the namespace, not of the store.
+_IN_ORDER = (objects.c.namespace, objects.c.name)
+_LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
 _COUNT_IN = select(func.count()).where(
     objects.c.kind.in_(bindparam("kinds", expanding=True)), objects.c.namespace == bindparam("namespace")
 )
@@ -64,6 +66,7 @@ _HELD = [
     for each in RESOURCES
 ]
 _HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD).group_by(instances.c.namespace)
+_HELD_BY_POOL = select(*_HELD).where(instances.c.pool_uid == bindparam("pool"))
 _DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
@@ -142,20 +145,27 @@ class SqlTransaction:
     def held(self) -> Mapping[str, Amount]:
         """Return the reservations of all instances by namespace, and of the host (""), with pending writes."""
         held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
-        moved = self._moved_instances()
-        before = stored_instances(self._connection, moved)
-        for sign, rows_ in ((-1, before.values()), (1, moved.values())):
-            for each in rows_:
-                mine = amount_of(each.reserves, int(each.role == SANDBOX))
-                now = held.get(each.namespace, Amount())
-                held[each.namespace] = now + mine if sign > 0 else now - mine
+        for each, sign in self._moves():
+            mine = amount_of(each.reserves, int(each.role == SANDBOX))
+            now = held.get(each.namespace, Amount())
+            held[each.namespace] = now + mine if sign > 0 else now - mine
         return {**held, "": sum(held.values(), Amount())}
 
     def held_by_pool(self, uid: str) -> Amount:
         """Return the reservations of a pool's members and claimed sandboxes, with pending writes."""
-        rows_ = {**{each.uid: each for each in self.instances()}, **self._moved_instances()}
-        mine = (each for each in rows_.values() if each.memory.pool == uid)
-        return sum((amount_of(each.reserves) for each in mine), Amount())
+        found = self._connection.execute(_HELD_BY_POOL, {"pool": uid}).one()
+        held = replace(Amount(*(int(each or 0) for each in found)), sandboxes=0)
+        for each, sign in self._moves():
+            if each.memory.pool == uid:
+                held = held + amount_of(each.reserves) if sign > 0 else held - amount_of(each.reserves)
+        return held
+
+    def _moves(self) -> Iterator[tuple[Instance, int]]:
+        """Yield what pending writes take away (-1) and add (1)."""
+        moved = self._moved_instances()
+        if moved:
+            yield from ((each, -1) for each in stored_instances(self._connection, moved).values())
+            yield from ((each, 1) for each in moved.values())
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Return the instances with these uids, by uid, with pending writes."""
@@ -352,12 +362,29 @@ def named(kind: str, namespace: str, name: str) -> dict[str, str]:
     return {"kind": rows.clean(kind), "namespace": rows.clean(namespace), "name": rows.clean(name)}
 
 
-def listed(connection: Connection, kind: str, namespace: str | None) -> Iterable[Mapping[Any, Any]]:
-    """Return the rows of a kind's objects, of one namespace or all."""
-    if namespace is None:
-        return connection.execute(_OF_KIND, {"kind": rows.clean(kind)}).mappings()
-    asked = {"kind": rows.clean(kind), "namespace": rows.clean(namespace)}
-    return connection.execute(_OF_KIND_IN, asked).mappings()
+def listed(
+    connection: Connection,
+    kind: str,
+    namespace: str | None,
+    *,
+    after: tuple[str, str] | None = None,
+    limit: int | None = None,
+) -> Iterable[Mapping[Any, Any]]:
+    """Return the rows of a kind's objects, of one namespace or all, in order of namespace and name.
+
+    `after` is the namespace and name of the last row of the page before, `limit` the most rows.
+    """
+    asked: dict[str, Any] = {"kind": rows.clean(kind)}
+    query = _OF_KIND
+    if namespace is not None:
+        query, asked["namespace"] = _OF_KIND_IN, rows.clean(namespace)
+    if after is not None:
+        query = query.where(_LATER)
+        asked |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
+    if limit is not None:
+        query = query.limit(bindparam("most", type_=BigInteger))
+        asked["most"] = limit
+    return connection.execute(query.order_by(*_IN_ORDER), asked).mappings()
 
 
 def _key(row: Row) -> _Key:
