@@ -176,6 +176,11 @@ class Store(Protocol):
         ...
 
     def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]: ...  # None: all
+    def instance(self, name: str) -> Instance | None:
+        """Return the instance of that name, which is its container's."""
+        ...
+
+    def count_instances(self) -> int: ...
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Write a pass's rows in one transaction; return the instances as stored (new versions), by uid.
 

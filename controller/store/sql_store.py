@@ -24,7 +24,16 @@ from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS
 from controller.store.schema import changes, events, meta
 from controller.store.tokens import SqlTokens
-from controller.store.transaction import ALL_INSTANCES, NAMED, SqlTransaction, listed, named, stored_instances
+from controller.store.transaction import (
+    ALL_INSTANCES,
+    COUNT_INSTANCES,
+    INSTANCE_NAMED,
+    NAMED,
+    SqlTransaction,
+    listed,
+    named,
+    stored_instances,
+)
 
 _Foreign = tuple[type[Exception], ...]
 # Inside a caller's transaction an OSError is the caller's; here it can only be the database's.
@@ -172,6 +181,15 @@ class SqlStore:
             if uids is not None:
                 return list(stored_instances(connection, uids).values())
             return [rows.instance_from_row(dict(row)) for row in connection.execute(ALL_INSTANCES).mappings()]
+
+    def instance(self, name: str) -> Instance | None:
+        with self._reading("instances") as connection:
+            row = connection.execute(INSTANCE_NAMED, {"name": rows.clean(name)}).mappings().one_or_none()
+        return None if row is None else rows.instance_from_row(dict(row))
+
+    def count_instances(self) -> int:
+        with self._reading("instances") as connection:
+            return int(connection.execute(COUNT_INSTANCES).scalar_one())
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.

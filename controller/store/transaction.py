@@ -40,6 +40,8 @@ _COUNT_IN = select(func.count()).where(
 )
 _OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
 ALL_INSTANCES = select(instances).order_by(instances.c.name)
+INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
+COUNT_INSTANCES = select(func.count()).select_from(instances)
 _INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
 _VERSIONS_OF = select(instances.c.uid, instances.c.version).where(
     instances.c.uid.in_(bindparam("uids", expanding=True))

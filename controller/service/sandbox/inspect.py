@@ -42,7 +42,7 @@ class Inspections:
         except StreamError as error:
             raise errors.ServiceUnavailable(str(error)) from error
         with errors.translate_store_errors():
-            record = next((each for each in self._store.instances() if each.uid == obj.uid), None)
+            record = next(iter(self._store.instances([obj.uid])), None)
         instance = None if record is None else instance_object(record, self._engine.observe())
         return Inspection(obj, container, instance)
 

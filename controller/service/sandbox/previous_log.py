@@ -64,8 +64,7 @@ class PreviousLogs:
 
     def _end(self, obj: StoredObject) -> Termination | None:
         with errors.translate_store_errors():
-            found = (each for each in self._store.instances() if each.uid == obj.uid)
-            instance = next(found, None)
+            instance = next(iter(self._store.instances([obj.uid])), None)
         return instance.memory.last_end if instance is not None else None
 
 

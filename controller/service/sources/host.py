@@ -43,7 +43,7 @@ class HostSource:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
         with suppress(StoreError):  # an unreadable store is reported as a condition
-            status["instances"] = len(self._store.instances())
+            status["instances"] = self._store.count_instances()
         checked = [engine_reachable(observed), store_writable(self._store.ping())]
         checked.append(network_guard(observed, self._guarded()))
         checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]

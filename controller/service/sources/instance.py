@@ -22,9 +22,8 @@ class InstanceSource:
         self._store, self._observe = store, observe
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        found = self._store.instances()
-        one = next((each for each in found if (each.namespace, each.name) == (namespace, name)), None)
-        return None if one is None else instance_object(one, self._observe())
+        one = self._store.instance(name)
+        return instance_object(one, self._observe()) if one is not None and one.namespace == namespace else None
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         found = [each for each in self._store.instances() if namespace in (None, each.namespace)]
