@@ -74,6 +74,20 @@ def test_one_object_and_lists(client: httpx.Client, world: World) -> None:
     assert client.get(SANDBOXES, params={"labelSelector": "app=x"}).json()["items"] == []
 
 
+def test_a_list_in_pages(client: httpx.Client) -> None:
+    for name in ("a", "b", "c"):
+        apply(client, QUICKSTART.replace("name: quickstart", f"name: {name}"))
+    for headers, field in (({}, "items"), (TABLE, "rows")):
+        first = client.get(SANDBOXES, params={"limit": 2}, headers=headers).json()
+        rest = client.get(
+            SANDBOXES, params={"limit": 2, "continue": first["metadata"]["continue"]}, headers=headers
+        ).json()
+        whole = client.get(SANDBOXES, headers=headers).json()
+        assert first[field] + rest[field] == whole[field]
+        assert (len(first[field]), rest["metadata"]) == (2, whole["metadata"])
+    assert client.get(SANDBOXES, params={"continue": "x"}).json()["reason"] == "BadRequest"
+
+
 def test_tables_for_those_who_ask(client: httpx.Client) -> None:
     apply(client)
     for path in (SANDBOXES, f"{SANDBOXES}/quickstart", f"{API}/sandboxes"):

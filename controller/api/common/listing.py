@@ -21,12 +21,13 @@ _PIECE = 50  # items
 def list_of(kind: Kind, found: Found) -> Response:
     """Return a Kubernetes List."""
     items = (serialize.shown(kind, each) for each in found.objects)
-    return _answer(serialize.list_head(kind.name, found.revision), "items", items)
+    return _answer(serialize.list_head(kind.name, found.revision, found.rest), "items", items)
 
 
 def table_of(kind: Kind, found: Found, now: float, version: str = API_VERSION) -> Response:
     """Return a Kubernetes Table of that version. `now` is Unix seconds."""
-    return _answer(table.head(kind, found.revision, version), "rows", table.rows(kind, found.objects, now, version))
+    head = table.head(kind, found.revision, version, found.rest)
+    return _answer(head, "rows", table.rows(kind, found.objects, now, version))
 
 
 def _answer(head: serialize.Json, name: str, items: Iterable[serialize.Json]) -> Response:

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from controller.kinds.base import Name
 from controller.kinds.registry import Kind
@@ -83,9 +83,13 @@ class WrittenMeta(Shape):
 
 
 class ListMeta(Shape):
-    """Metadata of a list. A watch of it starts at `resourceVersion`, the revision it was read at."""
+    """Metadata of a list. A watch of it starts at `resourceVersion`, the revision it was read at.
+
+    `continue` is there if the list was cut at `limit`: sent as a query parameter, it gives the next page.
+    """
 
     resourceVersion: str = ""
+    rest: str = Field(default="", alias="continue")
 
 
 class Condition(Shape):

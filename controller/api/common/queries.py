@@ -38,6 +38,8 @@ class ListQuery:
     since: int = 0
     bookmarks: bool = False
     seconds: int = 0
+    limit: int = 0
+    rest: str = ""
 
     @property
     def name(self) -> str:
@@ -82,9 +84,16 @@ async def list_query(
     seconds: Annotated[
         int, Query(alias="timeoutSeconds", ge=0, le=86400, description="watch: end after so many seconds; 0: an hour")
     ] = 0,
+    limit: Annotated[
+        int, Query(ge=0, le=100_000, description="list: at most so many, with a token for the rest; 0: all")
+    ] = 0,
+    rest: Annotated[
+        str,
+        Query(alias="continue", max_length=1024, description="list: metadata.continue of the page before"),
+    ] = "",
 ) -> ListQuery:
     """Return the query. FastAPI fills the parameters."""
-    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds)
+    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds, limit, rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,9 @@ class KindHandlers:
         return await run_in_threadpool(self._list, namespace, query, accept)
 
     def _list(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
-        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
+        found = self._objects.page(
+            self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit, token=query.rest
+        )
         if version := as_table(accept):
             return table_of(self._kind, found, self._objects.now(), version)
         return list_of(self._kind, found)

@@ -124,7 +124,8 @@ def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
     """Read a target: one response for a whole kind, or one for each name that exists."""
     if not target.names:
         path, params = target.resource.path(asked.place), asked.params
-        return [asked.client.get(path, table=rows, **params)]
+        read = asked.client.list if target.resource.watched else asked.client.get
+        return [read(path, table=rows, **params)]
     found = []
     for name in target.names:
         try:
@@ -210,7 +211,7 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
     (kind,), names = kinds, {name for each in asked.targets for name in each.names}
     params = asked.params or name_params(names)
     path, rows = kind.path(asked.place), not is_object_format(asked.output)
-    listed = asked.client.request("GET", path, params=params, table=rows)
+    listed = asked.client.list(path, table=rows, **params)
     revision = listed["metadata"].get("resourceVersion", "0")  # 0: an empty store
     shown = _Shown(asked, kind, listed if rows and not only else None)
     try:

@@ -13,11 +13,13 @@ from controller.kinds.registry import Kind, Registry
 from controller.ports import Clock, Store, Wake
 from controller.service import errors
 from controller.service.access.access import not_found as not_found  # for the other use-cases
-from controller.service.objects import field_selector, selector
+from controller.service.objects import field_selector, page_token, selector
 from controller.service.objects.cascade import Cascade
 from controller.service.objects.field_selector import FieldSelector
+from controller.service.objects.page_token import PageToken
 from controller.service.sources import DeletingSource, Source
 
+_CHUNK = 500  # objects read at once, of which a selector may match few
 _log = structlog.get_logger("paddock.objects")
 
 
@@ -25,11 +27,12 @@ _log = structlog.get_logger("paddock.objects")
 class Found:
     """Objects in order of namespace and name (events: oldest first), and the revision they were read at.
 
-    The revision of objects that are not stored is 0.
+    The revision of objects that are not stored is 0. `rest` is the token of the next page; "": this is the last.
     """
 
     objects: Sequence[StoredObject]
     revision: int
+    rest: str = ""
 
 
 class Objects:
@@ -75,6 +78,49 @@ class Objects:
         if by_labels.requirements or asked.terms:  # else as they are: some sources make each item only when it is read
             objects = [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
         return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
+
+    def page(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        token: str = "",
+    ) -> Found:
+        """Return at most `limit` (0: all) of a stored kind's objects that both selectors match, after the page before.
+
+        Raises BadRequest for an invalid selector or token.
+        """
+        last = page_token.parse(token) if token else None
+        by_labels, asked = selector.parse(labels), field_selector.parse(fields, kind)
+        found: list[StoredObject] = []
+        begun = None if last is None else last.revision
+        after = None if last is None else last.after
+        chunk = None if limit == 0 else limit + 1
+        with errors.translate_store_errors():
+            while True:
+                objects, revision = self._some(kind, namespace, after, chunk)
+                begun = revision if begun is None else begun
+                found += [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
+                if chunk is None or len(objects) < chunk or len(found) > limit:
+                    break
+                after, chunk = (objects[-1].namespace, objects[-1].name), max(chunk, _CHUNK)
+        if limit == 0 or len(found) <= limit:
+            return Found(found, begun)
+        found = found[:limit]
+        return Found(found, begun, PageToken(begun, (found[-1].namespace, found[-1].name)).text())
+
+    def _some(
+        self, kind: Kind, namespace: str | None, after: tuple[str, str] | None, limit: int | None
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects of a stored kind after a place in its order; the built-in ones of some kinds among them."""
+        if kind.name not in self._sources:
+            return self._store.list(kind.name, namespace, after=after, limit=limit)
+        objects, revision = self._all(kind, namespace, field_selector.parse("", kind), 0)
+        later = [each for each in objects if after is None or (each.namespace, each.name) > after]
+        return later[:limit], revision
 
     def _all(
         self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int

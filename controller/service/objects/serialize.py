@@ -64,9 +64,14 @@ def metadata(stored: StoredObject) -> Json:
     return {key: value for key, value in found.items() if value}
 
 
-def list_head(kind: str, revision: int) -> Json:
-    """Return a list of one kind without its items. `revision` is the one it was read at."""
-    return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": {"resourceVersion": str(revision)}}
+def list_head(kind: str, revision: int, rest: str = "") -> Json:
+    """Return a list of one kind without its items. `rest` is the token of the next page, if there is one."""
+    return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": list_metadata(revision, rest)}
+
+
+def list_metadata(revision: int, rest: str = "") -> Json:
+    """Return a list's metadata: the revision it was read at, and the token of its next page."""
+    return {"resourceVersion": str(revision)} | ({"continue": rest} if rest else {})
 
 
 def resource(kind: Kind) -> Json:

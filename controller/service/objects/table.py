@@ -18,12 +18,12 @@ def table(
     return {**head(kind, revision, version), "rows": list(rows(kind, objects, now, version))}
 
 
-def head(kind: Kind, revision: int = 0, version: str = API_VERSION) -> serialize.Json:
-    """Return a Table without rows."""
+def head(kind: Kind, revision: int = 0, version: str = API_VERSION, rest: str = "") -> serialize.Json:
+    """Return a Table without rows. `rest` is the token of the next page, if there is one."""
     return {
         "apiVersion": version,
         "kind": "Table",
-        "metadata": {"resourceVersion": str(revision)} if revision else {},
+        "metadata": serialize.list_metadata(revision, rest) if revision else {},
         "columnDefinitions": [
             {"name": each.title, "type": "string", "priority": int(each.wide)} for each in _columns(kind)
         ],

@@ -21,6 +21,7 @@ AGENT = f"paddock/{VERSION}"
 # Idle connections are kept this long. The daemon closes them after 5 s: a request sent at that moment is lost, and
 # its sender can't tell whether it was executed (found by a soak test).
 IDLE_SECONDS = 2.0
+_PAGE = "500"  # objects
 
 
 class Connection:
@@ -70,6 +71,15 @@ class Connection:
     def get(self, path: str, *, table: bool = False, **params: str) -> Any:
         """Send a GET request; empty parameters are omitted."""
         return self.request("GET", path, params={key: value for key, value in params.items() if value}, table=table)
+
+    def list(self, path: str, *, table: bool = False, **params: str) -> Any:
+        """Return a whole list of a stored kind, read in pages: no answer of the daemon grows with the store."""
+        name = "rows" if table else "items"
+        whole = self.get(path, table=table, limit=_PAGE, **params)
+        while rest := whole["metadata"].get("continue"):
+            page = self.get(path, table=table, limit=_PAGE, **{**params, "continue": rest})
+            whole = {**whole, "metadata": page["metadata"], name: whole[name] + page[name]}
+        return whole
 
     @contextmanager
     def stream(

@@ -1,0 +1,93 @@
+"""Lists in pages: together they are the whole list, whatever changes between two of them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, discover
+from controller.service.errors import BadRequest
+from controller.service.objects.objects import Found, Objects
+from tests.conftest import HandClock
+from tests.contract.store_worlds import BACKENDS, World, box, make_world
+
+# Bytes, not a language's alphabet, give the order: `Z` is before `a`, `-` before `0`.
+NAMES = ("a", "a-0", "a0", "a00", "b", "b-1", "z9", "zz")
+SANDBOX = discover().by_name("Sandbox")
+
+
+@pytest.fixture(params=BACKENDS, scope="module")
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with make_world(request.param, Path(tmp_path_factory.mktemp("pages"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stored(world: World) -> Objects:
+    store = world.store()
+    with store.transaction() as transaction:
+        for at, name in enumerate(NAMES):
+            for namespace in ("default", "default-2", "team"):
+                transaction.put(box(name, namespace, labels={"odd": str(at % 2)}))
+    return Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
+
+
+def kind() -> Kind:
+    assert SANDBOX is not None
+    return SANDBOX
+
+
+def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[Found]:
+    token = ""
+    while True:
+        found = objects.page(kind(), asked.get("namespace"), labels=asked.get("labels") or "", limit=limit, token=token)
+        yield found
+        if not (token := found.rest):
+            return
+
+
+@given(
+    limit=st.integers(1, 30),
+    namespace=st.sampled_from([None, "default", "default-2", "team", "none"]),
+    labels=st.sampled_from(["", "odd=1", "odd=2"]),
+)
+def test_pages_are_the_list(stored: Objects, limit: int, namespace: str | None, labels: str) -> None:
+    whole = stored.list(kind(), namespace, labels=labels)
+    read = list(pages(stored, limit, namespace=namespace, labels=labels))
+    assert [each for page in read for each in page.objects] == list(whole.objects)
+    assert all(len(page.objects) == limit for page in read[:-1])
+    assert {page.revision for page in read} == {whole.revision}
+    key = [(each.namespace, each.name) for each in whole.objects]
+    assert key == sorted(key)
+
+
+def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(world: World) -> None:
+    store = world.store()
+    objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
+    names = [f"w-{each}" for each in range(4)]
+    with store.transaction() as transaction:
+        made = [transaction.put(box(each, "watched")) for each in names]
+    first = objects.page(kind(), "watched", limit=2)
+    with store.transaction() as transaction:
+        transaction.put(replace(made[0], labels={"late": "yes"}))  # on the page that was read
+        transaction.remove(made[2])  # on the one that was not
+    rest = objects.page(kind(), "watched", limit=2, token=first.rest)
+    assert [each.name for each in rest.objects] == ["w-3"]
+    assert rest.revision == first.revision
+    known: dict[str, StoredObject] = {each.uid: each for each in (*first.objects, *rest.objects)}
+    for change in store.changes(rest.revision):
+        if change.type == "DELETED":
+            known.pop(change.obj.uid, None)
+        else:
+            known[change.obj.uid] = change.obj
+    assert known == {each.uid: each for each in objects.list(kind(), "watched").objects}
+
+
+@pytest.mark.parametrize("token", ["x", "bnVsbA", "WzIsMSwiYSIsImIiXQ", "[" * 900, "WzEsInguIiwiYSIsImIiXQ"])
+def test_a_foreign_token_is_refused_in_words(stored: Objects, token: str) -> None:
+    with pytest.raises(BadRequest, match="list again without it"):
+        stored.page(kind(), limit=1, token=token)
