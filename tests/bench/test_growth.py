@@ -1,0 +1,94 @@
+"""The store's part of a claim, a get, an event and a page: with 10,000 stored sandboxes against 100, on both databases.
+
+The baseline of each figure is the same call on the small store of the same run.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.registry import discover
+from controller.ports import Transaction
+from controller.service.objects import serialize
+from controller.service.objects.objects import Objects
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.contract.store_worlds import BACKENDS, box, event, instance, make_world
+from tests.store.test_store_bench import SPEC, status
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
+SMALL, LARGE, PAGE = 100, 10_000, 500
+ALLOWED_PAGE_MS = 40
+
+
+def fill(store: SqlStore, count: int) -> None:
+    made = [
+        box(f"b-{number:05}", f"team-{number % 10}", spec=SPEC, last_applied=SPEC, status=status(1))
+        for number in range(count)
+    ]
+    for begin in range(0, count, 1000):
+        with store.transaction() as transaction:
+            for each in made[begin : begin + 1000]:
+                transaction.put(each)
+        with store.transaction() as transaction:
+            for number, each in enumerate(made[begin : begin + 1000]):
+                pool = "pool" if number < 50 and not begin else f"pool-{number % 20}"
+                transaction.put_instance(instance(each, memory=InstanceState(pool=pool)))
+
+
+def best_ms(action: Callable[[], object], rounds: int = 15) -> float:
+    spent = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        action()
+        spent.append(time.perf_counter() - begun)
+    return min(spent) * 1000
+
+
+def claim(store: SqlStore) -> None:
+    """What a claim asks of the store: the template, its pool's quota, the namespace's and the host's, and its rows."""
+
+    def within(transaction: Transaction) -> None:
+        found = transaction.get("Sandbox", "team-7", "b-00007")
+        assert found is not None
+        transaction.held_by_pool("pool")
+        transaction.held()
+        transaction.instances_of([found.uid])
+        transaction.add_event(event(found, "claimed"))
+
+    with store.transaction() as transaction:
+        within(transaction)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_costs_stay_flat(backend: str, tmp_path: Path) -> None:
+    sandbox = discover().by_name("Sandbox")
+    assert sandbox is not None
+    rows: dict[str, list[float]] = {}
+    with ExitStack() as worlds:
+        for count in (SMALL, LARGE):
+            (tmp_path / str(count)).mkdir()
+            store = worlds.enter_context(make_world(backend, tmp_path / str(count))).store()
+            fill(store, count)
+            objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
+            [uid] = [each.uid for each in store.instances(["uid-team-7-b-00007"])]
+            measured: dict[str, Callable[[], object]] = {
+                "claim": lambda store=store: claim(store),
+                "get": lambda store=store: store.get("Sandbox", "team-7", "b-00007"),
+                "one instance": lambda store=store, uid=uid: store.instances([uid]),
+                "page of 50": lambda objects=objects: objects.page(sandbox, limit=50),
+            }
+            for name, action in measured.items():
+                rows.setdefault(name, []).append(best_ms(action))
+
+        def page() -> object:
+            return [serialize.obj(each) for each in objects.page(sandbox, limit=PAGE).objects]
+
+        print(f"\n{backend}: {'':14} {SMALL:>8} ms {LARGE:>8} ms    ratio (allowed 1.3; a claim 7 ms more)")
+        for name, (small, large) in rows.items():
+            print(f"{backend}: {name:14} {small:8.2f} ms {large:8.2f} ms {large / small:8.2f}")
+        print(f"{backend}: page of {PAGE} of {LARGE}: {best_ms(page, 5):.1f} ms (allowed {ALLOWED_PAGE_MS})")
