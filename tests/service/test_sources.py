@@ -178,7 +178,7 @@ class BrokenStore:
     def ping(self) -> str:
         return "disk full"
 
-    def instances(self) -> Any:
+    def count_instances(self) -> Any:
         raise StoreError("disk full")
 
 
