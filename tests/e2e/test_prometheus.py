@@ -165,12 +165,21 @@ def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFact
         names = [f"sandbox/{name}" for name in (*BUSY, "talks")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
         daemon.apply(boxes.replace("100m", "120m"))
-        for claimed, name in enumerate(("first", "second"), start=1):  # a rate needs two
-            wait_for("a member", lambda: made.shows('sum(paddock_pool_containers{state="ready"}) > 0'), 60)
-            daemon.apply(FROM_POOL % name)
-            claims = f"sum(paddock_pool_claims_total) >= {claimed}"
+        for number, name in enumerate(("first", "second"), start=1):  # a rate needs two
+            wait_for("a claim", lambda name=name: claimed(daemon, name), 60)
+            claims = f"sum(paddock_pool_claims_total) >= {number}"
             wait_for("the claim is scraped", lambda claims=claims: made.shows(claims), 60)
         yield made
+
+
+def claimed(daemon: RunningDaemon, name: str) -> bool:
+    """Claim a member. Where none was free, the sandbox was started cold: delete it again."""
+    daemon.apply(FROM_POOL % name)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+    if daemon.get(name)["status"]["launchType"] == "Warm":
+        return True
+    daemon.paddock("delete", "sandbox", name)
+    return False
 
 
 def test_promtool_accepts_a_scrape(both: tuple[Lab, RunningDaemon], asked: Prometheus) -> None:
