@@ -44,16 +44,8 @@ _BY_MODULE = (
     "tests/metrics/test_scrape_access.py",
     "tests/sdk/",
 )
-# Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.
+# Left out of `make quick`: what tries every step, and what starts many programs.
 _NOT_QUICK = (
-    "tests/api/test_accepting.py",
-    "tests/api/test_ends.py",
-    "tests/api/test_fuzz.py",
-    "tests/api/test_hauls.py",
-    "tests/api/test_load.py",
-    "tests/api/test_openapi.py",
-    "tests/api/test_stalls.py",
-    "tests/api/test_watch.py::test_a_client_that_does_not_read",
     "tests/cli/test_commands_completion.py",
     "tests/cli/test_commands_doctor.py",
     "tests/contract/test_claims_contract.py",

@@ -11,7 +11,10 @@ from contextlib import contextmanager
 TRIM_SECONDS = 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _ARENAS = 2  # of all threads together; Python runs one at a time anyway
-_LARGE_BYTES = 128 << 10  # larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time
+# Larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time. The buffers of transfers are
+# smaller: to map each would cost more time than to copy their data.
+_LARGE_BYTES = 2 << 20
+_KEPT_BYTES = 8 << 20  # freed at the end of an arena, until it is trimmed
 
 
 def tune_malloc() -> Callable[[], None]:
@@ -25,7 +28,7 @@ def tune_malloc() -> Callable[[], None]:
     for option, value in (
         (_M_ARENA_MAX, _ARENAS),
         (_M_MMAP_THRESHOLD, _LARGE_BYTES),
-        (_M_TRIM_THRESHOLD, _LARGE_BYTES),
+        (_M_TRIM_THRESHOLD, _KEPT_BYTES),
     ):
         libc.mallopt(option, value)
     seconds = 0

@@ -138,6 +138,9 @@ RESOURCES = (
 )
 
 
+OBJECTS = "objects"  # counted in the store, and held by no sandbox
+
+
 def amount_of(limits: Limits, sandboxes: int = 0) -> Amount:
     """Return the amount of these limits."""
     return Amount(limits.cpu_millicores, limits.memory_bytes, limits.pids, sandboxes, limits.disk_bytes, limits.gpus)
@@ -179,4 +182,10 @@ COLUMNS = (
     *(Column(each.name.upper(), used_of_hard(each.name), wide=each.name in ("disk", "gpus")) for each in RESOURCES),
     Column("AGE", lambda obj, now: age(now - obj.created_at)),
 )
-KIND = Kind(name="Quota", plural="quotas", short=("q",), spec=QuotaSpec, columns=COLUMNS)
+KIND = Kind(
+    name="Quota",
+    plural="quotas",
+    short=("q",),
+    spec=QuotaSpec,
+    columns=(*COLUMNS[:-1], Column(OBJECTS.upper(), used_of_hard(OBJECTS)), COLUMNS[-1]),
+)

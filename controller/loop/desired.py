@@ -8,10 +8,11 @@ from pydantic import ValidationError
 from controller.kinds import hostquota, quota, securityprofile
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
+from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.loop.object_cache import ObjectCache
+from controller.loop.object_cache import ObjectCache, ObjectCounts
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
@@ -30,6 +31,7 @@ class Desired:
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
         self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
         self.profiles = ObjectCache((securityprofile.KIND.name,), securityprofile.stored_profile)
+        self.counts = ObjectCounts()
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -52,7 +54,9 @@ class Desired:
         self.profiles.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
-        self._garbage.relist()
+        everything = [obj for kind in discover() for obj in self._store.list(kind.name)[0]]
+        self._garbage.relist(everything)
+        self.counts.relist(everything)
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
@@ -74,6 +78,7 @@ class Desired:
         self.quotas.take_in(changes)
         self.profiles.take_in(changes)
         self._garbage.take_in(changes)
+        self.counts.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
         fresh = dict(self._sandboxes)

@@ -1,5 +1,6 @@
-"""Cache of all objects of some kinds, parsed: the same mapping as long as none of them changed."""
+"""Caches of stored objects: all of some kinds, parsed, and the number of all. The same mapping until one changes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -34,3 +35,29 @@ class ObjectCache(Generic[_T]):
             else:
                 fresh[each.obj.uid] = self._read(each.obj)
         self.now = MappingProxyType(fresh)
+
+
+class ObjectCounts:
+    """Number of stored objects of every kind, by namespace."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, str] = {}  # by uid
+        self.now: Mapping[str, int] = MappingProxyType({})
+
+    def relist(self, objects: Iterable[StoredObject]) -> None:
+        """Count all objects again."""
+        self._namespaces = {each.uid: each.namespace for each in objects}
+        self.now = MappingProxyType(Counter(self._namespaces.values()))
+
+    def take_in(self, changes: Iterable[Change]) -> None:
+        """Apply changes from the watch log; idempotent."""
+        fresh = Counter(self.now)
+        for each in changes:
+            uid, namespace = each.obj.uid, each.obj.namespace
+            if each.type == "DELETED" and self._namespaces.pop(uid, None) is not None:
+                fresh[namespace] -= 1
+            elif each.type != "DELETED" and uid not in self._namespaces:
+                self._namespaces[uid] = namespace
+                fresh[namespace] += 1
+        if fresh != self.now:
+            self.now = MappingProxyType(fresh)

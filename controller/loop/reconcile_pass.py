@@ -139,6 +139,7 @@ class ReconcilePass:
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
+            objects=self._desired.counts.now,
             profiles=self._desired.profiles.now,
             probes=self._prober.view(),
             sweep=self._sweep(),

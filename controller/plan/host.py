@@ -71,6 +71,8 @@ def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | Non
 
 def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     assert builder.ledger is not None
+    if pending.context.above_quota:
+        return Withheld(WAITS, pending.context.above_quota)
     message = builder.ledger.admit(pending.context, pending.claim, pending.decision.memory.pool)
     return Withheld(WAITS, message) if message else None
 
@@ -164,6 +166,7 @@ def _unsettled(
         observed.guard_lost,
         snapshot.guarded.broken,
         observed.networks,
+        memo.weight_bounds(snapshot),
     )
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
@@ -273,12 +276,12 @@ def _held(pending: PendingAdmission) -> Instance | None:
 def _reconcile_quotas(builder: PlanBuilder) -> None:
     """Add the quotas' statuses, when anything that they are computed from may have changed."""
     snapshot, memo = builder.snapshot, builder.memo
-    key = QuotasKey(snapshot.quotas, snapshot.observed.facts, len(snapshot.instances))
+    key = QuotasKey(snapshot.quotas, snapshot.observed.facts, len(snapshot.instances), snapshot.objects)
     moved = bool(builder.instances or builder.finalized)
     if not snapshot.quotas or (not moved and memo.quotas == key):
         return
     ledger = builder.ledger or _ledger(builder)
-    made = quota_statuses(ledger, snapshot.quotas, snapshot.now)
+    made = quota_statuses(ledger, snapshot)
     written = [StatusWrite(each.obj.ref, status) for each, status in made]
     builder.statuses += written
     memo.quotas = None if moved or written else key

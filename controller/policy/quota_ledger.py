@@ -8,7 +8,16 @@ from controller.kinds.common.quantity import Bytes, Millicores
 from controller.kinds.hostquota import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, pool_scope
+from controller.kinds.quota import (
+    RESOURCES,
+    Amount,
+    HardLimits,
+    PerSandbox,
+    Resource,
+    SandboxBounds,
+    StoredQuota,
+    pool_scope,
+)
 
 # Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
 # time. A shortage of memory kills, so memory is reserved once. Processes and
@@ -137,6 +146,17 @@ def above_bounds(bounds_: Iterable[QuotaBound], cpu_shares: int, priority: int) 
             most = getattr(bound.per_sandbox, name, None)
             if most is not None and value > most:
                 yield path, f"{value} is more than {bound} allows one sandbox ({most}); lower it"
+
+
+def weight_bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[QuotaBound, ...]]:
+    """Return the quotas that bound the weight or the priority of one sandbox, by namespace, the host's under ""."""
+    found = {namespace: tuple(filter(_has_weights, each)) for namespace, each in bounds(quotas, facts).items()}
+    return {namespace: each for namespace, each in found.items() if each}
+
+
+def _has_weights(bound: QuotaBound) -> bool:
+    one = bound.per_sandbox
+    return isinstance(one, SandboxBounds) and (one.cpu_shares is not None or one.priority is not None)
 
 
 def never_fits(bounds_: Iterable[QuotaBound], ask: Amount) -> Iterator[str]:

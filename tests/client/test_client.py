@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ import pytest
 from controller.api.server.server import uvicorn_config
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.kinds.common.chunk import Chunk
+from controller.service.sandbox.activity import WAIT_SECONDS
+from paddock._client import handshake, websocket
 from paddock._client.connection import IDLE_SECONDS
 from paddock._client.exec import PIECE_BYTES
 from tests.helpers_api import QUICKSTART, World
@@ -50,6 +53,22 @@ def test_a_refusal_has_its_reason(paddock: Paddock) -> None:
     assert (caught.value.reason, caught.value.code) == ("NotFound", 404)
     with pytest.raises(Refused, match="not found"):
         paddock.sandbox("nope").exec(["true"])
+
+
+def test_a_websocket_waits_for_a_sandbox_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon answers once the sandbox runs. The library's own time limit is shorter than its wait."""
+    assert handshake.HANDSHAKE_SECONDS >= WAIT_SECONDS
+    monkeypatch.setattr(websocket, "HANDSHAKE_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX) as silent, Paddock(f"unix://{_listening(silent, tmp_path)}") as paddock:
+        sandbox = paddock.sandbox("quickstart")
+        with pytest.raises(Unreachable, match="timed out during opening handshake"):
+            sandbox.start(["true"])
+
+
+def _listening(sock: socket.socket, folder: Path) -> str:
+    sock.bind(path := str(folder / "s"))
+    sock.listen()
+    return path
 
 
 def test_an_unreachable_daemon_is_reported_with_a_remedy(tmp_path: Path) -> None:

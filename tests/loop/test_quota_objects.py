@@ -88,6 +88,7 @@ def test_a_host_quota_has_no_objects(house: LoopHarness) -> None:
 def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, kind: str) -> None:
     name = "host" if kind == "HostQuota" else "main"
     house.apply("older", resources={"cpuShares": 4096}, priority=100)
+    house.settle()
     apply(house, document(kind, name, {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
     with pytest.raises(errors.Invalid, match=r"spec.resources.cpuShares: 2049 is more than .* allows one sandbox"):
         house.apply("a", resources={"cpuShares": 2049})
@@ -102,6 +103,86 @@ def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, k
     apply_pool(house, priority=10)
     house.settle()
     assert house.condition("older", "Ready") == "True Running", "what was there before goes on"
+
+
+def quota_status(house: LoopHarness) -> dict[str, Any]:
+    found = house.store.get("Quota", "default", "main")
+    assert found is not None
+    return dict(found.status)
+
+
+def test_a_quota_shows_how_much_is_stored(house: LoopHarness) -> None:
+    apply(house, document("Quota", "main", {"hard": {"objects": 3}}), template("a"))
+    house.settle()
+    assert (quota_status(house)["used"]["objects"], quota_status(house)["hard"]["objects"]) == ("2", "3")
+    house.apply("box")
+    house.settle()
+    assert quota_status(house)["used"]["objects"] == "3"
+    house.daemon()
+    apply(house, document("Quota", "main", {"hard": {"objects": 1}}))
+    house.settle()
+    [exceeded] = quota_status(house)["conditions"]
+    assert (exceeded["status"], exceeded["reason"]) == ("True", "HardLowered")
+    assert "objects 3 of 1" in exceeded["message"]
+    house.delete("box")
+    house.delete("a", "sandboxtemplate")
+    house.settle()
+    assert quota_status(house)["used"]["objects"] == "1"
+    [exceeded] = quota_status(house)["conditions"]
+    assert (exceeded["status"], exceeded["reason"]) == ("False", "WithinHard")
+    apply(house, document("HostQuota", "host", {"hard": {"sandboxes": 5}}))
+    house.settle()
+    [host] = house.store.list("HostQuota")[0]
+    assert "objects" not in host.status["used"]
+
+
+def test_older_sandboxes_above_a_bound_run_on_and_none_starts(house: LoopHarness) -> None:
+    for name in ("runs", "rests"):
+        house.apply(name, resources={"cpuShares": 4096}, priority=100)
+    house.settle()
+    house.apply("rests", resources={"cpuShares": 4096}, priority=100, runState="Suspended")
+    house.settle()
+    apply(house, document("Quota", "main", {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
+    house.settle()
+    assert house.condition("runs", "Ready") == "True Running"
+    assert house.condition("runs", "Accepted") == "False QuotaExceeded"
+    found = house.get("runs")
+    assert found is not None
+    [message] = [each["message"] for each in found.status["conditions"] if each["type"] == "Accepted"]
+    assert "spec.resources.cpuShares: 4096 is more than quota default/main allows one sandbox (2048)" in message
+    assert "spec.priority: 100 is more than" in message
+    house.engine.kill(house.container_name("runs"))
+    house.settle()
+    assert house.condition("runs", "Ready") == "True Running", "a crash takes nothing from it"
+
+    rests = house.get("rests")
+    assert rests is not None
+    with house.store.transaction() as transaction:  # as an idle sandbox wakes: its spec is not judged again
+        spec = {**rests.spec, "runState": "Running"}
+        transaction.put(replace(rests, spec=spec, generation=rests.generation + 1))
+    house.settle()
+    assert house.condition("rests", "Scheduled") == "False QuotaExceeded"
+    assert house.condition("rests", "Ready").startswith("False")
+    apply(house, document("Quota", "main", {"perSandbox": {"cpuShares": 4096, "priority": 100}}))
+    house.settle()
+    for name in ("runs", "rests"):
+        assert house.condition(name, "Accepted") == "True Admitted"
+        assert house.condition(name, "Ready") == "True Running"
+
+
+def test_a_pool_above_a_bound_keeps_its_members_and_adds_none(house: LoopHarness) -> None:
+    house.apply_template("t", image=TINY)
+    apply_pool(house, priority=11, warmReplicas=1)
+    house.settle()
+    [before] = house.ours().values()
+    apply(house, document("Quota", "main", {"perSandbox": {"priority": 10}}))
+    house.settle()
+    assert list(house.ours().values()) == [before]
+    with house.store.transaction() as transaction:
+        pool = transaction.list("SandboxPool", "default")[0]
+        transaction.put(replace(pool, spec={**pool.spec, "warmReplicas": 2}, generation=pool.generation + 1))
+    house.settle()
+    assert list(house.ours().values()) == [before]
 
 
 def test_annotations_are_bounded_with_those_that_are_there(house: LoopHarness) -> None:

@@ -48,7 +48,8 @@ async def take_in(request: Request, work: Work, threads: Threads, files: Sandbox
     try:
         while True:
             try:
-                piece = await asyncio.wait_for(anext(body), files.limits.stall_seconds)
+                async with asyncio.timeout(files.limits.stall_seconds):
+                    piece = await anext(body)
             except StopAsyncIteration:
                 break
             count += len(piece)

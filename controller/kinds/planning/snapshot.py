@@ -90,6 +90,7 @@ class Snapshot:
     own security profiles. `pressure` are the machine's shortages. `layers` is the measured disk usage of containers, by
     id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
+    `objects` counts the stored ones of every kind by namespace.
     """
 
     now: float
@@ -110,6 +111,7 @@ class Snapshot:
     layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     shortages: tuple[Shortage, ...] = ()
+    objects: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

@@ -39,13 +39,12 @@ class GarbageCollector:
         self._waiting: dict[str, StoredObject] = {}
         self._suspects: set[str] = set()
 
-    def relist(self) -> None:
-        """Read everything again; every owned object is checked once."""
+    def relist(self, objects: Iterable[StoredObject]) -> None:
+        """Take in all objects of every kind; every owned one is checked once."""
         self._owned, self._dependents, self._waiting, self._suspects = {}, {}, {}, set()
         self._terminating, self._users = {}, {}
-        for kind in self._registry:
-            for obj in self._store.list(kind.name)[0]:
-                self._note(obj)
+        for each in objects:
+            self._note(each)
 
     def take_in(self, changes: Iterable[Change]) -> None:
         """Apply changes from the watch log; idempotent."""

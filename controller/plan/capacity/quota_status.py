@@ -1,33 +1,39 @@
 """Statuses of quotas, and the change of each quota between two snapshots (for `diff`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.kinds.meta import Condition
 from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.quota import RESOURCES, Amount, StoredQuota
+from controller.kinds.quota import KIND, OBJECTS, RESOURCES, Amount, HardQuota, StoredQuota
 from controller.plan.capacity.admission import CapacityLedger
 from controller.plan.capacity.reservations import held
 from controller.plan.common.status_json import dated
 from controller.policy.quota_ledger import QuotaBound, bounds
 
 
-def quota_statuses(
-    ledger: CapacityLedger, quotas: Mapping[str, StoredQuota], now: float
-) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
+def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
     """Yield the status of every quota whose stored status differs."""
     in_force = {bound.uid: bound for each in ledger.bounds.values() for bound in each}
-    for uid, quota in quotas.items():
+    for uid, quota in snapshot.quotas.items():
         bound = in_force.get(uid)
         if bound is not None:
-            made = _status(quota, bound, ledger.used(bound.namespace), now)
+            stored = snapshot.objects.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
+            made = _status(quota, bound, Usage(ledger.used(bound.namespace), stored), snapshot.now)
             if made != quota.obj.status:
                 yield quota, made
 
 
-def _status(quota: StoredQuota, bound: QuotaBound, used: Amount, now: float) -> dict[str, Any]:
-    over = exceeded(bound, used)
+class Usage(NamedTuple):
+    """Used part of a quota: what sandboxes hold, and the number of stored objects (None: it bounds none)."""
+
+    held: Amount
+    objects: int | None = None
+
+
+def _status(quota: StoredQuota, bound: QuotaBound, usage: Usage, now: float) -> dict[str, Any]:
+    over = exceeded(bound, usage)
     if bound.hard is None:
         found = Condition("Exceeded", "Unknown", "Unreadable", "this version of Paddock can't read its spec")
     elif over:
@@ -35,10 +41,12 @@ def _status(quota: StoredQuota, bound: QuotaBound, used: Amount, now: float) -> 
     else:
         found = Condition("Exceeded", "False", "WithinHard")
     prior = next(iter(quota.obj.status.get("conditions", ())), None)
+    used = {each.name: each.text(getattr(usage.held, each.unit)) for each in RESOURCES}
+    most = _most_objects(bound)
     return {
         "observedGeneration": quota.obj.generation,
-        "hard": shown(bound),
-        "used": {each.name: each.text(getattr(used, each.unit)) for each in RESOURCES},
+        "hard": {**shown(bound), **({} if most is None else {OBJECTS: str(most)})},
+        "used": used if usage.objects is None else {**used, OBJECTS: str(usage.objects)},
         "conditions": [dated(found, prior, quota.obj.generation, now)],
     }
 
@@ -49,14 +57,22 @@ def shown(bound: QuotaBound) -> dict[str, str]:
     return {each.name: each.text(most) for each, most in hard.items() if most is not None}
 
 
-def exceeded(bound: QuotaBound, used: Amount) -> str:
-    """Return the resources held beyond the quota, as text."""
-    found = ((each, getattr(used, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES)
-    return ", ".join(
+def _most_objects(bound: QuotaBound) -> int | None:
+    return bound.hard.objects if isinstance(bound.hard, HardQuota) else None
+
+
+def exceeded(bound: QuotaBound, usage: Usage) -> str:
+    """Return what is used beyond the quota, as text."""
+    found = [(each, getattr(usage.held, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES]
+    over = [
         f"{each.name} {each.text(now)} of {each.text(most)}"
         for each, now, most in found
         if most is not None and now > most
-    )
+    ]
+    most = _most_objects(bound)
+    if most is not None and usage.objects is not None and usage.objects > most:
+        over.append(f"{OBJECTS} {usage.objects} of {most}")
+    return ", ".join(over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Contexts of objects, made from a snapshot: containers, rendered spec and recorded state of one object."""
 
+from collections.abc import Mapping
+
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import InstanceState
@@ -13,6 +15,7 @@ from controller.plan.sandbox import mounts as bound
 from controller.policy import mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.quota_ledger import HOST, QuotaBound, above_bounds
 from controller.policy.sandbox import Rendered, admit_with, render
 
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
@@ -33,6 +36,7 @@ def context_with(
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
+    above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
     return ReconcileContext(
         now=snapshot.now,
         obj=sandbox.obj,
@@ -54,7 +58,18 @@ def context_with(
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
         volumes=bound.passing(snapshot, sandbox),
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
+        above_quota=above,
     )
+
+
+def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbox, rendered: Rendered | None) -> str:
+    """Return the weight and the priority beyond a quota's maximum, as text; "" if neither is."""
+    spec, namespace = sandbox.spec, sandbox.obj.namespace
+    if not bounds or spec is None or rendered is None:
+        return ""
+    own = (*bounds.get(namespace, ()), *bounds.get(HOST, ()))
+    found = above_bounds(own, rendered.config.limits.cpu_shares, spec.priority)
+    return "; ".join(f"spec.{path}: {message}" for path, message in found)
 
 
 def _written(snapshot: Snapshot, ranked: list[Container]) -> int:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.kinds.access.audit import AuditEntry
@@ -34,6 +35,7 @@ from controller.plan.network.network_context import taken_subnets
 from controller.plan.pool import sandboxpool as pools
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.quota_ledger import QuotaBound, weight_bounds
 from controller.policy.sandbox import Rendered
 
 
@@ -88,6 +90,7 @@ class HostKey(NamedTuple):
     guard_lost: bool
     guard_broken: str
     networks: Mapping[str, Network]
+    weights: Mapping[str, tuple[QuotaBound, ...]]
 
 
 class QuotasKey(NamedTuple):
@@ -96,6 +99,7 @@ class QuotasKey(NamedTuple):
     quotas: Mapping[str, StoredQuota]
     facts: HostFacts
     instances: int
+    objects: Mapping[str, int]
 
 
 class ProfilesKey(NamedTuple):
@@ -128,6 +132,13 @@ class Timer(NamedTuple):
     due: float
 
 
+class Weights(NamedTuple):
+    """Bounds of weight and priority by namespace, of these quotas. The same mapping until a bound changes."""
+
+    quotas: Mapping[str, StoredQuota] | None
+    bounds: Mapping[str, tuple[QuotaBound, ...]]
+
+
 class Taken(NamedTuple):
     """Subnets in use or assigned, in the pass of this snapshot."""
 
@@ -154,6 +165,7 @@ class Memo:
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
+    weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
 
     def fit(self, policy: str) -> None:
         """Forget all results of another policy."""
@@ -168,6 +180,14 @@ class Memo:
         if self.taken.snapshot is not snapshot:
             self.taken = Taken(snapshot, taken_subnets(snapshot))
         return self.taken.subnets
+
+    def weight_bounds(self, snapshot: Snapshot) -> Mapping[str, tuple[QuotaBound, ...]]:
+        """Return the quotas that bound weight and priority, by namespace."""
+        known = self.weights
+        if known.quotas is not snapshot.quotas:
+            found = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts)
+            self.weights = Weights(snapshot.quotas, known.bounds if known.bounds == found else found)
+        return self.weights.bounds
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""

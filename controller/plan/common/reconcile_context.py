@@ -45,6 +45,7 @@ class ReconcileContext:
     short. `network` is the state of its networks. `written_bytes` is what its container was last measured to have
     written to disk (0: not measured). `stale_gpus`: the devices of its container are no longer its own. `volumes` are
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
+    `above_quota` is the weight or priority that a later quota no longer allows ("": none).
     """
 
     now: float
@@ -67,6 +68,7 @@ class ReconcileContext:
     stale_gpus: bool = False
     volumes: tuple[str, ...] = ()
     was_unguarded: bool = False
+    above_quota: str = ""
 
     @property
     def deleting(self) -> bool:

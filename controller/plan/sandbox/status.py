@@ -155,6 +155,8 @@ def _interrupts(decision: Decision) -> bool:
 
 
 def _accepted(context: ReconcileContext) -> Condition:
+    if context.above_quota:  # it keeps running, and is restarted; it gets no capacity that it does not hold
+        return Condition("Accepted", "False", "QuotaExceeded", context.above_quota)
     if not context.refusals:
         return Condition("Accepted", "True", "Admitted")
     return Condition(

@@ -16,7 +16,7 @@ from paddock._client.server import Server, dial, unreachable
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTROL_BYTES = 1 << 10
-_HANDSHAKE_SECONDS = 60.0  # a suspended sandbox is resumed first
+HANDSHAKE_SECONDS = 60.0  # a suspended sandbox is resumed first
 
 
 def open_socket(server: Server) -> socket.socket:
@@ -32,7 +32,7 @@ def open_socket(server: Server) -> socket.socket:
                 sock = trusted(server).wrap_socket(sock, server_hostname=parts.hostname)
         except OSError as error:
             raise unreachable(server, error.strerror or str(error)) from error
-    sock.settimeout(_HANDSHAKE_SECONDS)
+    sock.settimeout(HANDSHAKE_SECONDS)
     return sock
 
 

@@ -17,9 +17,9 @@ from websockets.typing import Subprotocol
 from paddock._client.connection import full_path
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import refusal
+from paddock._client.handshake import HANDSHAKE_SECONDS
 from paddock._client.server import Server, dial, unreachable
 
-_OPEN_SECONDS = 60.0  # a loaded host answers late; ten seconds are the library's default
 _CLOSE_SECONDS = 2.0
 # Read-ahead for a slow reader. It is small: the daemon disconnects stalled clients.
 _READ_BYTES = 1 << 16
@@ -134,7 +134,7 @@ def _asked(
     if url.startswith("wss"):
         options["ssl"] = trusted(server)
     # No pings: a side blocked by its slow reader does not answer them.
-    options |= {"ping_interval": None, "open_timeout": _OPEN_SECONDS, "close_timeout": _CLOSE_SECONDS}
+    options |= {"ping_interval": None, "open_timeout": HANDSHAKE_SECONDS, "close_timeout": _CLOSE_SECONDS}
     return url, sock, options
 
 
