@@ -38,7 +38,6 @@ from controller.api.routes import (
     usage,
     why,
 )
-from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
 from controller.ports import Meter
@@ -81,7 +80,6 @@ def create_app(
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
-    app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
     if mcp_app is not None:  # first: routes are matched in order, and agents call often
