@@ -44,7 +44,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
+_OF_SANDBOXES = (agent, exec, files, logs, port_forward, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -82,9 +82,13 @@ def create_app(
     app.state.file_requests = files.FileRequests(services.files)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    if mcp_app is not None:  # first: routes are matched in order, and agents call often
+    # First: routes are matched in order, one by one, and agents call these often.
+    if mcp_app is not None:
         app.state.mcp = mcp_app
         app.include_router(mcp.routes)
+    if "Sandbox" in (kind.name for kind in services.registry):
+        for each in _OF_SANDBOXES:
+            app.include_router(each.routes)
     for each in (health, auth, audit, backup, apply, diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.groups)
@@ -95,9 +99,6 @@ def create_app(
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
-        if kind.name == "Sandbox":
-            for each in _OF_SANDBOXES:
-                app.include_router(each.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

@@ -1,9 +1,7 @@
 """The agent in a sandbox: MCP as it is, and its tools without JSON-RPC."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextvars import copy_context
 from functools import partial
 from typing import Annotated, Any
 
@@ -111,6 +109,7 @@ async def execute(services: UseCases, request: Request, namespace: str, name: st
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
+        request.state.record()
         opened.append(services.agent.execute(SANDBOX, namespace, name, given))
         return opened[0]
 
@@ -175,6 +174,7 @@ async def _passed_on(services: Services, request: Request, namespace: str, name:
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
+        request.state.record()
         opened.append(services.agent.mcp(SANDBOX, namespace, name, asked, message))
         return opened[0]
 
@@ -250,8 +250,6 @@ def _plain(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ended(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
-    """Record the end of a call, on a thread: also where this task was cancelled."""
-    if not opened:
-        return
-    asked = AccessRequest("use", SANDBOX.name, namespace, name, sub)
-    asyncio.get_running_loop().run_in_executor(None, copy_context().run, services.agent.ended, asked, opened[0])
+    """Record the end of a call."""
+    if opened:
+        services.agent.ended(AccessRequest("use", SANDBOX.name, namespace, name, sub), opened[0])

@@ -90,6 +90,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     began = time.monotonic()
 
     def open_() -> TrackedStream:
+        request.state.record()
         return services.sandbox_streams.exec(
             SANDBOX,
             namespace,

@@ -86,11 +86,11 @@ class SandboxAgent:
         return found
 
     def ended(self, ask: AccessRequest, stream: "AgentStream") -> None:
-        """Count a call that has ended, and record its outcome and duration."""
+        """Count a call that has ended, and record its outcome and duration. Does not block."""
         seconds = time.monotonic() - stream.began
         self._calls.counted(stream.call.tool, stream.outcome, seconds)
         detail = {"tool": stream.call.tool, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
-        self._recorder.used(ask, detail)
+        self._recorder.ended(ask, detail)
 
     def _open(self, kind: Kind, namespace: str, name: str, call: AgentCall, body: Any) -> "AgentStream":
         streams = self._sandbox_streams
