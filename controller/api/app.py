@@ -38,14 +38,13 @@ from controller.api.routes import (
     usage,
     why,
 )
-from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
+_OF_SANDBOXES = (agent, exec, files, logs, port_forward, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -81,12 +80,15 @@ def create_app(
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
-    app.state.reading = Reading()
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    if mcp_app is not None:  # first: routes are matched in order, and agents call often
+    # First: routes are matched in order, one by one, and agents call these often.
+    if mcp_app is not None:
         app.state.mcp = mcp_app
         app.include_router(mcp.routes)
+    if "Sandbox" in (kind.name for kind in services.registry):
+        for each in _OF_SANDBOXES:
+            app.include_router(each.routes)
     for each in (health, auth, audit, backup, apply, diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.groups)
@@ -97,9 +99,6 @@ def create_app(
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
-        if kind.name == "Sandbox":
-            for each in _OF_SANDBOXES:
-                app.include_router(each.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

@@ -90,6 +90,7 @@ def start_listeners(
         mcp_app=McpEndpoint(services, core.meter, sessions),
         examine=partial(examine, settings),
     )
+    core.undo.callback(services.recorder.flush)
     listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:

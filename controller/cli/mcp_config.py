@@ -37,6 +37,12 @@ class McpClient:
         """Return the path of its configuration file."""
         return (Path.home() if self.in_home else Path.cwd()) / self.path
 
+    @property
+    def found(self) -> bool:
+        """True if this client is in use here: its file is there, or a folder of its own."""
+        file, place = self.file(), Path.home() if self.in_home else Path.cwd()
+        return file.exists() or (file.parent != place and file.parent.is_dir())
+
 
 CLIENTS: Mapping[str, McpClient] = {
     "claude": McpClient("Claude Code", ".mcp.json", "mcpServers", underscore=False),

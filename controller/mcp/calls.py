@@ -3,8 +3,6 @@
 import json
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,13 +51,11 @@ class Answer:
 class Calls:
     """Carries out calls. The caller is that of the request (service.access).
 
-    Work and changes are in the audit log before they happen. The entry of the call itself, with its duration, is
-    written by a thread of its own after the answer.
+    Work and changes are in the audit log before they happen. The entry of the call itself, with its duration, follows.
     """
 
     def __init__(self, services: Services, meter: Meter) -> None:
         self._services, self._meter = services, meter
-        self._recording = ThreadPoolExecutor(1, "mcp-audit")
 
     def visible(self, tool: Tool, options: Options) -> bool:
         """Return True if the caller may call the tool at all."""
@@ -75,7 +71,8 @@ class Calls:
                 seconds = time.monotonic() - began
                 self._meter.count("paddock_mcp_tool_calls_total", tool=tool.name, outcome=outcome)
                 detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
-                self._recording.submit(copy_context().run, self._record, tool.name, options.namespace, detail)
+                allowed = outcome != "refused"
+                self._services.recorder.called(tool.name, options.namespace, detail, allowed=allowed)
         return answer
 
     async def _answer(
@@ -93,9 +90,6 @@ class Calls:
         except Exception:  # a bug must not end the client's connection
             _log.exception("tool call failed", tool=tool.name)
             return Answer(_INTERNAL), "error"
-
-    def _record(self, tool: str, namespace: str, detail: Mapping[str, Any]) -> None:
-        self._services.recorder.called(tool, namespace, detail, allowed=detail["result"] != "refused")
 
 
 def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import anyio
 
 from controller.kinds.access.access import AccessRequest, Role, Verb
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
+from controller.ports import StreamError
 from controller.service.access import access
-from controller.service.errors import NotFound
+from controller.service.errors import NotFound, ServiceUnavailable
+from controller.service.sandbox.reading import Reading
 from controller.service.services import Services
 
 T = TypeVar("T")
@@ -57,6 +60,13 @@ class Call:
     async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return the result of a blocking call."""
         return await anyio.to_thread.run_sync(partial(do, *arguments, **named))
+
+    async def read(self, open_stream: Callable[[], Iterator[Chunk]], do: Callable[[Iterator[Chunk]], T]) -> T:
+        """Open a stream, and return what `do` makes of it. Raises what either raises; a StreamError as unavailable."""
+        try:
+            return await Reading(open_stream).run(do)
+        except StreamError as error:
+            raise ServiceUnavailable(str(error)) from error
 
     def require(self, verb: Verb, kind: Kind, namespace: str, name: str = "", sub: str = "") -> None:
         """Raise Forbidden or NotFound unless the caller may do this, as the API's routes do."""

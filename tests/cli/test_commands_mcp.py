@@ -6,6 +6,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ def paddock(world: World) -> Iterator[Run]:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `paddock mcp config ...` in a project, with an empty home folder and no daemon."""
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `paddock ...` in a project, with an empty home folder and no daemon."""
     (tmp_path / "home").mkdir()
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
@@ -47,9 +48,15 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(*words: str, **environment: str) -> Result:
         home = {"HOME": str(tmp_path / "home"), "PATH": ""}
-        return CliRunner().invoke(cli, ["mcp", "config", *words], env={**home, **environment})
+        return CliRunner().invoke(cli, words, env={**home, **environment})
 
     return run
+
+
+@pytest.fixture
+def config(command: Run) -> Run:
+    """Run `paddock mcp config ...`."""
+    return partial(command, "mcp", "config")
 
 
 def test_tools_are_listed(paddock: Run) -> None:
@@ -189,3 +196,25 @@ def test_toml_is_edited_without_touching_the_rest(config: Run, tmp_path: Path) -
     file.write_text("a = [\n")
     done = config("codex", "--write")
     assert (done.exit_code, "nothing was changed" in done.output) == (1, True)
+
+
+def test_enabling_configures_the_clients_in_use(command: Run, tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    assert command("config", "mcp", "enable", "docker-desktop").exit_code == 0
+    assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"paddock": OWN}}
+    (home / ".cursor").mkdir()
+    said = command("-n", "team-a", "config", "mcp", "enable").stdout
+    assert said.splitlines() == [f"{project}/.mcp.json configured", f"{home}/.cursor/mcp.json configured"]
+    made = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["paddock"]
+    assert made["args"] == ["mcp", "--namespace", "team-a", "--names", "underscore"]
+    assert not (home / ".codex").exists()
+    assert command("config", "mcp", "enable", "codex").exit_code == 0
+    assert (home / ".codex/config.toml").exists()
+    assert command("config", "mcp", "enable", "notepad").exit_code == 2
+
+
+def test_clients_never_get_the_engines_socket(command: Run, tmp_path: Path) -> None:
+    done = command("config", "mcp", "set", "docker.socket", "/var/run/docker.sock")
+    assert (done.exit_code, 'docker_host = "unix:///var/run/docker.sock"' in done.stderr) == (1, True)
+    assert command("config", "mcp", "set", "colour", "blue").exit_code == 2
+    assert not any((tmp_path / "project").iterdir())

@@ -99,10 +99,12 @@ def test_conditions_are_1_0_or_absent() -> None:
     stored = [
         {"type": "Ready", "status": "False", "reason": "CrashLoopBackOff"},
         {"type": "Secured", "status": "Unknown"},
+        {"type": "AgentCallersEnforced", "status": "False", "reason": "RunsAsRoot"},
     ]
     shown = scraped(snapshot(sandbox("box", status={"conditions": stored})))
     known = {type_: shown.value("paddock_sandbox_status_condition", **HERE, condition=type_) for type_ in CONDITIONS}
-    assert known == {type_: 0 if type_ == "Ready" else None for type_ in CONDITIONS}
+    false = ("Ready", "AgentCallersEnforced")
+    assert known == {**dict.fromkeys(CONDITIONS), **dict.fromkeys(false, 0)}
     assert shown.value("paddock_sandbox_status_ready", **HERE) == 0
     assert shown.value("paddock_sandbox_status_waiting_reason", **HERE, reason="CrashLoopBackOff") == 1
     assert shown.value("paddock_sandbox_status_observed_generation", **HERE) is None

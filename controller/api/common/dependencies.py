@@ -6,7 +6,6 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from controller.api.common.parsing import Parsing
-from controller.api.streams.reading import Reading
 from controller.service.services import Services
 
 
@@ -20,12 +19,6 @@ async def _parsing(connection: HTTPConnection) -> Parsing:
     return found
 
 
-async def _reading(connection: HTTPConnection) -> Reading:
-    found: Reading = connection.app.state.reading
-    return found
-
-
 # They are coroutines because FastAPI runs every other dependency on a thread.
 UseCases = Annotated[Services, Depends(_services)]
 LargeBodies = Annotated[Parsing, Depends(_parsing)]
-Readings = Annotated[Reading, Depends(_reading)]

@@ -1,9 +1,7 @@
 """The agent in a sandbox: MCP as it is, and its tools without JSON-RPC."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextvars import copy_context
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
-from controller.api.common.dependencies import Readings, UseCases
+from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.middleware.limits import HeldBytes
-from controller.api.streams.reading import Reading
+from controller.api.streams.reading import read
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, ToolResult
@@ -100,9 +98,7 @@ routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
     operation_id="executeSandboxTool",
     responses={200: {"model": ToolAnswer}, **_FAILURES},
 )
-async def execute(
-    services: UseCases, readings: Readings, request: Request, namespace: str, name: str, body: ExecuteRequest
-) -> Response:
+async def execute(services: UseCases, request: Request, namespace: str, name: str, body: ExecuteRequest) -> Response:
     """Call a tool of the sandbox's agent, such as `exec`, `file.read` or `git`. Disconnecting cancels it.
 
     A sandbox suspended as idle is started for it. Time limits are those of commands.
@@ -113,10 +109,11 @@ async def execute(
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
+        request.state.record()
         opened.append(services.agent.execute(SANDBOX, namespace, name, given))
         return opened[0]
 
-    def read(chunks: Iterator[Chunk]) -> ToolResult:
+    def collect(chunks: Iterator[Chunk]) -> ToolResult:
         pieces, size = list[bytes](), 0
         for chunk in chunks:
             if chunk.stream == BODY and size <= RESULT_BYTES:
@@ -126,7 +123,7 @@ async def execute(
         return services.agent.result(opened[0], f"sandbox `{name}`", b"".join(pieces))
 
     try:
-        found = await readings.run(request, open_, read)
+        found = await read(request, open_, collect)
     finally:
         _ended(services, opened, namespace, name, "mcp/execute")
     answer = {"success": found.success, "output": found.output, "error": found.error, "exitCode": found.exit_code}
@@ -145,27 +142,27 @@ def _describe(summary: str) -> dict[str, Any]:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}}},
     **_describe("Send a message of MCP"),
 )
-async def call(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
+async def call(services: UseCases, request: Request, namespace: str, name: str) -> Response:
     """Send a message of MCP to the sandbox's agent: of 2026-07-28, or of the versions with a handshake.
 
     The message and the answer pass unchanged, event streams too. Disconnecting cancels what was called.
     """
-    return await _passed_on(services, readings, request, namespace, name)
+    return await _passed_on(services, request, namespace, name)
 
 
 @routes.get(_PATH, operation_id="listenSandboxMcp", **_describe("Listen to the agent of a sandbox"))
-async def listen(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
+async def listen(services: UseCases, request: Request, namespace: str, name: str) -> Response:
     """Open the event stream of an MCP session (versions with a handshake)."""
-    return await _passed_on(services, readings, request, namespace, name)
+    return await _passed_on(services, request, namespace, name)
 
 
 @routes.delete(_PATH, operation_id="endSandboxMcp", **_describe("End a session of MCP"))
-async def end(services: UseCases, readings: Readings, request: Request, namespace: str, name: str) -> Response:
+async def end(services: UseCases, request: Request, namespace: str, name: str) -> Response:
     """End an MCP session (versions with a handshake)."""
-    return await _passed_on(services, readings, request, namespace, name)
+    return await _passed_on(services, request, namespace, name)
 
 
-async def _passed_on(services: Services, readings: Reading, request: Request, namespace: str, name: str) -> Response:
+async def _passed_on(services: Services, request: Request, namespace: str, name: str) -> Response:
     data, message = await request.body(), None
     if data:
         try:
@@ -177,12 +174,13 @@ async def _passed_on(services: Services, readings: Reading, request: Request, na
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
+        request.state.record()
         opened.append(services.agent.mcp(SANDBOX, namespace, name, asked, message))
         return opened[0]
 
     over = partial(_ended, services, opened, namespace, name, "mcp")
     try:
-        head, body = await readings.run(request, open_, partial(_begun, request), keep=True)
+        head, body = await read(request, open_, partial(_begun, request), keep=True)
     except BaseException:
         over()
         raise
@@ -252,8 +250,6 @@ def _plain(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ended(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
-    """Record the end of a call, on a thread: also where this task was cancelled."""
-    if not opened:
-        return
-    asked = AccessRequest("use", SANDBOX.name, namespace, name, sub)
-    asyncio.get_running_loop().run_in_executor(None, copy_context().run, services.agent.ended, asked, opened[0])
+    """Record the end of a call."""
+    if opened:
+        services.agent.ended(AccessRequest("use", SANDBOX.name, namespace, name, sub), opened[0])

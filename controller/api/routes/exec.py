@@ -14,10 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from controller.api.common import errors as status_bodies
 from controller.api.common import models
 from controller.api.common.command import Command, Text, Variables, environment
-from controller.api.common.dependencies import Readings, UseCases
+from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.streams.exec_websocket import ExecQuery, serve
+from controller.api.streams.reading import read
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
@@ -76,9 +77,7 @@ _PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
     operation_id="execSandbox",
     responses={200: {"model": ExecResult}, **_ANSWERS},
 )
-async def exec_(
-    services: UseCases, readings: Readings, request: Request, namespace: str, name: str, body: ExecRequest
-) -> JSONResponse:
+async def exec_(services: UseCases, request: Request, namespace: str, name: str, body: ExecRequest) -> JSONResponse:
     """Run a command to its end and return its output. Disconnecting or timing out kills the command.
 
     To stream output and input, open the same path as a WebSocket, with the frames of
@@ -91,6 +90,7 @@ async def exec_(
     began = time.monotonic()
 
     def open_() -> TrackedStream:
+        request.state.record()
         return services.sandbox_streams.exec(
             SANDBOX,
             namespace,
@@ -104,7 +104,7 @@ async def exec_(
 
     collector = Collector(services.sandbox_streams.rules.output_bytes)
     try:
-        done = await readings.run(request, open_, collector.collect)
+        done = await read(request, open_, collector.collect)
     except StreamError as error:
         raise errors.ServiceUnavailable(str(error)) from error
     if done is None:

@@ -1,5 +1,6 @@
 """`paddock config`: contexts, which are named daemons and namespaces. It needs no daemon."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,16 @@ from typing import Any
 
 import click
 
-from controller.cli.errors import CliError
+from controller.cli.errors import CliError, UsageProblem
 from controller.cli.output import columns, note, say
 from paddock._client import contexts as stored
 from paddock._client.contexts import Context
 from paddock._client.credentials import check_token
 from paddock._client.server import parse_address
+
+_SERVER = "docker-desktop"
+_CLIENTS = ("claude", "cursor", "vscode", "codex")
+_SETTINGS = "/etc/paddock/paddock.toml"
 
 
 @click.group("config")
@@ -110,6 +115,41 @@ def delete_context(name: str) -> None:
 def view() -> None:
     """Print the file of contexts; tokens are not in it."""
     say(stored.load_contexts().as_toml().rstrip("\n"))
+
+
+@config_.group("mcp")
+def mcp() -> None:
+    """Enable Paddock's MCP server in MCP clients; `paddock mcp config` has every option."""
+
+
+@mcp.command("enable")
+@click.argument("name", default=_SERVER, type=click.Choice([_SERVER, *_CLIENTS]))
+@click.pass_context
+def enable(ctx: click.Context, name: str) -> None:
+    """Write Paddock's MCP server into the configuration of one client (claude, cursor, vscode, codex).
+
+    Without a name, or with docker-desktop: of each client that is in use here, else of Claude Code in this folder.
+    """
+    from controller.cli.commands.mcp import write_config
+    from controller.cli.mcp_config import CLIENTS
+
+    found = [each for each in CLIENTS.values() if each.found] or [CLIENTS["claude"]]
+    for client in found if name == _SERVER else [CLIENTS[name]]:
+        write_config(ctx, client, {"namespace": ctx.find_root().obj.namespace or ""}, client.file())
+
+
+@mcp.command("set")
+@click.argument("setting")
+@click.argument("value")
+def set_(setting: str, value: str) -> None:
+    """Explain where a setting belongs: MCP clients have none of the engine's."""
+    if setting != "docker.socket":
+        raise UsageProblem(f"`{setting}` is not a setting of MCP clients; `paddock mcp config --help` has all options")
+    address = value if "://" in value else f"unix://{value}"
+    raise CliError(
+        "MCP clients never get Docker's socket: the daemon alone uses it; to have it use another engine, set"
+        f" docker_host = {json.dumps(address)} in {_SETTINGS} and restart it"
+    )
 
 
 def _token_file(name: str) -> Path:

@@ -4,9 +4,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,10 +15,14 @@ from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace_option
 from paddock._client.mcp import Bridge, endpoint, request, server_endpoint
 
+if TYPE_CHECKING:
+    from controller.cli.mcp_config import McpClient
+
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
 _CLIENTS = ("claude", "cursor", "vscode", "codex")
 _ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
+_NOTHING_CHOSEN = {"sandbox": "", "server": "", "namespace": "", "names": "", "read_only": False}
 _PAGES = 100
 
 
@@ -117,24 +121,37 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
 @click.pass_context
 def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **given: Any) -> None:
     """Print the configuration of an MCP client, or merge it into the client's file."""
-    from controller.cli import mcp_config
+    from controller.cli.mcp_config import CLIENTS, text_of
     from controller.cli.output import note, say
 
-    known = mcp_config.CLIENTS[client]
-    chosen = _chosen(ctx, given)
-    _path(chosen)  # refuses contradictions
-    if not chosen["names"] and not chosen["sandbox"] and not chosen["server"] and known.underscore:
-        chosen["names"] = "underscore"
-    made = mcp_config.entry(known, command_word(), _words(chosen), environment(ctx))
+    known, chosen = CLIENTS[client], _chosen(ctx, given)
     target = Path(file) if file else known.file()
-    if not write:
-        say(mcp_config.text_of(known, made).rstrip("\n"))
-        note(f"for {known.title}: {target}; --write merges it into that file")
+    if write:
+        write_config(ctx, known, chosen, target)
         return
-    changed = mcp_config.merge(known, target, made)
-    say(f"{target} {'configured' if changed else 'unchanged'}")
+    say(text_of(known, _entry(ctx, known, chosen)).rstrip("\n"))
+    note(f"for {known.title}: {target}; --write merges it into that file")
+
+
+def write_config(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any], file: Path) -> None:
+    """Merge Paddock's entry into the file of a client, and say so."""
+    from controller.cli.mcp_config import merge
+    from controller.cli.output import note, say
+
+    changed = merge(client, file, _entry(ctx, client, chosen))
+    say(f"{file} {'configured' if changed else 'unchanged'}")
     if changed:
-        note(f"restart {known.title}, or reload its MCP servers")
+        note(f"restart {client.title}, or reload its MCP servers")
+
+
+def _entry(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any]) -> dict[str, Any]:
+    from controller.cli.mcp_config import entry
+
+    chosen = {**_NOTHING_CHOSEN, **chosen}
+    _path(chosen)  # refuses contradictions
+    if client.underscore and not any(chosen[name] for name in ("names", "sandbox", "server")):
+        chosen["names"] = "underscore"
+    return entry(client, command_word(), _words(chosen), environment(ctx))
 
 
 def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:

@@ -143,8 +143,8 @@ class Gateway:
             place = {"namespace": server.obj.namespace, "server": server.obj.name}
             self._meter.count("paddock_mcp_server_calls_total", outcome=outcome, **place)
             detail = {"arguments": shape(given), "result": outcome, "seconds": round(time.monotonic() - began, 3)}
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._record, f"{server.obj.name}.{name}", server, detail)
+            tool = f"{server.obj.name}.{name}"
+            self._services.recorder.called(tool, server.obj.namespace, detail, allowed=True)
         return result
 
     async def _called(self, ctx: _Context, session: Session, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -207,9 +207,6 @@ class Gateway:
     def _record_use(self, server: Server, name: str, given: Mapping[str, Any]) -> None:
         """Record the call before it starts. Raises ServiceUnavailable if that fails."""
         self._services.recorder.used(_use(server), {"tool": name[:_MOST_TOOL_LETTERS], "arguments": shape(given)})
-
-    def _record(self, tool: str, server: Server, detail: Mapping[str, Any]) -> None:
-        self._services.recorder.called(tool, server.obj.namespace, detail, allowed=True)
 
 
 def _may(server: Server) -> bool:

@@ -15,7 +15,6 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.reading import read
 from controller.mcp.sandboxes import ID, ContainerState, find, leaving, starting, state_of, stopping
 from controller.mcp.text import STREAM_BYTES, decoded
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
@@ -256,7 +255,7 @@ async def logs(call: Call, asked: LogArguments) -> LogOutput:
         notes.append(found.note)
         return found.open()
 
-    kept = await read(start, _ends_of)
+    kept = await call.read(start, _ends_of)
     return LogOutput(log=decoded(kept.whole()), truncated=bool(kept.omitted_bytes), note="".join(notes))
 
 
@@ -286,7 +285,7 @@ async def _collected(call: Call, start: Callable[[], TrackedStream], began: floa
 
     reports = asyncio.create_task(report())
     try:
-        await read(start, collect)
+        await call.read(start, collect)
     finally:
         reports.cancel()
     if collector.result is None:

@@ -14,12 +14,12 @@ from pydantic import Field
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.reading import limiter
 from controller.mcp.sandboxes import ID, find
 from controller.mcp.text import STREAM_BYTES, decoded, plain
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, NotFound
 from controller.service.sandbox.files import Work
+from controller.service.sandbox.reading import limiter
 
 T = TypeVar("T")
 Encoding = Literal["utf-8", "base64"]

@@ -13,6 +13,7 @@ CONDITIONS = (
     "Resized",
     "Secured",
     "DiskQuotaEnforced",
+    "AgentCallersEnforced",
     "Outdated",
     "Suspended",
     "Finished",

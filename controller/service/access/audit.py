@@ -3,7 +3,9 @@
 An entry's detail has the request's `traceId`, as its log lines do. Entries are counted by category once written.
 """
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -22,6 +24,7 @@ _WINDOW_SECONDS = 60.0
 _MOST_REFUSALS = 60  # of one caller in a window: repeated failures must not fill the disk
 _MOST_UNKNOWN = 120  # of all unauthenticated callers together: they may have any number of addresses and processes
 _MOST_REASON_LETTERS = 500
+_LATER_SECONDS = 0.1
 _MOST_LETTERS = 253  # of a name: no object has a longer one
 _PARTS = ("spec", "labels", "annotations", "owner_references")
 _log = structlog.get_logger("paddock.audit")
@@ -147,23 +150,51 @@ class Recorder:
         self._audit, self._clock, self._meter = audit, clock, meter or NullMeter()
         self._window, self._unknown = 0.0, 0
         self._refusals: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._waiting: list[tuple[AuditEntry, str]] = []
 
     def used(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
         """Record use of a sandbox before it starts. Raises ServiceUnavailable if that fails: it must not start then."""
         with errors.translate_store_errors():
-            self._append(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
+            self._append([self._of(ask, ask.sub or ask.verb, "allowed", detail)])
+        self._meter.count("paddock_audit_events_total", category="use")
+
+    def ended(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
+        """Record the end of a use that `used` has recorded, a moment later and without blocking."""
+        self._later(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
     def called(self, tool: str, namespace: str, detail: Mapping[str, Any], *, allowed: bool) -> None:
-        """Record an ended call of an MCP tool. A refusal counts as one; a failing store is only logged."""
+        """Record an ended call of an MCP tool, a moment later and without blocking. A refusal counts as one."""
         outcome: Outcome = "allowed" if allowed else "refused"
         made = entry(self._clock, "call", kind="Tool", namespace=namespace, name=tool, outcome=outcome, detail=detail)
-        if not allowed:
-            self._refuse(made)
+        if allowed:
+            self._later(made, "use")
+        elif bounded := self._bounded(made):
+            self._later(bounded, "refusal")
+
+    def flush(self) -> None:
+        """Write what is to be written a moment later. A failing store is only logged."""
+        with self._lock:
+            entries, self._waiting, self._timer = self._waiting, [], None
+        if not entries:
             return
         try:
-            self._append(made, "use")
+            self._append([made for made, _ in entries])
         except StoreError as error:
-            _log.warning("audit write failed", actor=made.actor, verb=made.verb, error=str(error))
+            _log.warning("audit write failed", entries=len(entries), error=str(error))
+            return
+        for category, count in Counter(category for _, category in entries).items():
+            self._meter.count("paddock_audit_events_total", count, category=category)
+
+    def _later(self, made: AuditEntry, category: str) -> None:
+        """Have it written soon, together with others. What is lost with a killed process only says how a use ended."""
+        with self._lock:
+            self._waiting.append((made, category))
+            if self._timer is None:
+                self._timer = threading.Timer(_LATER_SECONDS, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
 
     def refused(self, ask: AccessRequest, why: str) -> None:
         """Record a refusal, up to a limit a minute. A failing store is only logged."""
@@ -176,24 +207,29 @@ class Recorder:
         self._refuse(made)
 
     def _refuse(self, made: AuditEntry) -> None:
-        remaining = self._remaining(made)
-        if remaining < 0:
+        bounded = self._bounded(made)
+        if bounded is None:
             return
-        if remaining == 0:
-            more = {"more": "further refusals within this minute are not recorded"}
-            made = replace(made, detail=_traced(more))
         try:
-            self._append(made, "refusal")
+            self._append([bounded])
         except StoreError as error:
             _log.warning("audit write failed", actor=made.actor, verb=made.verb, error=str(error))
+            return
+        self._meter.count("paddock_audit_events_total", category="refusal")
 
-    def _append(self, made: AuditEntry, category: str) -> None:
+    def _bounded(self, made: AuditEntry) -> AuditEntry | None:
+        """Return a refusal as it is recorded; None: there were too many this minute."""
+        remaining = self._remaining(made)
+        if remaining == 0:
+            return replace(made, detail=_traced({"more": "further refusals within this minute are not recorded"}))
+        return made if remaining > 0 else None
+
+    def _append(self, entries: Sequence[AuditEntry]) -> None:
         try:
-            self._audit.append([made])
+            self._audit.append(entries)
         except StoreError:
             self._meter.count("paddock_audit_write_failures_total")
             raise
-        self._meter.count("paddock_audit_events_total", category=category)
 
     def _remaining(self, made: AuditEntry) -> int:
         """Return how many more entries like this one fit this minute; below 0: not even this one."""

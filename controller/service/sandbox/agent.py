@@ -86,25 +86,27 @@ class SandboxAgent:
         return found
 
     def ended(self, ask: AccessRequest, stream: "AgentStream") -> None:
-        """Count a call that has ended, and record its outcome and duration."""
+        """Count a call that has ended, and record its outcome and duration. Does not block."""
         seconds = time.monotonic() - stream.began
         self._calls.counted(stream.call.tool, stream.outcome, seconds)
         detail = {"tool": stream.call.tool, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
-        self._recorder.used(ask, detail)
+        self._recorder.ended(ask, detail)
 
     def _open(self, kind: Kind, namespace: str, name: str, call: AgentCall, body: Any) -> "AgentStream":
         streams = self._sandbox_streams
         obj = streams.usable(kind, namespace, name)
         if self._calls.port(obj, streams.seen(obj)) is None:
             raise errors.Conflict(_no_agent(obj))
-        limit = streams.time_limit(obj, agent_call.asked_seconds(call.uses), tty=False)
+        limit = None
+        if agent_call.runs_commands(call.uses):
+            limit = streams.time_limit(obj, agent_call.asked_seconds(call.uses), tty=False)
         # What needs no limit of ours is passed on as it came, but for `execute`, which is written here.
         if agent_call.bound_seconds(call.uses, limit) or call.request is _EXECUTE:
             call = replace(call, request=replace(call.request, body=json.dumps(body).encode()))
         seconds = _seconds(call, limit)
 
         def begin() -> tuple[AgentAnswer, Callable[[], None], StoredObject, Container]:
-            found, release = streams.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS))
+            found, release = streams.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS), fresh=True)
             try:
                 port = self._calls.port(obj, found)
                 if port is None:

@@ -145,15 +145,19 @@ class SandboxStreams:
         self._exec_slots.check(obj.uid, _subject(obj))
         return obj
 
-    def occupy(self, kind: Kind, obj: StoredObject, wait_seconds: float) -> tuple[Container, Callable[[], None]]:
+    def occupy(
+        self, kind: Kind, obj: StoredObject, wait_seconds: float, *, fresh: bool = False
+    ) -> tuple[Container, Callable[[], None]]:
         """Return its running container, in use and with a slot of its commands until the second result is called.
 
-        Blocks while a sandbox suspended as idle starts. Raises StreamError.
+        `fresh`: the object was read just now. Blocks while a sandbox suspended as idle starts. Raises StreamError.
         """
         with ExitStack() as lease:
             lease.callback(self._activity.begin(obj.uid))
             lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
-            found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
+            found = self._found(obj) if fresh else None
+            if found is None or not self._activity.may_use(obj, found):
+                found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
             return found, lease.pop_all().close
 
     def environment(self, namespace: str, env: Environment) -> Mapping[str, str]:

@@ -21,11 +21,6 @@ FAILED, EXITED, BEGUN = b"E", b"X", b"B"
 _CONTROL = 3
 _MAX_SIGNALS = 65
 _ALL = [each for each in range(1, _MAX_SIGNALS) if each not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
-# Signals whose handler would run in a supervisor, or which it would ignore.
-_HANDLED = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGPIPE, signal.SIGCHLD),
-)
 _STATUS = struct.Struct("=ci")
 MESSAGE_SIZE = _STATUS.size
 
@@ -44,13 +39,6 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _reset_own_signals() -> None:
-    """Undo what the agent itself handles: the command gets all defaults at its start, in C and so in no time."""
-    signal.set_wakeup_fd(-1)
-    for number in _HANDLED:
-        signal.signal(number, signal.SIG_DFL)
-
-
 def run(
     control: int,
     streams: tuple[int, int, int],
@@ -59,21 +47,23 @@ def run(
     environment: dict[bytes, bytes],
     stay: bool = False,
 ) -> None:
-    """Be the supervisor; never returns. Called in the forked child."""
+    """Be the supervisor; never returns. Called in the forked child.
+
+    Each object that it touches is a page to copy: it does no more than it must. The agent's handlers stay, which only
+    wake it; the command gets all defaults at its start, in C.
+    """
     try:
-        _reset_own_signals()
+        signal.set_wakeup_fd(-1)
         os.setsid()
         linux.become_subreaper()
         _place_descriptors(control, streams, folder)
         woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         child = _start(command, environment)
         if stay:
             os.write(_CONTROL, _STATUS.pack(BEGUN, 0))
-        for number in (0, 1, 2, _CONTROL + 1):
-            with contextlib.suppress(OSError):
-                os.close(number)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        os.closerange(0, _CONTROL)
+        os.close(_CONTROL + 1)
         _supervise(child, woken, stay)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -85,12 +75,13 @@ def run(
 def _place_descriptors(control: int, streams: tuple[int, int, int], folder: int) -> None:
     """Put the streams at 0 to 2, the socket at 3 and the working folder at 4; close everything else."""
     given = (*streams, control, folder)
-    high = [os.dup2(fd, 100 + at, inheritable=False) for at, fd in enumerate(given)]
-    for at, fd in enumerate(high):
+    if min(given) < len(given):  # one would be in another's place
+        given = tuple([os.dup2(fd, 100 + at, inheritable=False) for at, fd in enumerate(given)])
+    for at, fd in enumerate(given):
         os.dup2(fd, at, inheritable=at < 3)
-    for name in os.listdir(
-        "/proc/self/fd"
-    ):  # close_range is not in every seccomp profile, and a loop to the limit is slow
+    if linux.close_from(len(given)):
+        return
+    for name in os.listdir("/proc/self/fd"):  # a loop to the limit is slow
         if int(name) >= len(given):
             with contextlib.suppress(OSError):
                 os.close(int(name))
