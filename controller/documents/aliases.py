@@ -24,8 +24,7 @@ def resolve(tree: Tree, kind: str) -> Iterator[tuple[Path, str]]:
     if kind == "SandboxTemplate" and nested is not None and nested.fields is not None:
         others = [f"`{name}`" for name in spec.fields if name != _NESTED]
         if others:
-            words = f"has the fields of this template, and {', '.join(others)} beside it; write all of them in one place"
-            yield ("spec", _NESTED), words
+            yield ("spec", _NESTED), f"has {', '.join(others)} beside it; write all fields of the template in one place"
             return
         spec.fields, spec.nested_in = nested.fields, _NESTED
         spec.line, spec.column = nested.line, nested.column

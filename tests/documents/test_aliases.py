@@ -53,7 +53,7 @@ def test_a_template_may_nest_its_fields() -> None:
         (
             "SandboxTemplate",
             "  template: {image: a}\n  user: 1:1\n",
-            "a.yaml:5:3: spec.template: has the fields of this template, and `user` beside it; write all of them in one",
+            "a.yaml:5:3: spec.template: has `user` beside it; write all fields of the template in one place",
         ),
         (
             "Sandbox",

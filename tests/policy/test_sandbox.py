@@ -130,7 +130,13 @@ def test_args_follow_the_command_or_the_images_entrypoint(
 def test_the_hash_covers_immutable_fields() -> None:
     base = rendered(spec())
     assert rendered(spec(resources={"limits": {"memory": "1Gi", "cpu": 2, "pids": 9}})).hash() == base.hash()
-    for other in ({"image": "b:1"}, {"command": ["x"]}, {"args": ["x"]}, {"env": [{"name": "A"}]}, {"user": "30000:30000"}):
+    for other in (
+        {"image": "b:1"},
+        {"command": ["x"]},
+        {"args": ["x"]},
+        {"env": [{"name": "A"}]},
+        {"user": "30000:30000"},
+    ):
         assert rendered(spec(**other)).hash() != base.hash()
 
 
