@@ -75,7 +75,7 @@ for each in COMMANDS:
 @click.pass_context
 def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
     """List the tools that you may call."""
-    from controller.cli.output import columns, json_text, say
+    from controller.cli.output import columns, json_text, say, say_table
 
     found = list(_tools(ctx, given))
     if output is not None:
@@ -83,7 +83,7 @@ def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
         return
     rows = [["NAME", "CHANGES", "DESCRIPTION"]]
     rows += [[each["name"], _changes(each), _first_sentence(each)] for each in found]
-    say(columns(rows))
+    say_table(columns(rows))
 
 
 @mcp_.command("call")
@@ -110,17 +110,22 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
 
 
 @mcp_.command("config")
-@click.argument("client", type=click.Choice(_CLIENTS))
+@click.argument("client", type=click.Choice(_CLIENTS), required=False)
 @_address_options
 @click.option("--write", is_flag=True, help="Merge it into the client's file; all else in it stays.")
 @click.option("--file", metavar="FILE", help="The file; default: the client's own.")
 @click.pass_context
-def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **given: Any) -> None:
-    """Print the configuration of an MCP client, or merge it into the client's file."""
+def config(ctx: click.Context, /, client: str | None, write: bool, file: str | None, **given: Any) -> None:
+    """Print the configuration of an MCP client, or merge it into the client's file.
+
+    Without a client: that which most clients read, and the file of each that is known here.
+    """
     from controller.cli import mcp_config
     from controller.cli.output import note, say
 
-    known = mcp_config.CLIENTS[client]
+    if write and not client and not file:
+        raise click.UsageError(f"--write needs the client ({', '.join(_CLIENTS)}), or --file FILE; name one")
+    known = mcp_config.CLIENTS[client] if client else mcp_config.ANY
     chosen = _chosen(ctx, given)
     _path(chosen)  # refuses contradictions
     if not chosen["names"] and not chosen["sandbox"] and not chosen["server"] and known.underscore:
@@ -129,7 +134,11 @@ def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **
     target = Path(file) if file else known.file()
     if not write:
         say(mcp_config.text_of(known, made).rstrip("\n"))
-        note(f"for {known.title}: {target}; --write merges it into that file")
+        if client or file:
+            note(f"for {known.title}: {target}; --write merges it into that file")
+            return
+        for name, each in mcp_config.CLIENTS.items():
+            note(f"for {each.title}: `paddock mcp config {name} --write` merges it into {each.file()}")
         return
     changed = mcp_config.merge(known, target, made)
     say(f"{target} {'configured' if changed else 'unchanged'}")

@@ -91,6 +91,8 @@ class Metrics:
     disk_write_bytes: int | None
     processes: int
     uptime_seconds: float
+    cpu_limit_percent: float | None = None
+    processes_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ def metrics_of(found: Mapping[str, Any]) -> Metrics:
         disk_write_bytes=usage["diskWriteBytes"],
         processes=usage["processes"],
         uptime_seconds=usage["uptimeSeconds"],
+        cpu_limit_percent=usage.get("cpuLimitPercent"),
+        processes_limit=usage.get("processesLimit"),
     )
 
 

@@ -12,6 +12,7 @@ import httpx
 
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, locate, unreachable
 from paddock._version import API_VERSION, VERSION
 
@@ -173,14 +174,20 @@ class RetryingTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         same = isinstance(request.stream, httpx.ByteStream)
         for _ in range(MAX_RETRIES if same else 0):
-            answer = self._inner.handle_request(request)
+            answer = self._sent(request)
             answer.request = request
             wait = retry_seconds(answer)
             if wait is None:
                 return answer
             answer.close()
             self._sleep(wait)
-        return self._inner.handle_request(request)
+        return self._sent(request)
+
+    def _sent(self, request: httpx.Request) -> httpx.Response:
+        with logged(request.method, request.url.raw_path.decode("latin-1")) as found:
+            answer = self._inner.handle_request(request)
+            found.status = answer.status_code
+        return answer
 
     def close(self) -> None:
         self._inner.close()
