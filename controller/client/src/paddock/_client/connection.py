@@ -3,7 +3,7 @@
 import json as json_
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +22,7 @@ AGENT = f"paddock/{VERSION}"
 # Idle connections are kept this long. The daemon closes them after 5 s: a request sent at that moment is lost, and
 # its sender can't tell whether it was executed (found by a soak test).
 IDLE_SECONDS = 2.0
+MAX_LINE_BYTES = 16 << 20
 
 
 class Connection:
@@ -100,7 +101,7 @@ class Connection:
                 if answer.is_error:
                     answer.read()
                     raise refusal(json_of(answer), answer.status_code)
-                yield answer.iter_lines()
+                yield _lines(answer.iter_bytes())
         except ClientError as error:
             if isinstance(error.__cause__, httpx.ReadTimeout):
                 raise TimedOut(str(error)) from error
@@ -120,6 +121,43 @@ class Connection:
             raise ClientError(
                 f"the connection to {self.server} broke: {error}; check that the daemon is running"
             ) from error
+
+
+class LineSplitter:
+    """Lines of a stream in pieces of any size. They end at a line feed alone: JSON may hold other line breaks.
+
+    A line of more than `MAX_LINE_BYTES` comes in parts: who writes it may be a program of a sandbox.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, piece: bytes) -> list[str]:
+        """Return the lines that this piece ends."""
+        first, *others = piece.split(b"\n")
+        self._add(first)
+        found = []
+        for each in others:
+            found += self.rest(empty=True)
+            self._add(each)
+        return found + (self.rest() if self._held > MAX_LINE_BYTES else [])
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._held += len(part)
+
+    def rest(self, *, empty: bool = False) -> list[str]:
+        """Return the last line, if there is one without an end."""
+        line, self._parts, self._held = b"".join(self._parts), [], 0
+        return [line.removesuffix(b"\r").decode(errors="replace")] if line or empty else []
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    lines = LineSplitter()
+    for piece in pieces:
+        yield from lines.feed(piece)
+    yield from lines.rest()
 
 
 def connect(address: str | Server | None = None) -> Connection:

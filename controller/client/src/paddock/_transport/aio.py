@@ -18,6 +18,7 @@ from paddock._client.connection import (
     AGENT,
     IDLE_SECONDS,
     MAX_RETRIES,
+    LineSplitter,
     full_path,
     json_of,
     retry_seconds,
@@ -188,7 +189,11 @@ class AsyncTransport:
 
     async def _lines(self, answer: httpx.Response) -> AsyncIterator[str]:
         with self._translated():
-            async for line in answer.aiter_lines():
+            lines = LineSplitter()
+            async for piece in answer.aiter_bytes():
+                for line in lines.feed(piece):
+                    yield line
+            for line in lines.rest():
                 yield line
 
     @contextmanager
