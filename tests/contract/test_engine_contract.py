@@ -320,7 +320,7 @@ def test_the_exit_code_of_the_command(world: World, uid: str) -> None:
 
 
 def test_args_replace_the_images_own(world: World, uid: str) -> None:
-    world.running(uid, args=("sh", "-c", "exit 8"))
+    world.running(uid, command=None, args=("sh", "-c", "exit 8"))
     world.until(lambda: world.state(uid) == "exited")
     assert world.only(uid).exit_code == 8
 
