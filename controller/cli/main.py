@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import re
 from typing import Any
 
 import click
@@ -89,8 +90,39 @@ def _meant(word: str) -> str:
     return f"did you mean `{close[0]}`?" if close[0] in COMMANDS else f"write `{_ELSEWHERE[close[0]]}`"
 
 
+_VERBOSE = re.compile(r"-v(?:=?(\d+))?|--(?:verbose|v)(?:=(\d+))?")  # also as kubectl's: -v=6, --v=6
+
+
+def _verbose_first(words: list[str]) -> list[str]:
+    """Move -v to the front, wherever it stands before `--`."""
+    at = words.index("--") if "--" in words else len(words)
+    found = [each for each in map(_VERBOSE.fullmatch, words[:at]) if each]
+    rest = [each for each in words[:at] if not _VERBOSE.fullmatch(each)] + words[at:]
+    return ["--verbose", *rest] if any((each[1] or each[2]) != "0" for each in found) else rest
+
+
+def _log_requests(ctx: click.Context) -> None:
+    """Print each request of this command on stderr."""
+    import logging
+
+    from controller.cli.output import note
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(record.getMessage())
+
+    log, lines = logging.getLogger("paddock"), Lines()
+    log.addHandler(lines)
+    log.setLevel(logging.DEBUG)
+    ctx.call_on_close(lambda: log.removeHandler(lines))
+    ctx.call_on_close(lambda: log.setLevel(logging.NOTSET))
+
+
 class LazyGroup(click.Group):
     """Group that imports a command only to run it, or to show its own help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _verbose_first(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -128,13 +160,16 @@ class LazyGroup(click.Group):
 )
 @click.option("--context", metavar="NAME", help="A context of `paddock config`. [env: PADDOCK_CONTEXT]")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace; also after the command.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each request: method, path, status and duration.")
 @click.version_option(VERSION, prog_name="paddock", message=f"%(prog)s %(version)s (speaks {API_VERSION})")
 @click.pass_context
-def cli(ctx: click.Context, server: str | None, context: str | None, namespace: str | None) -> None:
+def cli(ctx: click.Context, server: str | None, context: str | None, namespace: str | None, verbose: bool) -> None:
     """Paddock keeps the sandboxes on this host in the state that your spec files describe.
 
     Start with `paddock apply -f specs/quickstart.yaml`, then `paddock get sandboxes`.
     """
     if server and context:
         raise click.UsageError("--server and --context exclude each other; give one")
+    if verbose:
+        _log_requests(ctx)
     ctx.obj = Target(server, context, namespace)

@@ -51,6 +51,8 @@ CLIENTS: Mapping[str, McpClient] = {
     "codex": McpClient("Codex", ".codex/config.toml", "mcp_servers", in_home=True, toml=True),
 }
 
+ANY = McpClient("an MCP client", "mcp.json", "mcpServers")
+
 
 def entry(client: McpClient, command: str, args: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return Paddock's entry."""

@@ -1,5 +1,7 @@
 """Output on stdout: tables as kubectl aligns them, and -o json, yaml, name, jsonpath=... and custom-columns=..."""
 
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,6 +76,44 @@ def say(text: str, *, exact: bool = False) -> None:
     """Print a result on stdout. `exact`: unescaped unless stdout is a terminal."""
     exact = exact and not sys.stdout.isatty()
     click.echo(text if exact else plain(text), color=exact or None)  # color: click takes nothing out either
+
+
+def say_table(text: str) -> None:
+    """Print a table on stdout: on a terminal its titles are bold, and words of a good or a bad state have colours."""
+    click.echo("\n".join(map(painted, plain(text).split("\n"))) if colours() else plain(text))
+
+
+def colours() -> bool:
+    """Tell if results may have colours: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+_CELLS = re.compile(r"( {2,})")
+_TITLE = re.compile(r"[A-Z][A-Z%/ -]*")
+_STATES = {
+    "red": re.compile(
+        "[A-Z][A-Za-z]*(BackOff|Failed|Missing|Refused|Lost|Exceeded|Unreachable|Killed|Pressure|Conflict|Error)"
+        "|Error|Killed|Refused|Unhealthy|Evicted|Degraded|NotSecured|Infeasible|problem|refused|!!"
+    ),
+    "green": re.compile("Running|True|Active|Ready|Completed|ok|allowed"),
+    "yellow": re.compile(
+        "False|Unknown|Pending|Warning|Outdated|Deferred|Suspended|Paused|IdleReaped|StartupProbe|PoolExhausted"
+        "|(Not|Terminat|Creat|Start|Claim|Stopp|Suspend|Paus|ImagePull)(ing|[A-Z][a-z]+)|warning"
+    ),
+}
+
+
+def painted(line: str) -> str:
+    """Return a line of a table in colours. Its cells are at least two spaces apart."""
+    cells = _CELLS.split(line)
+    if all(_TITLE.fullmatch(each) for each in cells[::2] if each):
+        return click.style(line, bold=True) if line else line
+    return "".join(map(_coloured, cells))
+
+
+def _coloured(cell: str) -> str:
+    found = next((colour for colour, words in _STATES.items() if words.fullmatch(cell)), None)
+    return click.style(cell, fg=found) if found else cell
 
 
 def note(text: str) -> None:

@@ -40,6 +40,14 @@ class Waiting:
         if self._spinner is not None:
             self._spinner.update(self._spinner.task_ids[0], description=plain(text))
 
+    def count(self, text: str) -> None:
+        """Show how far it is: beside the spinner, or as a line where there is no terminal."""
+        self.label(text)
+        with self._lock:
+            if self._spinner is None:
+                self._unreported[""] = f"waiting for {text}"
+                self._print()
+
     def show(self) -> None:
         """Start to show progress, once the wait is long enough to notice."""
         with self._lock:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.documents.aliases import PROBES
 from controller.version import API_VERSION
 
 Json = Mapping[str, Any]
@@ -40,7 +41,6 @@ _NOTES = {
     "tty": "`paddock exec -t` gives a terminal",
 }
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation")
-_PROBES = {"livenessProbe": "liveness", "readinessProbe": "readiness", "startupProbe": "startup"}
 _LIMITS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "disk", "nvidia.com/gpu": "gpus"}
 
 
@@ -167,27 +167,21 @@ class _Manifest:
             return {}
         one, at = containers[0], f"{path}.containers[0]"
         plain = ("image", "workingDir")
-        own = (*plain, "command", "args", "env", "resources", "securityContext", "volumeMounts", *_PROBES)
+        own = (*plain, "command", "args", "env", "resources", "securityContext", "volumeMounts", *PROBES)
         self._rest(one, at, own)
         made: dict[str, Any] = {key: one[key] for key in plain if key in one}
-        made |= self._command(one, at) | self._security(pod, path, one, at)
+        made |= {key: one[key] for key in ("command", "args") if one.get(key)} | self._security(pod, path, one, at)
         if pod.get("runtimeClassName"):
             made["runtime"] = {"gvisor": "runsc"}.get(pod["runtimeClassName"], pod["runtimeClassName"])
         if env := self._env(one.get("env") or (), at):
             made["env"] = env
         if limits := self._limits(one.get("resources") or {}, at):
             made["resources"] = {"limits": limits}
-        for theirs, ours in _PROBES.items():
+        for theirs, ours in PROBES.items():
             if theirs in one:
                 made[ours] = one[theirs]
         self._check_mounts(one.get("volumeMounts") or (), f"{at}.volumeMounts")
         return made | self._mounts(one.get("volumeMounts") or (), pod.get("volumes") or (), claims)
-
-    def _command(self, one: Json, at: str) -> dict[str, Any]:
-        if one.get("args") and not one.get("command"):
-            self._fault(f"{at}.args", "needs `command`: the image's own entrypoint is not known here; write it out")
-        words = [*(one.get("command") or ()), *(one.get("args") or ())]
-        return {"command": words} if words else {}
 
     def _security(self, pod: Json, path: str, one: Json, at: str) -> dict[str, Any]:
         """Translate both contexts: each field of the container's goes before the pod's."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from controller.documents import aliases
 from controller.documents.error_messages import faults, kind_of
 from controller.documents.model_fields import closest
 from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
@@ -137,6 +138,8 @@ class _Check:
         metadata = self._read(Metadata, "metadata")
         if kind is None:
             return None
+        for path, message in aliases.resolve(self._tree, kind.name):
+            self._say(path, message, at_key=True, reason="FieldValueForbidden")
         spec = self._read(kind.spec, "spec")
         namespace = self._place(kind, metadata) if isinstance(metadata, Metadata) else None
         if spec is None or namespace is None or not isinstance(metadata, Metadata):

@@ -25,7 +25,10 @@ _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a
 
 @dataclass(slots=True)
 class Node:
-    """A part of a document. `text` is a scalar as written; `size` counts the nodes after alias expansion."""
+    """A part of a document. `text` is a scalar as written; `size` counts the nodes after alias expansion.
+
+    `nested_in` is the field below it in which its fields were written ("": none), see `aliases`.
+    """
 
     line: int
     column: int
@@ -36,6 +39,7 @@ class Node:
     size: int = 1
     open: bool = False
     key: "Node | None" = None  # the key whose value comes next
+    nested_in: str = ""
 
     def plain(self) -> Any:
         """Return the value as plain JSON data."""
@@ -62,12 +66,25 @@ class Tree:
 
     def problem(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> Problem:
         """Return a problem at that path, or at its nearest written parent."""
-        shown = path
+        shown = self._as_written(path)
         while (node := self.find(path)) is None:
             path = path[:-1]
         if at_key and path and (parent := self.find(path[:-1])) is not None and parent.fields:
             node = parent.fields[str(path[-1])][0]
         return Problem(self.file, node.line, node.column, field_text(shown), message, reason)
+
+    def _as_written(self, path: Path) -> Path:
+        """Return a path with the names that the user wrote."""
+        shown: list[str | int] = []
+        node: Node | None = self.root
+        for step in path:
+            if node is not None and node.fields is not None and step in node.fields:
+                key, node = node.fields[str(step)]
+                shown += [key.text, *([node.nested_in] if node.nested_in else [])]
+            else:
+                node = None if node is None else _child(node, step)
+                shown.append(step)
+        return tuple(shown)
 
 
 def _child(node: Node, step: str | int) -> Node | None:

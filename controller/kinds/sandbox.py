@@ -188,6 +188,8 @@ class Template(Model):
     """The image. It is pinned to its digest at each change of the spec: a moved tag recreates nothing."""
     command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
     """The command and its arguments; the image's own if left out. With an agent and no command the agent alone runs."""
+    args: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
+    """Arguments after `command`. Without a command they replace those of the image, after its own entrypoint."""
     agent: Agent | None = None
     user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$"), Form("uid or uid:gid")] = None
     """Numeric user. Left out: the default of its security level, which is 20000:20000 or the image's own."""

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import anyio
@@ -108,32 +108,38 @@ class Updates:
 
     async def _watch(self, watching: asyncio.Event) -> None:
         """Publish changes of sandboxes."""
+        while True:
+            try:
+                await self._publish_changes(watching)
+            except ServiceError as error:
+                _log.warning("resource updates waiting", error=str(error))
+            except Exception:  # else every subscription would wait for ever, without a word
+                _log.exception("resource updates failed")
+            watching.set()  # without a watch, subscriptions still hear of what is polled
+            await asyncio.sleep(_POLL_SECONDS)  # the store is away or was restored, or the daemon stops
+
+    async def _publish_changes(self, watching: asyncio.Event) -> None:
+        """Publish changes until the watch of the store ends. Raises ServiceError."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(changed.set)
 
-        while True:
-            try:
-                watch = await anyio.to_thread.run_sync(self._open, wake)
-            except ServiceError as error:
-                _log.warning("resource updates waiting", error=str(error))
-            else:
-                watching.set()
-                try:
-                    while not watch.ended:
-                        await changed.wait()
-                        changed.clear()
-                        await self._publish(watch.take())
-                finally:
-                    watch.close()
-            watching.set()  # without a watch, subscriptions still hear of what is polled
-            await asyncio.sleep(_POLL_SECONDS)  # the store is away or was restored, or the daemon stops
+        opened = _Opened()
+        try:
+            watch = await anyio.to_thread.run_sync(self._open, opened, wake)
+            watching.set()
+            while not watch.ended:
+                await changed.wait()
+                changed.clear()
+                await self._publish(watch.take())
+        finally:
+            opened.close()
 
-    def _open(self, wake: Any) -> Watch:
+    def _open(self, opened: "_Opened", wake: Callable[[], None]) -> Watch:
         revision = self._services.objects.list(SANDBOX, None).revision
-        watch = self._services.watches.open(SANDBOX, None, since=revision, wake=wake)
+        watch = opened.add(self._services.watches.open(SANDBOX, None, since=revision, wake=wake))
         while not watch.ended and self._services.watches.earlier(watch) is not None:
             pass
         return watch
@@ -180,6 +186,25 @@ class Updates:
             return f"{info['size']} {info['modified']} {info['type']}"
         except (ServiceError, StreamError):
             return ""
+
+
+class _Opened:
+    """The watch that a thread opens, closed with this also if nobody waits for the thread any more."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._closed = False
+
+    def add(self, watch: Watch) -> Watch:
+        self._watch = watch
+        if self._closed:
+            watch.close()
+        return watch
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watch is not None:
+            self._watch.close()
 
 
 def _polled(uris: Iterable[str]) -> Iterator[tuple[str, Target]]:

@@ -31,23 +31,20 @@ def settings(agent: Agent, namespace: str, level: str) -> str:
     return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def arguments(template: Template, namespace: str) -> tuple[str, ...] | None:
-    """Return the main process's arguments; None: the image's own. With an agent the command is its child."""
-    if template.agent is None:
-        return template.command
-    own = (*START, "--settings", settings(template.agent, namespace, template.security_level))
-    return (*own, "--", *template.command) if template.command else own
-
-
 def with_agent(config: ContainerConfig, template: Template, namespace: str, policy: Policy) -> ContainerConfig:
-    """Return the config with the agent, if the template has one: its runtime, start line and variables."""
+    """Return the config with the agent, if the template has one: its runtime, start line and variables.
+
+    The command is the agent's child.
+    """
     if template.agent is None:
         return config
+    own = (*START, "--settings", settings(template.agent, namespace, template.security_level))
     values = ("true", "sandbox", namespace, template.security_level)
     env = {**dict(config.env), **dict(zip(OWN, values, strict=False))}
     return replace(
         config,
-        command=arguments(template, namespace),
+        command=(*own, "--", *config.command) if config.command else own,
+        args=(),
         env=tuple(sorted(env.items())),
         agent=(policy.host.agent if policy.host else "") or IMAGE,
     )
@@ -61,6 +58,8 @@ def refused(template: Template, limits: Limits, policy: Policy) -> Iterator[Refu
     if hides_processes(runtime):
         words = f"nobody could reach it: the runtime `{runtime}` keeps the sandbox's network to itself"
         yield Refusal("agent", f"{words}; remove it, or use another runtime")
+    if template.args and not template.command:
+        yield Refusal("args", "beside an agent they need a `command`: it starts no entrypoint of the image; write both")
     for index, each in enumerate(template.env):
         if each.name in LOADER and each.value:
             words = "it would change the agent's own loading; set it in `command` (env NAME=VALUE PROGRAM)"

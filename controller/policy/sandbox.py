@@ -165,6 +165,7 @@ def _exec(template: Template) -> Iterator[Refusal]:
     """Yield a refusal for arguments with which the kernel would not start a process."""
     strings = {f"env[{index}].value": f"{each.name}={each.value}" for index, each in enumerate(template.env)}
     strings |= {f"command[{index}]": each for index, each in enumerate(template.command or ())}
+    strings |= {f"args[{index}]": each for index, each in enumerate(template.args or ())}
     if template.agent is not None:
         strings["agent"] = agent.settings(template.agent, _LONGEST_NAMESPACE, template.security_level)
     sizes = {field: len(each.encode(errors="surrogatepass")) + 1 for field, each in strings.items()}
@@ -274,7 +275,8 @@ def render(
         name=container_name(name, uid),
         limits=limits,
         hostname=hostname or name,
-        command=template.command,
+        command=(*template.command, *(template.args or ())) if template.command else None,
+        args=(template.args or ()) if template.command is None else (),
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
         env=_environment(template, level),

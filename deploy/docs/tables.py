@@ -50,6 +50,9 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "Images": (
         "allowed_images", "images_by_digest", "local_registries", "prune_images", "image_grace_seconds",
     ),
+    "Image builds": (
+        "image_build", "image_build_seconds", "image_context_bytes", "image_max_bytes", "push_registries",
+    ),
     "Confinement": (
         "profile_grants", "runtimes", "apparmor_profiles", "selinux_types", "attestation", "gpu_devices",
     ),

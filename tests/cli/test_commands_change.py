@@ -72,6 +72,9 @@ def test_set(paddock: Run, two: World) -> None:
     assert two.sandbox().spec["template"]["command"] == ["sh", "-c", "sleep 1"]
     assert paddock("set", "command", "sb/quickstart", "--default").exit_code == 0
     assert "command" not in two.sandbox().spec["template"]
+    paddock("patch", "sb", "quickstart", "-p", '{"spec": {"template": {"args": ["now"]}}}')
+    assert paddock("set", "command", "sb/quickstart", "--", "true").exit_code == 0
+    assert "args" not in two.sandbox().spec["template"]
     assert paddock("set", "env", "sb/quickstart", "A=1", "B=2").exit_code == 0
     assert paddock("set", "env", "sb/quickstart", "A=3", "B-").exit_code == 0
     assert two.sandbox().spec["template"]["env"] == [{"name": "A", "value": "3"}]

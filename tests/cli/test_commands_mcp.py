@@ -120,6 +120,17 @@ def test_config_prints_what_to_paste(config: Run, client: str, tmp_path: Path) -
     assert not list((tmp_path / "home").iterdir())
 
 
+def test_config_without_a_client_is_for_most_of_them(config: Run, tmp_path: Path) -> None:
+    done = config()
+    assert json.loads(done.stdout)["mcpServers"]["paddock"]["args"] == ["mcp", "--names", "underscore"]
+    for client in ("claude", "cursor", "vscode", "codex"):
+        assert f"`paddock mcp config {client} --write` merges it into /" in done.stderr
+    assert (config("--write").exit_code, "name one" in config("--write").stderr) == (2, True)
+    file = tmp_path / "other.json"
+    assert config("--write", "--file", str(file)).exit_code == 0
+    assert json.loads(file.read_text()) == json.loads(done.stdout)
+
+
 def test_config_carries_the_address_and_never_a_token(config: Run) -> None:
     environment = {"PADDOCK_SERVER": "https://host:9465", "PADDOCK_TOKEN_FILE": "/t", "PADDOCK_TOKEN": "pdk_secret"}
     done = config("claude", "--namespace", "team-a", "--read-only", **environment)

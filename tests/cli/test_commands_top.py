@@ -14,6 +14,7 @@ from controller.kinds.observed.usage import UsageSample
 from controller.kinds.runtime.container import Limits
 from controller.service.sandbox.usage import Usages
 from tests.cli.conftest import Run
+from tests.cli.terminals import on_terminal
 from tests.helpers_api import QUICKSTART, World
 from tests.metrics.made_up import MIB, USAGE
 
@@ -61,6 +62,7 @@ def test_json_has_the_nine_figures(paddock: Run) -> None:
     assert (found["kind"], found["metadata"]["name"], found["windowSeconds"]) == ("SandboxMetrics", "quickstart", 15)
     assert found["usage"] == {
         "cpuPercent": 25.0,
+        "cpuLimitPercent": 50.0,
         "memoryUsageBytes": 80 * MIB,
         "memoryLimitBytes": 256 * MIB,
         "networkReceiveBytes": None,
@@ -68,6 +70,7 @@ def test_json_has_the_nine_figures(paddock: Run) -> None:
         "diskReadBytes": 4096,
         "diskWriteBytes": 8192,
         "processes": 7,
+        "processesLimit": 128,
         "uptimeSeconds": 7200.0,
     }
 
@@ -84,6 +87,18 @@ def test_missing_figures_give_a_reason(paddock: Run) -> None:
 def test_conflicting_options(paddock: Run) -> None:
     assert "can't be combined with -o" in paddock("top", "-w", "-o", "json").stderr
     assert "a name can't be combined with -A" in paddock("top", "-A", "box").stderr
+
+
+@pytest.mark.usefixtures("measured")
+def test_watch_on_a_terminal_shows_bars_against_limits(served: World) -> None:
+    with on_terminal(served, "top", "-w", "--sort-by", "cpu") as screen:
+        seen = screen.until("2h", times=2)
+        screen.interrupt()
+        assert screen.ended() == 130
+    seen = seen[seen.index("NAME") :]
+    assert seen.index("second") < seen.index("quickstart"), "the busiest first"
+    for shown in ("25%/50%", "150%/50%", "80Mi/256Mi", "7/128", "\u2588" * 6 + "\u2591" * 6):
+        assert shown in seen, shown
 
 
 @pytest.mark.usefixtures("measured")

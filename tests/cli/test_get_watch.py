@@ -58,6 +58,12 @@ def test_watch_only_selectors_names_and_forms(watch: Callable[..., Result], serv
     assert shown.stdout == "sandbox.paddock/other\n"
 
 
+def test_line_separators_in_values_end_no_event(watch: Callable[..., Result], served: World) -> None:
+    served.apply()
+    change = lambda: served.change(annotations={"example.org/note": "a\u2028b\x85c"})  # noqa: E731
+    assert watch("sb", "--watch-only", "-o", "name", change=change, lines=1).stdout == "sandbox.paddock/quickstart\n"
+
+
 def test_several_names_as_json(watch: Callable[..., Result], served: World) -> None:
     served.apply(f"{QUICKSTART}---\n{OTHER}---\n{OTHER.replace('other', 'third')}")
 

@@ -174,7 +174,8 @@ def test_go_templates_point_to_jsonpath(paddock: Run) -> None:
 @pytest.mark.parametrize(
     ("field", "hint"),
     [
-        ("livenessProbe: {httpGet: {port: 80}}", "write `liveness: {...}`"),
+        ("args: [-v]", ""),
+        ("livenessProbe: {httpGet: {port: 80}, periodSeconds: 5, failureThreshold: 2}", ""),
         ("ports: [{containerPort: 80}]", "paddock port-forward"),
         ("entrypoint: [sh]", "write `command:"),
         ("replicas: 3", "warmReplicas"),
@@ -189,8 +190,53 @@ def test_fields_of_others_say_what_to_write(paddock: Run, spec: Spec, field: str
     head = "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: a}\n"
     text = f"{head}spec:\n  template:\n    image: a\n    {field}\n"
     said = paddock("apply", "--dry-run=client", "-f", spec(text)).stderr
+    if not hint:
+        assert said == "", "it is accepted as it is"
+        return
     assert "unknown field; " in said
     assert hint in said
+
+
+# Every command, option and habit of kubectl's users, and what is printed (stdout and stderr). In this order.
+HABITS = [
+    ("apply -f FILE --dry-run=server", 0, "created (server dry run)"),
+    ("apply -f FILE -o name", 0, "sandbox.paddock/quickstart"),
+    ("apply -f FILE --wait --timeout 0s", 1, "0/1 Ready"),
+    ("get all", 0, "sandbox.paddock/quickstart"),
+    ("get sb -L app", 0, "APP"),
+    ("get sb -o go-template={{.items}}", 2, "write -o jsonpath="),
+    ("get sb/quickstart -o jsonpath={.status.phase}", 0, ""),
+    ("-n team get sb", 0, "No resources found in team namespace"),
+    ("-v get sb", 0, "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes 200 in"),
+    ("restart quickstart --timeout 0", 1, "not Suspended within 0 s"),
+    ("rollout restart sandbox/quickstart --timeout 0", 1, "not Suspended within 0 s"),
+    ("logs -l app=none", 1, "no sandboxes match"),
+    ("logs quickstart other", 1, "other: "),
+    ("logs quickstart --since-time yesterday", 2, "is not a time"),
+    ("auth can-i --list", 0, "get list create update delete exec logs"),
+    ("--version", 0, "speaks paddock/v1alpha1"),
+    ("version -o json", 0, '"clientVersion"'),
+    ("events --for sandbox/quickstart", 0, ""),
+    ("run --image a:1 --rm -i --wait 10ms -- python3 -", 1, "the sandbox was not Ready within 0.01 s"),
+    ("exec quickstart ls -l", 2, "put `--` before the command: paddock exec quickstart -- ls -l"),
+    ("aply -f FILE", 2, "did you mean `apply`?"),
+    ("set imge sb/quickstart a:2", 2, "Did you mean 'image'?"),
+    ("ps", 2, "write `paddock get sandboxes`"),
+    ("create -f FILE", 1, "already exists"),
+    ("replace -f FILE", 0, "sandbox.paddock/quickstart replaced"),
+    ("mcp config", 0, '"mcpServers"'),
+    ("top", 0, "No running sandboxes in default namespace"),
+    ("delete sb quickstart --dry-run", 0, "deleted (server dry run)"),
+    ("delete sb quickstart --now --grace-period=3", 2, "--grace-period"),
+    ("delete sb quickstart --force --no-wait", 0, 'sandbox.paddock "quickstart" deleted'),
+]
+
+
+def test_habits_of_kubectls_users(paddock: Run, served: World, spec: Spec) -> None:
+    file = spec(QUICKSTART)
+    for words, code, shown in HABITS:
+        done = paddock(*words.replace("FILE", file).split())
+        assert (done.exit_code, shown in done.stdout + done.stderr) == (code, True), f"{words}: {done.output}"
 
 
 def test_the_phase_is_in_the_object(paddock: Run, served: World) -> None:
@@ -210,3 +256,16 @@ def test_apply_waits_and_prints_objects(paddock: Run, served: World, spec: Spec)
     assert paddock("apply", "-f", file, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
     assert json.loads(paddock("apply", "-f", file, "-o", "json").stdout)["kind"] == "Sandbox"
     assert paddock("apply", "-f", file, "--wait", "--dry-run=server").exit_code == 2
+
+
+def test_apply_counts_the_ready_sandboxes(
+    paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    served.apply(both := f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: other')}")
+    served.set_ready()
+    served.set_ready("False", "ImagePulling", "a:1 is being pulled", name="other")
+    late = paddock("apply", "-f", spec(both), "--wait", "--timeout", "1s").stderr
+    assert "waiting for 2 sandboxes: 1/2 Ready\n" in late
+    assert late.count("waiting for sandbox other: Ready=False ImagePulling: a:1 is being pulled\n") == 1
+    assert "error: 1/2 Ready within 1 s; not: other; see `paddock why NAME`" in late

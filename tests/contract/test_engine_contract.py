@@ -319,6 +319,12 @@ def test_the_exit_code_of_the_command(world: World, uid: str) -> None:
     assert world.only(uid).exit_code == 7
 
 
+def test_args_replace_the_images_own(world: World, uid: str) -> None:
+    world.running(uid, command=None, args=("sh", "-c", "exit 8"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert world.only(uid).exit_code == 8
+
+
 def test_started_again_after_its_end(world: World, uid: str) -> None:
     box = world.running(uid)
     ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))

@@ -67,7 +67,6 @@ spec:
       containers:
       - name: main
         image: a
-        args: [x]
         env: [{name: A, valueFrom: {secretKeyRef: {name: a, key: b}}}]
         securityContext: {privileged: true, capabilities: {add: [NET_ADMIN]}}
         volumeMounts: [{name: data, mountPath: /data}]
@@ -108,7 +107,7 @@ def test_every_kind_is_translated_to_a_valid_spec(translated: Import) -> None:
         "restartPolicy": "OnFailure",
         "runState": "Suspended",
     }
-    assert template["command"] == ["python3", "-m", "http.server"]
+    assert (template["command"], template["args"]) == (["python3"], ["-m", "http.server"])
     assert template["resources"] == {"limits": {"cpu": "250m", "memory": "512Mi", "disk": "1Gi"}}
     assert (template["user"], template["runtime"]) == ("1000:1000", "runsc")
     assert template["volumeClaimTemplates"] == [{"name": "work", "mountPath": "/work", "size": "2Gi"}]
@@ -122,7 +121,6 @@ def test_each_field_without_counterpart_is_named(translated: Import) -> None:
     for path in (
         "Sandbox/bad: spec.shutdownTime: ",
         "spec.podTemplate.spec.hostNetwork: ",
-        "containers[0].args: needs `command`",
         "containers[0].env[0].valueFrom: ",
         "securityContext.privileged: ",
         "securityContext.capabilities.add: ",

@@ -80,6 +80,7 @@ def spec(**changes: Any) -> SandboxSpec:
 OTHER: dict[str, Any] = {
     "image": "other:1",
     "command": ["true"],
+    "args": ["now"],
     "agent": {},
     "user": "30000:30000",
     "workingDir": "/tmp",

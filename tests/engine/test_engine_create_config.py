@@ -60,6 +60,8 @@ def test_a_command_replaces_the_entry_point_too() -> None:
     assert (made["Entrypoint"], made["Cmd"]) == (["sh", "-c", "true"], [])
     assert "Entrypoint" not in body()
     assert "Cmd" not in body()
+    args = body(args=("-v",))
+    assert (args["Cmd"], "Entrypoint" in args) == (["-v"], False), "the image's own entry point stays"
 
 
 def test_no_swap_and_no_zero_shares_are_sent() -> None:

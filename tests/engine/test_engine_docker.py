@@ -142,6 +142,19 @@ def test_a_command_leaves_nothing_of_the_images_own(world: World, uid: str) -> N
     assert hand(world).inspect(box.id)["Path"] == "sh"
 
 
+def test_args_follow_the_images_entrypoint(world: World, uid: str) -> None:
+    image = f"paddock/test-entrypoint-{uid[:8]}"
+    recipe = b'FROM paddock/test-tiny:1\nENTRYPOINT ["sh", "-c", "exit $(($1 + $2))", "entry"]\nCMD ["1", "1"]\n'
+    subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
+    try:
+        box = world.running(uid, image=image, command=None, args=("40", "2"))
+        world.until(lambda: world.state(uid) == "exited")
+        assert world.only(uid).exit_code == 42
+        world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+    finally:
+        remove_image(image)
+
+
 def test_a_start_that_fails_says_why(world: World, uid: str) -> None:
     box = world.made(uid, user="nobody-there")
     outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))

@@ -1015,9 +1015,9 @@ def _hands_off(box: Box) -> Outcome:
 
 
 def _command(config: ContainerConfig) -> tuple[str, ...] | None:
-    """The command that decides a box's life: an agent's child, where there is one."""
+    """The command that decides a box's life: an agent's child, where there is one. Its images have no entrypoint."""
     if not config.agent or config.command is None:
-        return config.command
+        return config.command or config.args or None
     _, _, child = "\0".join(config.command).partition("\0--\0")
     return tuple(child.split("\0")) if child else None
 

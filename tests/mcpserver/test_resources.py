@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+import anyio
 import pytest
 from mcp import MCPError
 
@@ -10,6 +11,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
 from controller.kinds.sandbox import KIND as SANDBOX
 from tests.api.listeners import token
+from tests.daemon import wait_for
 from tests.helpers_api import World
 from tests.mcpserver.clients import ERAS, Mcp
 
@@ -109,6 +111,33 @@ def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: World) 
 
     mcp.portal.call(listen)
     assert heard == [uri]
+
+
+def test_updates_survive_an_unexpected_error(mcp: Mcp, running: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    watches = running.services.watches
+    opened, earlier = watches.count, watches.earlier
+
+    def broken(_watch: Any) -> Any:
+        monkeypatch.setattr(watches, "earlier", earlier)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(watches, "earlier", broken)
+    heard: list[str] = []
+    made = mcp.client()
+
+    async def listen() -> None:
+        async with made.listen(resource_subscriptions=[URI]) as stream:
+            while watches.count == opened:
+                await anyio.sleep(0.01)
+            running.change(labels={"app": "changed"})
+            watches.notify()
+            async for event in stream:
+                heard.append(event.uri)
+                return
+
+    mcp.portal.call(listen)
+    assert heard == [URI]
+    wait_for("the watches are closed, also the one that failed", lambda: watches.count == opened)
 
 
 def test_the_prompt_explains_compose(mcp: Mcp) -> None:

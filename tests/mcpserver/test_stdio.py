@@ -183,6 +183,20 @@ def test_a_server_that_does_not_read_holds_few_bytes() -> None:
     client.close()
 
 
+def test_the_end_of_input_reaches_a_server_with_a_full_queue() -> None:
+    begun, never = threading.Event(), threading.Event()
+    program = Program(lambda _: (begun.set(), never.wait(), ())[2])
+    client = StdioClient(program.start, "x")
+    client.notify("a", {})
+    assert begun.wait(60)
+    with pytest.raises(ServerGone, match="does not read its input"):
+        [client.notify("a", {}) for _ in range(10_000)]
+    client.close()
+    never.set()
+    wait_for("the end of its input", program.done.is_set)
+    assert len(program.read) == 1
+
+
 def test_a_server_gets_answers_to_short_ids_only() -> None:
     ids = [5, "mine", "x" * 129, {"a": 1}, [1], 1.5, None]
 

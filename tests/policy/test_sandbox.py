@@ -37,6 +37,8 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
         ({"env": [{"name": "A"}, {"name": "A"}]}, "spec.template.env[1].name", "set twice"),
         ({"env": [{"name": "A", "value": "x" * 131070}]}, "spec.template.env[0].value", "name included"),
         ({"command": ["echo", "ü" * 65536]}, "spec.template.command[1]", "less than 131072 bytes"),
+        ({"args": ["x" * 131072]}, "spec.template.args[0]", "less than 131072 bytes"),
+        ({"args": ["x"], "agent": {}}, "spec.template.args", "write both"),
         ({"command": ["echo"] + ["x" * 100_000] * 21}, "spec.template.env", "more than the 2Mi"),
         (
             {"tmpfs": [{"mountPath": "/a/../etc", "size": "1Mi"}]},
@@ -70,6 +72,7 @@ ASKED = st.fixed_dictionaries(
         "command": st.lists(
             st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20), min_size=1, max_size=3
         ),
+        "args": st.lists(st.sampled_from(["a", "--b"]), min_size=1, max_size=2),
         "user": st.tuples(st.integers(10_000, 2**31 - 1), st.integers(10_000, 2**31 - 1)).map(
             lambda p: f"{p[0]}:{p[1]}"
         ),
@@ -105,10 +108,35 @@ def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
     assert min(config.limits.cpu_millicores, config.limits.memory_bytes, config.limits.pids) > 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "command", "args"),
+    [
+        ({}, None, ()),
+        ({"command": ["a"]}, ("a",), ()),
+        ({"command": ["a"], "args": ["b", "c"]}, ("a", "b", "c"), ()),
+        ({"args": ["b"]}, None, ("b",)),
+    ],
+)
+def test_args_follow_the_command_or_the_images_entrypoint(
+    asked: dict[str, Any], command: tuple[str, ...] | None, args: tuple[str, ...]
+) -> None:
+    config = rendered(spec(**asked))
+    assert (config.command, config.args) == (command, args)
+    with_agent = rendered(spec(command=["a"], args=["b"], agent={})).command
+    assert with_agent is not None
+    assert with_agent[-3:] == ("--", "a", "b")
+
+
 def test_the_hash_covers_immutable_fields() -> None:
     base = rendered(spec())
     assert rendered(spec(resources={"limits": {"memory": "1Gi", "cpu": 2, "pids": 9}})).hash() == base.hash()
-    for other in ({"image": "b:1"}, {"command": ["x"]}, {"env": [{"name": "A"}]}, {"user": "30000:30000"}):
+    for other in (
+        {"image": "b:1"},
+        {"command": ["x"]},
+        {"args": ["x"]},
+        {"env": [{"name": "A"}]},
+        {"user": "30000:30000"},
+    ):
         assert rendered(spec(**other)).hash() != base.hash()
 
 

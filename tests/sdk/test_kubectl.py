@@ -1,10 +1,12 @@
 """The real kubectl against the TCP listener, with TLS and a token."""
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +77,26 @@ def test_kubectl_applies_gets_describes_watches_and_deletes(daemon: RunningDaemo
     assert "not found" in kubectl("get", "sandbox", "none", check=False).stderr
     assert kubectl("delete", "sandbox", "web").stdout.startswith('sandbox.paddock "web" deleted')
     wait_for("it is gone", lambda: not daemon.get("web"))
+
+
+def test_kubectl_applies_its_own_spellings(kubectl: Kubectl) -> None:
+    head = "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: probed}\n"
+    manifest = head + "spec: {runState: Suspended, template: {image: a, args: [-v]%s}}"
+    probe = ", livenessProbe: {tcpSocket: {port: 80}%s}"
+
+    def applied(probe: str) -> dict[str, Any]:
+        kubectl("apply", "--validate=false", "-f", "-", stdin=manifest % probe)
+        found: dict[str, Any] = json.loads(kubectl("get", "sandbox", "probed", "-o", "json").stdout)
+        assert "livenessProbe" not in found["spec"]["template"]
+        return found
+
+    assert applied(probe % "")["spec"]["template"]["liveness"]["tcpSocket"] == {"port": 80}
+    changed = applied(probe % ", periodSeconds: 5")
+    assert (changed["spec"]["template"]["liveness"]["periodSeconds"], changed["metadata"]["generation"]) == (5, 2)
+    again = applied(probe % ", periodSeconds: 5")
+    assert (again["spec"], again["metadata"]["generation"]) == (changed["spec"], 2)
+    assert "liveness" not in applied("")["spec"]["template"]
+    kubectl("delete", "sandbox", "probed", "--wait=false")
 
 
 def test_kubectl_watches(kubectl: Kubectl) -> None:

@@ -88,6 +88,11 @@ def test_code_of_any_language(shared: Sandbox) -> None:
 
 def test_output_comes_while_the_command_runs(shared: Sandbox) -> None:
     told: list[str] = []
+    done = shared.run("yes | head -c 3000000", on_stdout=lambda _text: None, max_output_bytes=1000)
+    assert (done.truncated, len(done.stdout) < 1100, "2999000 bytes left out" in done.stdout) == (True, True, True)
+    with shared.start("yes | head -c 3000000; exit 3") as process:
+        waited = process.wait(max_output_bytes=10)
+    assert (waited.exit_code, waited.truncated, len(waited.stdout) < 60) == (3, True, True)
     done = shared.run("echo one; echo two >&2; cat", stdin="grüß" * 100_000, on_stdout=told.append)
     assert ("".join(told), done.stderr) == (done.stdout, "two\n")
     assert done.stdout == "one\n" + "grüß" * 100_000
@@ -148,11 +153,17 @@ def test_ports_and_previews(shared: Sandbox) -> None:
     shared.files.write("/tmp/www/index.html", "hello")
     server = shared.background("cd /tmp/www && python3 -m http.server 8123")
     with shared.preview(8123, path="/index.html") as preview:
-        assert httpx.get(preview.url, trust_env=False).text == "hello"
+        served = httpx.URL(preview.url)
+        assert served.host.endswith(".localhost"), "no cookies of 127.0.0.1 go there"
+        here, name = served.copy_with(host="127.0.0.1"), {"Host": f"{served.host}:{served.port}"}
+        assert httpx.get(here, headers=name, trust_env=False).text == "hello"
+        assert httpx.get(here, trust_env=False).status_code == 421
+        with shared.preview(8123) as other:
+            assert other.host != preview.host
     with shared.connect(8123) as connection:
         connection.send(b"GET / HTTP/1.0\r\n\r\n")
         assert connection.receive().startswith(b"HTTP/1.0 200")
-    with shared.forward(8123) as forward:
+    with shared.forward(8123, timeout=30) as forward:
         assert httpx.get(forward.url, trust_env=False).status_code == 200
     server.kill()
 
@@ -259,8 +270,10 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await running_
             server = await sandbox.background("cd /tmp && python3 -m http.server 8124")
-            async with await sandbox.preview(8124, path="/f") as preview, httpx.AsyncClient(trust_env=False) as web:
-                assert (await web.get(preview.url)).text == "data"
+            async with await sandbox.preview(8124) as preview:
+                assert preview.url == f"http://{preview.host}:{preview.port}/"
+            async with await sandbox.forward(8124, timeout=60) as port, httpx.AsyncClient(trust_env=False) as web:
+                assert (await web.get(f"{port.url}f")).text == "data"
             async with await sandbox.connect(8124) as connection:
                 await connection.send(b"GET /f HTTP/1.0\r\n\r\n")
                 assert (await connection.receive()).startswith(b"HTTP/1.0 200")

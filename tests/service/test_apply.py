@@ -189,3 +189,31 @@ def test_a_failing_store_is_unavailable_without_wake(world: World) -> None:
 def test_the_answer_is_in_the_order_of_the_documents(world: World) -> None:
     world.apply(OTHER)
     assert world.apply(f"{QUICKSTART}---\n{OTHER}") == ["created", "unchanged"]
+
+
+PROBED = QUICKSTART.replace(
+    "  resources:", "    livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 5}\n    args: [now]\n  resources:"
+)
+
+
+def test_kubernetes_spellings_merge_as_our_own_fields(world: World) -> None:
+    world.apply(PROBED)
+    before = world.sandbox()
+    assert before.spec["template"]["liveness"]["periodSeconds"] == 5
+    assert world.apply(PROBED) == world.apply(PROBED.replace("livenessProbe", "liveness")) == ["unchanged"]
+    assert world.sandbox().spec["template"] == before.spec["template"]
+    assert world.apply(PROBED.replace("periodSeconds: 5", "periodSeconds: 6")) == ["configured"]
+    assert world.apply(QUICKSTART) == ["configured"]
+    assert not {"liveness", "livenessProbe", "args"} & set(world.sandbox().spec["template"])
+
+
+def test_a_nested_template_is_stored_flat(world: World) -> None:
+    head = "apiVersion: paddock/v1alpha1\nkind: SandboxTemplate\nmetadata: {name: t}\nspec: "
+    nested, flat = head + "{template: {image: a, user: '20000:20000'}}\n", head + "{image: a}\n"
+    assert world.apply(nested) == ["created"]
+    assert world.apply(nested) == ["unchanged"]
+    assert world.apply(flat) == ["configured"]
+    with world.store.transaction() as transaction:
+        stored = transaction.get("SandboxTemplate", "default", "t")
+    assert stored is not None
+    assert (stored.spec["image"], stored.spec.get("user"), stored.spec.get("template")) == ("a", None, None)

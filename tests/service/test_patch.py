@@ -180,3 +180,17 @@ def test_an_apply_keeps_what_was_patched_beside_it(world: World) -> None:
     stored = world.sandbox()
     assert stored.spec["resources"]["limits"] == {"cpu": "500m", "memory": "512Mi", "pids": 9}
     assert stored.labels == {"app": "demo", "by": "me"}
+
+
+def test_patches_take_kubernetes_spellings(world: World) -> None:
+    world.apply()
+    probe = {"tcpSocket": {"port": 80}}
+    found = patch(world, {"spec": {"template": {"livenessProbe": probe, "args": ["now"]}}})
+    assert found.spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
+    found = patch(world, {"spec": {"template": {"livenessProbe": {"periodSeconds": 7}}}})
+    assert found.spec["template"]["liveness"]["periodSeconds"] == 7
+    assert "liveness" not in patch(world, {"spec": {"template": {"livenessProbe": None}}}).spec["template"]
+    added = [{"op": "add", "path": "/spec/template/livenessProbe", "value": probe}]
+    assert patch(world, added, type_="json").spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
+    with pytest.raises(errors.Invalid, match="livenessProbe"):
+        patch(world, added, type_="json")

@@ -22,6 +22,7 @@ class UsageFigures(models.Shape):
     """
 
     cpuPercent: float
+    cpuLimitPercent: float | None
     memoryUsageBytes: int
     memoryLimitBytes: int | None
     networkReceiveBytes: int | None
@@ -29,6 +30,7 @@ class UsageFigures(models.Shape):
     diskReadBytes: int | None
     diskWriteBytes: int | None
     processes: int
+    processesLimit: int | None
     uptimeSeconds: float
 
 

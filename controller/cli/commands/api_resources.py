@@ -3,7 +3,7 @@
 import click
 
 from controller.cli.client import PREFIX, connect
-from controller.cli.output import columns, say
+from controller.cli.output import columns, say, say_table
 from controller.version import API_VERSION
 
 
@@ -29,4 +29,4 @@ def api_resources_(ctx: click.Context, no_headers: bool, output: str | None) -> 
         for each in found
     ]
     titles = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", *(["VERBS"] if output == "wide" else [])]
-    say(columns(rows if no_headers else [titles, *rows]))
+    say_table(columns(rows if no_headers else [titles, *rows]))

@@ -123,15 +123,16 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
             places.setdefault(each["metadata"]["namespace"], []).append(each["metadata"]["name"])
     count, reached = sum(map(len, places.values())), set[tuple[str, str]]()
     deadline, late = time.monotonic() + timeout, list[str]()
-    with waiting_for(f"{count} sandboxes") as waiting:
+    with waiting_for(f"{count} sandboxes: 0/{count} Ready") as waiting:
         for place, names in places.items():
 
             def done(name: str, obj: Object | None, place: str = place) -> bool:
                 if ready.reached(obj):
                     reached.add((place, name))
+                    waiting.count(f"{count} sandboxes: {len(reached)}/{count} Ready")
                 elif obj is not None:
                     obstacle = ready.why_not(obj)
-                    waiting.report(f"{len(reached)}/{count} Ready; {name}", obstacle.reason, obstacle.message)
+                    waiting.report(f"sandbox {name}", obstacle.reason, obstacle.message)
                 return (place, name) in reached
 
             late += until(client, resource, place, names, done, deadline)

@@ -8,7 +8,7 @@ import click
 from controller.cli.client import connect
 from controller.cli.kinds import Kinds
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
-from controller.cli.output import columns, json_text, say, yaml_text
+from controller.cli.output import columns, json_text, say, say_table, yaml_text
 
 _WORDS = {"True": "is secured", "False": "is NOT secured", "Unknown": "can't be attested"}
 _COLUMNS = ("name", "found", "wanted")
@@ -39,7 +39,7 @@ def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | 
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
     else:
-        say("\n".join(_lines(found, "report" if report else "facts")))
+        say_table("\n".join(_lines(found, "report" if report else "facts")))
     if found["secured"] != "True":
         ctx.exit(1)
 

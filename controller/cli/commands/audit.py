@@ -8,7 +8,7 @@ import click
 from controller.cli.client import connect
 from controller.cli.errors import CliError
 from controller.cli.options import DURATION
-from controller.cli.output import columns, json_text, note, say, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 
 @click.group("audit", invoke_without_command=True)
@@ -43,7 +43,7 @@ def audit_(
     if output is not None:
         say((json_text if output == "json" else yaml_text)({**found, "items": items}))
     elif items:
-        say(columns([["TIME", "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"], *map(_row, items)]))
+        say_table(columns([["TIME", "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"], *map(_row, items)]))
     else:
         note("No entries found.")
 

@@ -6,7 +6,7 @@ import click
 
 from controller.cli.client import PREFIX, Client, connect
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
-from controller.cli.output import columns, json_text, note, say, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _LISTED = ("get", "list", "create", "update", "delete")
 _VERBS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
@@ -28,7 +28,7 @@ def whoami(ctx: click.Context, output: str | None) -> None:
         return
     say(found["name"])
     rows = [["ROLE", "NAMESPACES", "BOUNDS"]]
-    say(columns(rows + [[each["role"], ",".join(each["namespaces"]), bounds(each)] for each in found["grants"]]))
+    say_table(columns(rows + [[each["role"], ",".join(each["namespaces"]), bounds(each)] for each in found["grants"]]))
 
 
 @auth_.command("can-i")
@@ -52,7 +52,7 @@ def can_i(
     if every == bool(verb or kind) or bool(verb) != bool(kind):
         raise click.UsageError("write VERB KIND, or --list alone")
     if every:
-        say(columns(_every(connect(ctx), None if everywhere else namespace or DEFAULT_NAMESPACE)))
+        say_table(columns(_every(connect(ctx), None if everywhere else namespace or DEFAULT_NAMESPACE)))
         return
     asked, sub = _VERBS.get(verb, (verb, ""))
     word, _, name = kind.partition("/")

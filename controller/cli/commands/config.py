@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.output import columns, note, say
+from controller.cli.output import columns, note, say, say_table
 from paddock._client import contexts as stored
 from paddock._client.contexts import Context
 from paddock._client.credentials import check_token
@@ -50,7 +50,7 @@ def get_contexts(no_headers: bool, output: str | None) -> None:
     for each in found.items:
         mark = "*" if each.name == found.current else ""
         rows.append([mark, each.name, each.server or "-", each.namespace or "default", each.token_file or "-"])
-    say(columns(rows[1:] if no_headers else rows))
+    say_table(columns(rows[1:] if no_headers else rows))
 
 
 @config_.command("current-context")

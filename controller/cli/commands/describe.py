@@ -8,7 +8,7 @@ import click
 from controller.cli.client import Client, connect
 from controller.cli.kinds import Kinds, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import columns, note, say, table, yaml_text
+from controller.cli.output import columns, note, say_table, table, yaml_text
 
 _LABEL_WIDTH = 14
 
@@ -26,7 +26,7 @@ def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, se
     if not found:
         note(f"No resources found in {place} namespace.")
     if found:
-        say("\n\n\n".join(_describe(client, each) for each in found))
+        say_table("\n\n\n".join(_describe(client, each) for each in found))
 
 
 def _fetch(client: Client, target: Target, place: str, selector: str) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import UsageProblem
-from controller.cli.output import columns, json_text, note, say
+from controller.cli.output import columns, json_text, note, say, say_table
 
 _PROBLEM, _WARNING, _OK = "problem", "warning", "ok"
 
@@ -40,7 +40,7 @@ def _data(finding: Any) -> dict[str, str]:
 
 
 def _print(found: Any) -> None:
-    say(columns([("CHECK", "GRADE", "FOUND"), *((each.check, str(each.grade), each.found) for each in found)]))
+    say_table(columns([("CHECK", "GRADE", "FOUND"), *((each.check, str(each.grade), each.found) for each in found)]))
     for each in found:
         if each.grade != _OK:
             say(f"\n{each.check} ({each.grade}): {each.found}\n  means: {each.meaning}\n  to do: {each.action}")

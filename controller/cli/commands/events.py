@@ -8,7 +8,7 @@ import click
 from controller.cli.client import Client, connect, segment
 from controller.cli.kinds import Kinds
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
-from controller.cli.output import json_text, note, say, table, yaml_text
+from controller.cli.output import json_text, note, say, say_table, table, yaml_text
 
 _POLL_SECONDS = 1.0
 _NEWEST = 100  # events per poll: rendering thousands each second would keep the daemon busy
@@ -53,7 +53,7 @@ def events_(
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
     elif found["rows"]:
-        say(table(found, header=not no_headers, namespaces=everywhere))
+        say_table(table(found, header=not no_headers, namespaces=everywhere))
     else:
         note("No events found." if everywhere else f"No events found in {place} namespace.")
 
@@ -70,7 +70,7 @@ def _follow(client: Client, path: str, of: dict[str, str], *, header: bool, name
         now = _versions(found["rows"])
         rows = [row for row in found["rows"] if seen.get(uid := _metadata(row)["uid"]) != now[uid]]
         if rows:
-            say(table({**found, "rows": rows}, header=header, namespaces=namespaces))
+            say_table(table({**found, "rows": rows}, header=header, namespaces=namespaces))
             header = False
         seen = {**known, **now}
         pause.wait(_POLL_SECONDS)

@@ -8,7 +8,7 @@ import click
 from controller.cli.client import connect
 from controller.cli.commands.logs import sandbox_name
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
-from controller.cli.output import columns, json_text, note, say, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _MAX_CHARACTERS = 60
 
@@ -50,7 +50,7 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
         for each in box.execs()
     ]
     if rows:
-        say(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))
+        say_table(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))
     else:
         note(f"No detached commands found in sandbox `{plain}`.")
 

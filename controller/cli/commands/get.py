@@ -10,7 +10,7 @@ from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, as_cli_error
 from controller.cli.kinds import ALL, Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import FORMS, is_object_format, note, object_format, say, sort_key, table
+from controller.cli.output import FORMS, is_object_format, note, object_format, say, say_table, sort_key, table
 from controller.cli.watch import follow, name_params
 
 _INTERRUPTED = 130
@@ -148,7 +148,7 @@ def _tables(asked: Asked) -> None:
             whole = {**answers[0], "rows": _sorted(asked, targets, rows)}
             shown.append(_text(asked, kind, whole, header=asked.header))
     if shown:
-        say("\n\n".join(shown))
+        say_table("\n\n".join(shown))
     elif not asked.refused:
         _nothing(asked)
 
@@ -248,7 +248,7 @@ class _Shown:
             self._widen(obj["rows"][0])
             lines = _text(self._asked, self._kind, {**obj, "rows": [self._widest, *obj["rows"]]}, header=True)
             title, _, row = lines.split("\n")
-            say(f"{title}\n{row}" if self._header else row)
+            say_table(f"{title}\n{row}" if self._header else row)
         self._header = False
 
     def _widen(self, row: Any) -> None:

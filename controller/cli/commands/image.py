@@ -8,7 +8,7 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.errors import CliError
-from controller.cli.output import columns, json_text, say, yaml_text
+from controller.cli.output import columns, json_text, say, say_table, yaml_text
 from controller.cli.progress import image_work
 from paddock._client.images import Images
 
@@ -36,7 +36,7 @@ def list_(ctx: click.Context, output: str) -> None:
         size = format_bytes(-(-each["sizeBytes"] // (1 << 20)) << 20)
         short = each["id"].removeprefix("sha256:")[:12]
         rows += [(name, short, size, age(time.time() - made)) for name in each["names"]]
-    say(columns(rows))
+    say_table(columns(rows))
 
 
 @image_.command("pull")

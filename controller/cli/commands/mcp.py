@@ -79,7 +79,7 @@ for each in COMMANDS:
 @click.pass_context
 def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
     """List the tools that you may call."""
-    from controller.cli.output import columns, json_text, say
+    from controller.cli.output import columns, json_text, say, say_table
 
     found = list(_tools(ctx, given))
     if output is not None:
@@ -87,7 +87,7 @@ def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
         return
     rows = [["NAME", "CHANGES", "DESCRIPTION"]]
     rows += [[each["name"], _changes(each), _first_sentence(each)] for each in found]
-    say(columns(rows))
+    say_table(columns(rows))
 
 
 @mcp_.command("call")
@@ -114,23 +114,32 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
 
 
 @mcp_.command("config")
-@click.argument("client", type=click.Choice(_CLIENTS))
+@click.argument("client", type=click.Choice(_CLIENTS), required=False)
 @_address_options
 @click.option("--write", is_flag=True, help="Merge it into the client's file; all else in it stays.")
 @click.option("--file", metavar="FILE", help="The file; default: the client's own.")
 @click.pass_context
-def config(ctx: click.Context, /, client: str, write: bool, file: str | None, **given: Any) -> None:
-    """Print the configuration of an MCP client, or merge it into the client's file."""
-    from controller.cli.mcp_config import CLIENTS, text_of
+def config(ctx: click.Context, /, client: str | None, write: bool, file: str | None, **given: Any) -> None:
+    """Print the configuration of an MCP client, or merge it into the client's file.
+
+    Without a client: that which most clients read, and the file of each that is known here.
+    """
+    from controller.cli.mcp_config import ANY, CLIENTS, text_of
     from controller.cli.output import note, say
 
-    known, chosen = CLIENTS[client], _chosen(ctx, given)
+    if write and not client and not file:
+        raise click.UsageError(f"--write needs the client ({', '.join(_CLIENTS)}), or --file FILE; name one")
+    known, chosen = CLIENTS[client] if client else ANY, _chosen(ctx, given)
     target = Path(file) if file else known.file()
     if write:
         write_config(ctx, known, chosen, target)
         return
     say(text_of(known, _entry(ctx, known, chosen)).rstrip("\n"))
-    note(f"for {known.title}: {target}; --write merges it into that file")
+    if client or file:
+        note(f"for {known.title}: {target}; --write merges it into that file")
+        return
+    for name, each in CLIENTS.items():
+        note(f"for {each.title}: `paddock mcp config {name} --write` merges it into {each.file()}")
 
 
 def write_config(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any], file: Path) -> None:

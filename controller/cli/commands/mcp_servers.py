@@ -21,14 +21,14 @@ _NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.pass_context
 def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> None:
     """List the MCP servers of a namespace: state, trust, tools, and if they run in sandboxes."""
-    from controller.cli.output import columns, json_text, say
+    from controller.cli.output import columns, json_text, say, say_table
 
     found = _found(ctx, namespace)
     if output is not None:
         say(json_text({"items": found}))
         return
     rows = [["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX", "MESSAGE"]]
-    say(columns(rows + [_row(each) for each in found]))
+    say_table(columns(rows + [_row(each) for each in found]))
 
 
 @click.command("enable")

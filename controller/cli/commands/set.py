@@ -120,7 +120,7 @@ def command_(ctx: click.Context, /, what: str, command: Sequence[str], default: 
     if bool(command) == default:
         raise click.UsageError("no command given; write it after `--`, or add --default for the image's own")
     words = list(command) or None
-    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": words}))
+    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": words, "args": None}))
 
 
 @set_.command("env")

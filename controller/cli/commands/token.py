@@ -10,7 +10,7 @@ from controller.cli.client import connect, segment
 from controller.cli.commands.auth import bounds
 from controller.cli.errors import CliError
 from controller.cli.options import DURATION
-from controller.cli.output import columns, json_text, note, say, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _ROLES = ("viewer", "user", "operator", "admin")
 
@@ -111,7 +111,7 @@ def list_(ctx: click.Context, output: str | None) -> None:
     if len(rows) == 1:
         note("No tokens found.")
     else:
-        say(columns(rows))
+        say_table(columns(rows))
 
 
 @token_.command("revoke")

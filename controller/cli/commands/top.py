@@ -2,14 +2,19 @@
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from controller.cli.client import Client, connect, segment
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
-from controller.cli.output import columns, json_text, note, say, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
+from controller.cli.safe_text import one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 # Column -> field of the usage.
 _FIGURES = {
@@ -24,7 +29,11 @@ _FIGURES = {
     "uptime": "uptimeSeconds",
 }
 _TITLES = ["NAME", "CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PIDS", "UPTIME"]
-_CLEAR = "\x1b[H\x1b[2J"
+Item = Mapping[str, Any]
+_COUNTED = {"NET RX": "rx", "NET TX": "tx", "READ": "read", "WRITTEN": "write"}
+_INTERRUPTED = 130
+_BAR_CELLS = 12
+_NEAR, _FULL = 0.7, 0.9  # of a limit: from here on a bar is yellow, and red
 
 
 @click.command("top")
@@ -34,7 +43,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.option(
     "--sort-by", type=click.Choice(["name", *_FIGURES]), default="name", help="Sort by this column, largest first."
 )
-@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C; on a terminal with bars against limits.")
 @click.option("--interval", type=DURATION, default=2.0, metavar="TIME", help="Refresh interval of -w.  [default: 2s]")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.option("--no-headers", is_flag=True, help="Print no column titles.")
@@ -62,23 +71,82 @@ def top_(
     if name and everywhere:
         raise click.UsageError("a name can't be combined with -A; leave one out")
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
-    terminal = sys.stdout.isatty()
-    pause, shown = threading.Event(), yaml_text if output == "yaml" else json_text
-    while True:
+
+    def ask() -> list[dict[str, Any]]:
         found = _ask(client, place, name, everywhere=everywhere)
-        if output is not None:
-            say(shown(found))
-            return
-        items = _sorted(found.get("items", [found]), sort_by)
-        if watch and terminal:
-            click.echo(_CLEAR, nl=False)
-        if items:
-            say(_table(items, header=not no_headers, namespaces=everywhere))
+        return _sorted(found.get("items", [found]), sort_by)
+
+    def show() -> None:
+        if items := ask():
+            say_table(_table(items, header=not no_headers, namespaces=everywhere))
         else:
             note("No running sandboxes." if everywhere else f"No running sandboxes in {place} namespace.")
-        if not watch:
-            return
-        pause.wait(max(0.1, interval))
+
+    if output is not None:
+        say((yaml_text if output == "yaml" else json_text)(_ask(client, place, name, everywhere=everywhere)))
+        return
+    if not watch:
+        show()
+        return
+    try:
+        if sys.stdout.isatty():
+            _live(ask, max(0.1, interval), sort_by, namespaces=everywhere)
+        pause = threading.Event()
+        while True:
+            show()
+            pause.wait(max(0.1, interval))
+    except KeyboardInterrupt:
+        ctx.exit(_INTERRUPTED)
+
+
+def _live(
+    ask: Callable[[], Sequence[Mapping[str, Any]]], seconds: float, sort_by: str, *, namespaces: bool
+) -> NoReturn:
+    """Show bars against limits on the whole terminal, until interrupted."""
+    from rich.console import Console
+    from rich.live import Live
+
+    pause = threading.Event()
+    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as shown:
+        while True:
+            shown.update(bars(ask(), sort_by, namespaces=namespaces), refresh=True)
+            pause.wait(seconds)
+
+
+def bars(items: Sequence[Item], sort_by: str, *, namespaces: bool) -> "Table":
+    """Return a table with a bar for each limit."""
+    from rich.table import Table
+
+    title = f"{len(items)} running, by {sort_by}; Ctrl-C ends"
+    made = Table(title=title, title_justify="left", title_style="dim", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for column in (*(["NAMESPACE"] if namespaces else []), "NAME", "CPU", "MEMORY", "PROCESSES", *_COUNTED, "UPTIME"):
+        made.add_column(column, no_wrap=True, header_style="bold")
+    for each in items:
+        usage, metadata = each["usage"], each["metadata"]
+        place = [metadata["namespace"]] if namespaces else []
+        made.add_row(
+            *(one_line(word) for word in (*place, metadata["name"])),
+            _bar(usage["cpuPercent"], usage["cpuLimitPercent"], lambda value: f"{value:.0f}%"),
+            _bar(usage["memoryUsageBytes"], usage["memoryLimitBytes"], size),
+            _bar(usage["processes"], usage["processesLimit"], lambda value: f"{value:.0f}"),
+            *(size(usage[_FIGURES[field]]) for field in _COUNTED.values()),
+            duration(usage["uptimeSeconds"]),
+        )
+    return made
+
+
+def _bar(used: float, limit: float | None, shown: Callable[[float], str]) -> "Text":
+    """Return a bar of what is used of a limit, with both in figures."""
+    from rich.text import Text
+
+    if not limit:
+        return Text(f"{' ' * (_BAR_CELLS + 1)}{shown(used)}")
+    part = min(1.0, used / limit)
+    filled = max(int(used > 0), round(part * _BAR_CELLS))
+    colour = "red" if part >= _FULL else "yellow" if part >= _NEAR else "green"
+    return Text.assemble(
+        ("\u2588" * filled, colour), ("\u2591" * (_BAR_CELLS - filled), "dim"), f" {shown(used)}/{shown(limit)}"
+    )
 
 
 def _ask(client: Client, namespace: str, name: str | None, *, everywhere: bool) -> dict[str, Any]:

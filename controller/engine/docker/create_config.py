@@ -58,6 +58,8 @@ def create_body(
     if config.command is not None:
         # Both, so that the image's entry point never precedes the command.
         body["Entrypoint"], body["Cmd"] = list(config.command), []
+    elif config.args:
+        body["Cmd"] = list(config.args)
     return body
 
 

@@ -88,7 +88,7 @@ def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator
             f"the image {image} has the WORKDIR {folder}, which belongs to the kernel and may lead out of the sandbox; "
             "set spec.template.workingDir, or build the image without it"
         )
-    program = next(iter([*(data.get("Entrypoint") or ()), *(data.get("Cmd") or ())]), "")
+    program = next(iter([*(data.get("Entrypoint") or ()), *(config.args or data.get("Cmd") or ())]), "")
     if config.command is None and (long := too_long(program)):
         yield f"the program's name in the image {image} has {long}; set spec.template.command"
 

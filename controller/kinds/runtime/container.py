@@ -67,6 +67,7 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    args: tuple[str, ...] = field(default=(), metadata=_ADDED)  # after the image's own entrypoint: only without command
     gpus: int = field(default=0, metadata=_ADDED)
     gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)  # chosen when it is made; none: the engine chooses
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)

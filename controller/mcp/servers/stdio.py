@@ -125,8 +125,7 @@ class StdioClient:
     def close(self, why: str = "the session was ended") -> None:
         """End the process, and fail what waits for it."""
         self._fail(ServerGone(why))
-        with suppress(queue.Full):
-            self._input.put_nowait(None)
+        self._end_input()
         self._stream.close()
 
     def last_lines(self) -> str:
@@ -152,6 +151,14 @@ class StdioClient:
                 raise ServerGone("it does not read its input") from None
             self._input_bytes += len(line)
 
+    def _end_input(self) -> None:
+        """End the lines for the process. Those that it has not taken are dropped: there is always room for the end."""
+        with self._lock:
+            with suppress(queue.Empty):
+                while True:
+                    self._input.get_nowait()
+            self._input.put_nowait(None)
+
     def _lines_in(self) -> Iterator[bytes]:
         while True:
             line = self._input.get()
@@ -170,8 +177,7 @@ class StdioClient:
             why = str(error)
         finally:
             self._fail(self._ended(why))
-            with suppress(queue.Full):
-                self._input.put_nowait(None)
+            self._end_input()
             with suppress(StreamError):
                 self._stream.close()
             self.closed.set()

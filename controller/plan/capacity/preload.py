@@ -15,10 +15,10 @@ from controller.plan.common.events import result_events
 from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool.sandboxpool import member_spec
+from controller.plan.sandbox.sandbox import IMAGE_PULLING
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render
 
-REASON = "ImagePulling"
 _RETRY_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
         return decision  # it is here by now: another pull only checks it
     if _is_being_fetched(builder, snapshot, image):
         message = f"{pulls[0].image} is being pulled for another object"
-        return replace(decision, actions=(), reason=REASON, message=message, until=snapshot.now + _RETRY_SECONDS)
+        return replace(decision, actions=(), reason=IMAGE_PULLING, message=message, until=snapshot.now + _RETRY_SECONDS)
     builder.pulling.add(image)
     return decision
 

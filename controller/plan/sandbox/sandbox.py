@@ -34,6 +34,7 @@ from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.resize import resize as reconcile_limits
 from controller.policy.sandbox import Rendered
 
+IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
 _REMOVING_RETRY_SECONDS = 1.0
 
 
@@ -211,9 +212,10 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
         revision=context.obj.resource_version,
     )
     actions: list[Action] = list(first)
-    failure = memory.failure
+    failure, reason, message = memory.failure, "Creating", why
     if failure and failure.reason == "ImageMissing" and held(failure, context.obj.generation, context.deleting):
         actions.append(PullImage(rendered.config.image, "not on this host"))
+        reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
     image_id = memory.image_id if same and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
@@ -224,7 +226,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     if not same:
         memory = replace(memory, crashes=0, template=rendered.template_hash)
     memory = replace(memory, finished="", made_from=rendered.template_fields)
-    return Decision(memory, "Creating", why, tuple(actions))
+    return Decision(memory, reason, message, tuple(actions))
 
 
 def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import structlog
 from pydantic import ValidationError
 
+from controller.documents import aliases
 from controller.documents.document import without_nulls
 from controller.kinds.common.problem import Problem, field_text
 from controller.kinds.meta import StoredObject
@@ -71,9 +72,11 @@ class Patch:
 def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:
     """Return the patched object, checked and admitted. Raises Invalid with every problem."""
     before = serialize.obj(current)
+    if type_ == "merge" and isinstance(body, Mapping) and "spec" in body:
+        body = {**body, "spec": aliases.resolved(body["spec"], kind.name)}
     after = _carried_out(before, body, type_)
     _check(current, before, after)
-    metadata, spec = after["metadata"], without_nulls(_mutable(after["spec"]))
+    metadata, spec = after["metadata"], without_nulls(aliases.resolved(_mutable(after["spec"]), kind.name))
     finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
     problems += patch_metadata.problems_of(current, metadata)
     references = _mutable(metadata.get("ownerReferences") or ())

@@ -15,7 +15,7 @@ from controller.service import errors
 
 WAIT_SECONDS = 30.0
 # Ready reasons for which an exec waits; for all others it fails at once.
-_WAKEABLE = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
+_WAKEABLE = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling")
 
 
 class NoLoop:

@@ -60,6 +60,7 @@ def as_json(used: SandboxUsage) -> serialize.Json:
         "windowSeconds": round(sample.window_seconds, 3),
         "usage": {
             "cpuPercent": round(sample.cpu_cores * 100, 2),
+            "cpuLimitPercent": round(usage.cpu_limit_cores * 100, 2) if usage.cpu_limit_cores else None,
             "memoryUsageBytes": usage.memory_working_set_bytes,
             "memoryLimitBytes": usage.memory_limit_bytes,
             "networkReceiveBytes": network.receive_bytes if network else None,
@@ -67,6 +68,7 @@ def as_json(used: SandboxUsage) -> serialize.Json:
             "diskReadBytes": usage.fs_read_bytes,
             "diskWriteBytes": usage.fs_write_bytes,
             "processes": usage.pids,
+            "processesLimit": usage.pids_limit,
             "uptimeSeconds": round(max(0.0, sample.at - started), 3) if started else 0.0,
         },
     }

@@ -9,6 +9,7 @@ from paddock._client.errors import ClientError, TimedOut
 
 Object = Mapping[str, Any]
 _SHOWN_CHARACTERS = 2000
+MAX_OUTPUT_BYTES = 8 << 20  # of each stream of a command, if its caller asks for nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class Metrics:
     disk_write_bytes: int | None
     processes: int
     uptime_seconds: float
+    cpu_limit_percent: float | None = None
+    processes_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,51 @@ class Change:
     kind: str
     name: str
     result: str
+
+
+class KeptOutput:
+    """Head and tail of one stream of output, half of the limit each; `omitted_bytes` were between."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._head_bytes, self._tail_bytes = limit_bytes - limit_bytes // 2, limit_bytes // 2
+        self._head, self._tail = bytearray(), bytearray()
+        self.omitted_bytes = 0
+
+    def add(self, data: bytes) -> "KeptOutput":
+        """Append data; drop the oldest of the tail."""
+        free = self._head_bytes - len(self._head)
+        self._head += data[:free]
+        self._tail += data[free:]
+        surplus = len(self._tail) - self._tail_bytes
+        if surplus > 0:
+            del self._tail[:surplus]
+            self.omitted_bytes += surplus
+        return self
+
+    @property
+    def text(self) -> str:
+        """Return it as text, with a line that counts the omitted bytes."""
+        mark = b"\n[... %d bytes left out ...]\n" % self.omitted_bytes if self.omitted_bytes else b""
+        return (self._head + mark + self._tail).decode(errors="replace")
+
+
+class KeptStreams:
+    """What is kept of a command's stdout and stderr."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._streams = {name: KeptOutput(limit_bytes) for name in ("stdout", "stderr")}
+
+    def add(self, stream: str, data: bytes) -> None:
+        """Append output of one stream."""
+        self._streams[stream].add(data)
+
+    def result(
+        self, exit_code: int, *, timed_out: bool, duration_seconds: float = 0.0, truncated: bool = False
+    ) -> CommandResult:
+        """Return the result of the ended command. `truncated`: some output had been left out before."""
+        out, err = self._streams["stdout"], self._streams["stderr"]
+        truncated = truncated or bool(out.omitted_bytes or err.omitted_bytes)
+        return CommandResult(exit_code, out.text, err.text, duration_seconds, truncated, timed_out)
 
 
 class Decoder:
@@ -135,6 +183,8 @@ def metrics_of(found: Mapping[str, Any]) -> Metrics:
         disk_write_bytes=usage["diskWriteBytes"],
         processes=usage["processes"],
         uptime_seconds=usage["uptimeSeconds"],
+        cpu_limit_percent=usage.get("cpuLimitPercent"),
+        processes_limit=usage.get("processesLimit"),
     )
 
 

@@ -53,12 +53,11 @@ class CommandHandle:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._stdout: list[str] = []
-        self._stderr: list[str] = []
+        self._kept = _models.KeptStreams(_models.MAX_OUTPUT_BYTES)
 
     def __iter__(self) -> Iterator[tuple[str | None, str | None, None]]:
         for output in self._process:
-            (self._stdout if output.stream == "stdout" else self._stderr).append(output.text)
+            self._kept.add(output.stream, output.data)
             yield (output.text, None, None) if output.stream == "stdout" else (None, output.text, None)
 
     def wait(self, on_stdout: Callback | None = None, on_stderr: Callback | None = None) -> CommandResult:
@@ -68,9 +67,9 @@ class CommandHandle:
                 on_stdout(stdout)
             if stderr is not None and on_stderr is not None:
                 on_stderr(stderr)
-        result = CommandResult("".join(self._stderr), "".join(self._stdout), self._process.exit_code or 0)
+        done = self._kept.result(self._process.exit_code or 0, timed_out=self._process.timed_out)
         self._process.kill()  # closes the connection of a command that has ended
-        return _checked(result)
+        return _checked(_result(done))
 
     def send_stdin(self, data: str) -> None:
         """Write to its stdin."""
@@ -324,7 +323,7 @@ class Sandbox:
         self._sandbox.suspend()
 
     def get_host(self, port: int) -> str:
-        """Return host and port on this machine that reach a port of the sandbox."""
+        """Return host and port on this machine that reach a port of the sandbox: for programs, not for a browser."""
         if port not in self._previews:
             self._previews[port] = self._sandbox.forward(port)
         forward = self._previews[port]

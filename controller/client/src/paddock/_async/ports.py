@@ -31,9 +31,14 @@ class AsyncForward:
         return self._inner.port
 
     @property
+    def host(self) -> str:
+        """Host name of a preview: connections to any other are refused."""
+        return self._inner.host
+
+    @property
     def url(self) -> str:
-        """Address for a browser or an HTTP client."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
+        """Address for an HTTP client; of a preview for a browser."""
+        host = self.host or (f"[{self.address}]" if ":" in self.address else self.address)
         return f"http://{host}:{self.port}{self._url_path}"
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from paddock._client.connection import segment
 from paddock._client.errors import refusal
 from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
-from paddock._models import CommandResult, Decoder, Output, WaitTimedOut
+from paddock._models import MAX_OUTPUT_BYTES, CommandResult, Decoder, KeptStreams, Output, WaitTimedOut
 from paddock._transport.aio import AsyncSocket, AsyncTransport, pause
 
 PROTOCOL = "v5.channel.k8s.io"
@@ -53,14 +53,15 @@ class AsyncProcess:
                 return self._decoder.output(STREAMS[frame[0]], frame[1:])
         raise StopAsyncIteration
 
-    async def wait(self) -> CommandResult:
-        """Wait for its end; return the output that was not iterated over yet, with the exit code."""
-        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+    async def wait(self, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> CommandResult:
+        """Wait for its end; return the output that was not iterated over yet, with the exit code.
+
+        Of each stream at most `max_output_bytes` are kept: head and tail.
+        """
+        kept = KeptStreams(max_output_bytes)
         async for output in self:
-            texts[output.stream].append(output.text)
-        return CommandResult(
-            self.exit_code or 0, "".join(texts["stdout"]), "".join(texts["stderr"]), timed_out=self.timed_out
-        )
+            kept.add(output.stream, output.data)
+        return kept.result(self.exit_code or 0, timed_out=self.timed_out)
 
     async def write(self, data: str | bytes) -> bool:
         """Write to stdin, for a command started with `stdin=True`. False: it has ended."""

@@ -13,10 +13,12 @@ from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProces
 from paddock._client.command import as_json, as_query, checked_command
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
-from paddock._client.port_forward import Forwarding, open_port
+from paddock._client.port_forward import Forwarding, open_port, own_host
 from paddock._interpreters import interpreter
 from paddock._models import (
+    MAX_OUTPUT_BYTES,
     CommandResult,
+    KeptStreams,
     Metrics,
     Object,
     SandboxFailed,
@@ -195,12 +197,15 @@ class AsyncSandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
         shell: str = "sh",
     ) -> CommandResult:
         """Run a shell line to its end. A program with a list of arguments is run by `exec`.
 
         After `timeout` seconds it is killed with exit code 124; without it the daemon's limit holds. `on_stdout` and
         `on_stderr` get the output as it comes. `check`: CommandFailed for another exit code than 0.
+
+        Of each stream at most `max_output_bytes` are kept for the result: head and tail, and `truncated` is true.
 
             result = await sandbox.run("pip list | head -3")
             await sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
@@ -215,6 +220,7 @@ class AsyncSandbox:
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
+            max_output_bytes=max_output_bytes,
         )
 
     async def exec(
@@ -228,14 +234,23 @@ class AsyncSandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
     ) -> CommandResult:
         """Run a program with its arguments to its end; options as for `run`. TypeError for a string.
 
         await sandbox.exec(["python3", "-c", "print(6 * 7)"])
         """
         argv = checked_command(command, "exec")
-        callbacks = (on_stdout, on_stderr)
-        return await self._run(argv, env=env, cwd=cwd, stdin=stdin, timeout=timeout, callbacks=callbacks, check=check)
+        return await self._run(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+            max_output_bytes=max_output_bytes,
+        )
 
     async def run_code(
         self,
@@ -249,6 +264,7 @@ class AsyncSandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
     ) -> CommandResult:
         """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
 
@@ -264,6 +280,7 @@ class AsyncSandbox:
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
+            max_output_bytes=max_output_bytes,
         )
 
     async def start(
@@ -328,18 +345,25 @@ class AsyncSandbox:
         timeout: float | None,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
+        max_output_bytes: int,
     ) -> CommandResult:
-        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        raw, kept = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = await self._collected(command, env, cwd, raw, timeout)
+            result = await self._collected(command, env, cwd, raw, timeout, kept)
         else:
             process = await self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             async with process:
-                result = await self._streamed(process, raw, callbacks)
+                result = await self._streamed(process, raw, callbacks, kept)
         return result.check() if check else result
 
     async def _collected(
-        self, command: list[str], env: Mapping[str, str] | None, cwd: str, stdin: bytes, timeout: float | None
+        self,
+        command: list[str],
+        env: Mapping[str, str] | None,
+        cwd: str,
+        stdin: bytes,
+        timeout: float | None,
+        kept: KeptStreams,
     ) -> CommandResult:
         asked = {
             "command": command,
@@ -350,24 +374,27 @@ class AsyncSandbox:
             "timeoutSeconds": timeout,
         }
         done = await self._transport.request("POST", f"{self._path}/exec", json=asked)
-        return CommandResult(
-            exit_code=done["exitCode"],
-            stdout=base64.b64decode(done["stdout"]).decode(errors="replace"),
-            stderr=base64.b64decode(done["stderr"]).decode(errors="replace"),
+        for stream in ("stdout", "stderr"):
+            kept.add(stream, base64.b64decode(done[stream]))
+        return kept.result(
+            done["exitCode"],
+            timed_out=done["timedOut"],
             duration_seconds=done["durationSeconds"],
             truncated=done["truncated"],
-            timed_out=done["timedOut"],
         )
 
     async def _streamed(
-        self, process: AsyncProcess, stdin: bytes, callbacks: tuple[TextCallback | None, TextCallback | None]
+        self,
+        process: AsyncProcess,
+        stdin: bytes,
+        callbacks: tuple[TextCallback | None, TextCallback | None],
+        kept: KeptStreams,
     ) -> CommandResult:
-        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        told = dict(zip(texts, callbacks, strict=True))
+        told = dict(zip(("stdout", "stderr"), callbacks, strict=True))
 
         async def read() -> None:
             async for output in process:
-                texts[output.stream].append(output.text)
+                kept.add(output.stream, output.data)
                 await tell(told[output.stream], output.text)
 
         if stdin:
@@ -375,8 +402,7 @@ class AsyncSandbox:
                 await read()
         else:
             await read()
-        stdout, stderr = "".join(texts["stdout"]), "".join(texts["stderr"])
-        return CommandResult(process.exit_code or 0, stdout, stderr, timed_out=process.timed_out)
+        return kept.result(process.exit_code or 0, timed_out=process.timed_out)
 
     # Logs and ports
 
@@ -403,21 +429,36 @@ class AsyncSandbox:
         """Connect to a TCP port on the sandbox's 127.0.0.1, also without a network. Raises Refused if none listens."""
         return await self._transport.connect(self._path, port)
 
-    async def forward(self, port: int, *, local: int = 0, address: str = "127.0.0.1") -> AsyncForward:
-        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port."""
-        return await self._forward(port, local, address, "/")
+    async def forward(
+        self, port: int, *, local: int = 0, address: str = "127.0.0.1", timeout: float = 0.0
+    ) -> AsyncForward:
+        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port.
+
+        With a `timeout` wait so many seconds until the port accepts connections. For people's browsers use `preview`.
+
+            async with await sandbox.forward(8000, timeout=30) as forward:
+                print(httpx.get(forward.url))
+        """
+        if timeout:
+            await self._accepting(port, timeout)
+        return await self._forward(port, local, address)
 
     async def preview(
         self, port: int, *, path: str = "/", local: int = 0, timeout: float = _PORT_SECONDS
     ) -> AsyncForward:
-        """Wait until a port of the sandbox accepts connections, and return its address on this machine.
+        """Wait until a port of the sandbox accepts connections, and return its address for a browser of this machine.
 
-        Each preview is an origin of its own: a sandbox's page has no access to another one.
+        The address has a random host name of its own, and nothing else is served: a page of the sandbox gets none of
+        the browser's cookies for other ports. A program uses `forward`: it may not know names below `localhost`.
 
             await sandbox.background("python3 -m http.server 8000")
             async with await sandbox.preview(8000) as preview:
-                print(preview.url)
+                webbrowser.open(preview.url)
         """
+        await self._accepting(port, timeout)
+        return await self._forward(port, local, "127.0.0.1", path, own_host())
+
+    async def _accepting(self, port: int, timeout: float) -> None:
         waited = 0.0
         while True:
             try:
@@ -429,11 +470,11 @@ class AsyncSandbox:
                 waited += _POLL_SECONDS
             else:
                 await connection.close()
-                return await self._forward(port, local, "127.0.0.1", path)
+                return
 
-    async def _forward(self, port: int, local: int, address: str, path: str) -> AsyncForward:
+    async def _forward(self, port: int, local: int, address: str, path: str = "/", host: str = "") -> AsyncForward:
         open_ = partial(open_port, self._transport.server, self._path)
-        inner = await self._transport.call(Forwarding, open_, port, local, address, lambda _message: None)
+        inner = await self._transport.call(Forwarding, open_, port, local, address, lambda _message: None, host)
         return AsyncForward(self._transport, inner, path)
 
 

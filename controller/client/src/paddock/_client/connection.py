@@ -3,7 +3,7 @@
 import json as json_
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ import httpx
 
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, locate, unreachable
 from paddock._version import API_VERSION, VERSION
 
@@ -22,6 +23,7 @@ AGENT = f"paddock/{VERSION}"
 # its sender can't tell whether it was executed (found by a soak test).
 IDLE_SECONDS = 2.0
 _PAGE = "500"  # objects
+MAX_LINE_BYTES = 16 << 20
 
 
 class Connection:
@@ -109,7 +111,7 @@ class Connection:
                 if answer.is_error:
                     answer.read()
                     raise refusal(json_of(answer), answer.status_code)
-                yield answer.iter_lines()
+                yield _lines(answer.iter_bytes())
         except ClientError as error:
             if isinstance(error.__cause__, httpx.ReadTimeout):
                 raise TimedOut(str(error)) from error
@@ -129,6 +131,43 @@ class Connection:
             raise ClientError(
                 f"the connection to {self.server} broke: {error}; check that the daemon is running"
             ) from error
+
+
+class LineSplitter:
+    """Lines of a stream in pieces of any size. They end at a line feed alone: JSON may hold other line breaks.
+
+    A line of more than `MAX_LINE_BYTES` comes in parts: who writes it may be a program of a sandbox.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, piece: bytes) -> list[str]:
+        """Return the lines that this piece ends."""
+        first, *others = piece.split(b"\n")
+        self._add(first)
+        found = []
+        for each in others:
+            found += self.rest(empty=True)
+            self._add(each)
+        return found + (self.rest() if self._held > MAX_LINE_BYTES else [])
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._held += len(part)
+
+    def rest(self, *, empty: bool = False) -> list[str]:
+        """Return the last line, if there is one without an end."""
+        line, self._parts, self._held = b"".join(self._parts), [], 0
+        return [line.removesuffix(b"\r").decode(errors="replace")] if line or empty else []
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    lines = LineSplitter()
+    for piece in pieces:
+        yield from lines.feed(piece)
+    yield from lines.rest()
 
 
 def connect(address: str | Server | None = None) -> Connection:
@@ -183,14 +222,20 @@ class RetryingTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         same = isinstance(request.stream, httpx.ByteStream)
         for _ in range(MAX_RETRIES if same else 0):
-            answer = self._inner.handle_request(request)
+            answer = self._sent(request)
             answer.request = request
             wait = retry_seconds(answer)
             if wait is None:
                 return answer
             answer.close()
             self._sleep(wait)
-        return self._inner.handle_request(request)
+        return self._sent(request)
+
+    def _sent(self, request: httpx.Request) -> httpx.Response:
+        with logged(request.method, request.url.raw_path.decode("latin-1")) as found:
+            answer = self._inner.handle_request(request)
+            found.status = answer.status_code
+        return answer
 
     def close(self) -> None:
         self._inner.close()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, refusal
+from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, unreachable
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -47,13 +48,14 @@ def upgrade(
     host = urlsplit(server.url).netloc
     own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
     try:
-        sock.sendall(
-            f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
-            f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
-        )
-        file = sock.makefile("rb", buffering=0)
-        status = _status(file.readline(_CONTROL_BYTES))
+        with logged("WebSocket", target) as found:
+            sock.sendall(
+                f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
+                f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
+            )
+            file = sock.makefile("rb", buffering=0)
+            status = found.status = _status(file.readline(_CONTROL_BYTES))
         headers = http.client.parse_headers(file)
         if status != 101:
             size = headers.get("Content-Length", "0")

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from paddock._client.connection import full_path
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TooLarge, refusal
+from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, unreachable
 
 PIECE_BYTES = 1 << 18
@@ -71,19 +72,22 @@ def exchange(
     body: Iterable[bytes] | None = None,
 ) -> Iterator[Answer]:
     """Send one request; `path` is relative to the API version. Raises Refused, Unreachable, ClientError."""
+    target = f"{full_path(path)}?{urlencode(query, errors='surrogateescape')}"
     link = _connection(server)
     try:
         try:
-            link.putrequest(method, f"{full_path(path)}?{urlencode(query, errors='surrogateescape')}")
+            link.putrequest(method, target)
             for name, value in authorization(server).items():
                 link.putheader(name, value)
             if body is not None:
                 link.putheader("Content-Type", "application/octet-stream")
                 link.putheader("Transfer-Encoding", "chunked")
-            link.endheaders()
-            if body is not None:
-                _send(link, body)
-            response = link.getresponse()
+            with logged(method, target) as found:
+                link.endheaders()
+                if body is not None:
+                    _send(link, body)
+                response = link.getresponse()
+                found.status = response.status
             if response.status >= 400:
                 raise refusal(_json(response.read()), response.status)
         except (OSError, http.client.HTTPException) as error:

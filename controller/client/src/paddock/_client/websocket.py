@@ -18,6 +18,7 @@ from paddock._client.connection import full_path
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import refusal
 from paddock._client.handshake import HANDSHAKE_SECONDS
+from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
@@ -99,7 +100,7 @@ def open_websocket(
 ) -> WebSocket:
     """Open a WebSocket at `path` (relative to the API version). Raises Unreachable and Refused."""
     url, sock, options = _asked(server, path, query, protocol)
-    with _translated(server):
+    with _translated(server, path):
         return WebSocket(_opened(url, sock=sock, proxy=None, **options))
 
 
@@ -108,18 +109,21 @@ async def connect_websocket(
 ) -> ClientConnection:
     """Open a WebSocket in the running event loop. Raises Unreachable and Refused."""
     url, sock, options = _asked(server, path, query, protocol)
-    with _translated(server):
+    with _translated(server, path):
         return await _opened(url, sock=sock, proxy=None, **options)
 
 
 @contextmanager
-def _translated(server: Server) -> Iterator[None]:
-    try:
-        yield
-    except InvalidStatus as error:
-        raise refusal(json_or_none(error.response.body), error.response.status_code) from error
-    except (OSError, InvalidHandshake) as error:
-        raise unreachable(server, str(error)) from error
+def _translated(server: Server, path: str) -> Iterator[None]:
+    with logged("WebSocket", full_path(path)) as found:  # without its query, which has values of variables
+        try:
+            yield
+            found.status = 101
+        except InvalidStatus as error:
+            found.status = error.response.status_code
+            raise refusal(json_or_none(error.response.body), found.status) from error
+        except (OSError, InvalidHandshake) as error:
+            raise unreachable(server, str(error)) from error
 
 
 def _asked(

@@ -10,10 +10,12 @@ from typing import Any, cast
 from paddock._client.command import as_json, as_query, checked_command
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
-from paddock._client.port_forward import Forwarding, open_port
+from paddock._client.port_forward import Forwarding, open_port, own_host
 from paddock._interpreters import interpreter
 from paddock._models import (
+    MAX_OUTPUT_BYTES,
     CommandResult,
+    KeptStreams,
     Metrics,
     Object,
     SandboxFailed,
@@ -196,12 +198,15 @@ class Sandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
         shell: str = "sh",
     ) -> CommandResult:
         """Run a shell line to its end. A program with a list of arguments is run by `exec`.
 
         After `timeout` seconds it is killed with exit code 124; without it the daemon's limit holds. `on_stdout` and
         `on_stderr` get the output as it comes. `check`: CommandFailed for another exit code than 0.
+
+        Of each stream at most `max_output_bytes` are kept for the result: head and tail, and `truncated` is true.
 
             result = sandbox.run("pip list | head -3")
             sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
@@ -216,6 +221,7 @@ class Sandbox:
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
+            max_output_bytes=max_output_bytes,
         )
 
     def exec(
@@ -229,14 +235,23 @@ class Sandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
     ) -> CommandResult:
         """Run a program with its arguments to its end; options as for `run`. TypeError for a string.
 
         sandbox.exec(["python3", "-c", "print(6 * 7)"])
         """
         argv = checked_command(command, "exec")
-        callbacks = (on_stdout, on_stderr)
-        return self._run(argv, env=env, cwd=cwd, stdin=stdin, timeout=timeout, callbacks=callbacks, check=check)
+        return self._run(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            callbacks=(on_stdout, on_stderr),
+            check=check,
+            max_output_bytes=max_output_bytes,
+        )
 
     def run_code(
         self,
@@ -250,6 +265,7 @@ class Sandbox:
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         check: bool = False,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
     ) -> CommandResult:
         """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
 
@@ -265,6 +281,7 @@ class Sandbox:
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
+            max_output_bytes=max_output_bytes,
         )
 
     def start(
@@ -329,18 +346,25 @@ class Sandbox:
         timeout: float | None,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
+        max_output_bytes: int,
     ) -> CommandResult:
-        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        raw, kept = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = self._collected(command, env, cwd, raw, timeout)
+            result = self._collected(command, env, cwd, raw, timeout, kept)
         else:
             process = self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             with process:
-                result = self._streamed(process, raw, callbacks)
+                result = self._streamed(process, raw, callbacks, kept)
         return result.check() if check else result
 
     def _collected(
-        self, command: list[str], env: Mapping[str, str] | None, cwd: str, stdin: bytes, timeout: float | None
+        self,
+        command: list[str],
+        env: Mapping[str, str] | None,
+        cwd: str,
+        stdin: bytes,
+        timeout: float | None,
+        kept: KeptStreams,
     ) -> CommandResult:
         asked = {
             "command": command,
@@ -351,24 +375,27 @@ class Sandbox:
             "timeoutSeconds": timeout,
         }
         done = self._transport.request("POST", f"{self._path}/exec", json=asked)
-        return CommandResult(
-            exit_code=done["exitCode"],
-            stdout=base64.b64decode(done["stdout"]).decode(errors="replace"),
-            stderr=base64.b64decode(done["stderr"]).decode(errors="replace"),
+        for stream in ("stdout", "stderr"):
+            kept.add(stream, base64.b64decode(done[stream]))
+        return kept.result(
+            done["exitCode"],
+            timed_out=done["timedOut"],
             duration_seconds=done["durationSeconds"],
             truncated=done["truncated"],
-            timed_out=done["timedOut"],
         )
 
     def _streamed(
-        self, process: Process, stdin: bytes, callbacks: tuple[TextCallback | None, TextCallback | None]
+        self,
+        process: Process,
+        stdin: bytes,
+        callbacks: tuple[TextCallback | None, TextCallback | None],
+        kept: KeptStreams,
     ) -> CommandResult:
-        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        told = dict(zip(texts, callbacks, strict=True))
+        told = dict(zip(("stdout", "stderr"), callbacks, strict=True))
 
         def read() -> None:
             for output in process:
-                texts[output.stream].append(output.text)
+                kept.add(output.stream, output.data)
                 tell(told[output.stream], output.text)
 
         if stdin:
@@ -376,8 +403,7 @@ class Sandbox:
                 read()
         else:
             read()
-        stdout, stderr = "".join(texts["stdout"]), "".join(texts["stderr"])
-        return CommandResult(process.exit_code or 0, stdout, stderr, timed_out=process.timed_out)
+        return kept.result(process.exit_code or 0, timed_out=process.timed_out)
 
     # Logs and ports
 
@@ -404,19 +430,32 @@ class Sandbox:
         """Connect to a TCP port on the sandbox's 127.0.0.1, also without a network. Raises Refused if none listens."""
         return self._transport.connect(self._path, port)
 
-    def forward(self, port: int, *, local: int = 0, address: str = "127.0.0.1") -> Forward:
-        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port."""
-        return self._forward(port, local, address, "/")
+    def forward(self, port: int, *, local: int = 0, address: str = "127.0.0.1", timeout: float = 0.0) -> Forward:
+        """Listen locally, and relay each connection to a port of the sandbox until closed. `local` 0: any port.
+
+        With a `timeout` wait so many seconds until the port accepts connections. For people's browsers use `preview`.
+
+            with sandbox.forward(8000, timeout=30) as forward:
+                print(httpx.get(forward.url))
+        """
+        if timeout:
+            self._accepting(port, timeout)
+        return self._forward(port, local, address)
 
     def preview(self, port: int, *, path: str = "/", local: int = 0, timeout: float = _PORT_SECONDS) -> Forward:
-        """Wait until a port of the sandbox accepts connections, and return its address on this machine.
+        """Wait until a port of the sandbox accepts connections, and return its address for a browser of this machine.
 
-        Each preview is an origin of its own: a sandbox's page has no access to another one.
+        The address has a random host name of its own, and nothing else is served: a page of the sandbox gets none of
+        the browser's cookies for other ports. A program uses `forward`: it may not know names below `localhost`.
 
             sandbox.background("python3 -m http.server 8000")
             with sandbox.preview(8000) as preview:
-                print(preview.url)
+                webbrowser.open(preview.url)
         """
+        self._accepting(port, timeout)
+        return self._forward(port, local, "127.0.0.1", path, own_host())
+
+    def _accepting(self, port: int, timeout: float) -> None:
         waited = 0.0
         while True:
             try:
@@ -428,11 +467,11 @@ class Sandbox:
                 waited += _POLL_SECONDS
             else:
                 connection.close()
-                return self._forward(port, local, "127.0.0.1", path)
+                return
 
-    def _forward(self, port: int, local: int, address: str, path: str) -> Forward:
+    def _forward(self, port: int, local: int, address: str, path: str = "/", host: str = "") -> Forward:
         open_ = partial(open_port, self._transport.server, self._path)
-        inner = self._transport.call(Forwarding, open_, port, local, address, lambda _message: None)
+        inner = self._transport.call(Forwarding, open_, port, local, address, lambda _message: None, host)
         return Forward(self._transport, inner, path)
 
 

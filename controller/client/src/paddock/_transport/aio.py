@@ -18,6 +18,7 @@ from paddock._client.connection import (
     AGENT,
     IDLE_SECONDS,
     MAX_RETRIES,
+    LineSplitter,
     full_path,
     json_of,
     retry_seconds,
@@ -25,6 +26,7 @@ from paddock._client.connection import (
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
 from paddock._client.port_forward import PortConnection
+from paddock._client.request_log import logged
 from paddock._client.server import Server, unreachable
 from paddock._client.transfer import check_size
 from paddock._client.websocket import connect_websocket
@@ -74,14 +76,20 @@ class RetryingAsyncTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         same = isinstance(request.stream, httpx.ByteStream)
         for _ in range(MAX_RETRIES if same else 0):
-            answer = await self._inner.handle_async_request(request)
+            answer = await self._sent(request)
             answer.request = request
             wait = retry_seconds(answer)
             if wait is None:
                 return answer
             await answer.aclose()
             await self._sleep(wait)
-        return await self._inner.handle_async_request(request)
+        return await self._sent(request)
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
+        with logged(request.method, request.url.raw_path.decode("latin-1")) as found:
+            answer = await self._inner.handle_async_request(request)
+            found.status = answer.status_code
+        return answer
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -181,7 +189,11 @@ class AsyncTransport:
 
     async def _lines(self, answer: httpx.Response) -> AsyncIterator[str]:
         with self._translated():
-            async for line in answer.aiter_lines():
+            lines = LineSplitter()
+            async for piece in answer.aiter_bytes():
+                for line in lines.feed(piece):
+                    yield line
+            for line in lines.rest():
                 yield line
 
     @contextmanager
