@@ -34,6 +34,7 @@ from controller.api.routes import (
     mcp,
     patch,
     port_forward,
+    proxy,
     read_only,
     usage,
     why,
@@ -45,7 +46,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
+_OF_SANDBOXES = (logs, port_forward, proxy, agent, exec, detached, inspect, files, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]

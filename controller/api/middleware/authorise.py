@@ -36,6 +36,7 @@ _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
+_PROXY = "proxy"
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
@@ -59,6 +60,8 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         namespace = given["namespace"] if named else None if kind.namespaced else ""
         name = given.get("name", "") if parts[1:2] == ["{name}"] else ""
         sub = "/".join(parts[2:] if name else parts[1:])
+        if sub.startswith(_PROXY):  # also a GET acts in the sandbox
+            return AccessRequest("use", kind.name, namespace, name, _PROXY)
         return AccessRequest(_verb(connection, name, sub), kind.name, namespace, name, sub)
 
     async def check(connection: HTTPConnection) -> None:
@@ -84,6 +87,8 @@ async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str
 
 async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[str, Any]:
     """Return the audit details of a request."""
+    if asked.sub == _PROXY:
+        return {"port": str(connection.path_params.get("port", ""))[:_MOST_LETTERS]}
     if asked.sub not in _AGENT:
         return _program(await _command(connection, asked))
     if asked.verb != "use" or not isinstance(connection, Request):
