@@ -73,14 +73,26 @@ elif [ "${1:-}" = --images ]; then
     selection=(-n 0 -m images)
 elif [ "${1:-}" = --panel ]; then
     shift
-    export PADDOCK_TEST_PANEL=1
+    export PADDOCK_TEST_PANEL=1 PADDOCK_TEST_JOURNEY=1
     panel=yes
-    images=(tiny python)
+    images=(tiny python agent)
     selection=(-n 0 --durations 10 tests/panel)
 elif [ "${1:-}" = --soak ]; then
     shift
     export PADDOCK_SOAK=1
     selection=(-n 0 tests/soak) # a line of its table each minute
+fi
+
+# The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
+# two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
+packages=--dev
+if [ -n "$whole" ]; then
+    if have chromium; then
+        packages=--panel
+        export PADDOCK_TEST_JOURNEY=1
+    else
+        warn "the panel's journey is left out: no chromium is installed. \`make test-panel\` installs one, and runs it."
+    fi
 fi
 
 scratch=
@@ -228,11 +240,11 @@ if engine_answers; then engine_was_up=yes; fi
 renew_lists
 # Where it needs no Debian packages itself, the virtual environment is made while the engine starts.
 if python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    aside venv deploy/venv.sh --dev
+    aside venv deploy/venv.sh "$packages"
     dressing=$aside
 fi
 deploy/engine.sh start
-if [ -n "$dressing" ]; then joined "$dressing" venv; else deploy/venv.sh --dev; fi
+if [ -n "$dressing" ]; then joined "$dressing" venv; else deploy/venv.sh "$packages"; fi
 dressing=
 if [ -n "$pictures" ]; then
     have chromium || { is_root && on_debian && apt_install chromium; } || warn "no chromium: the pages stay HTML"

@@ -25,6 +25,7 @@ _NEEDS = {
     "images": "PADDOCK_TEST_IMAGES",
     "mcp": "PADDOCK_TEST_MCP",
     "panel": "PADDOCK_TEST_PANEL",
+    "journey": "PADDOCK_TEST_JOURNEY",
 }
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.
@@ -42,6 +43,7 @@ _BY_MODULE = (
     "tests/engine/test_engine_witness.py",
     "tests/mcp/",
     "tests/metrics/test_scrape_access.py",
+    "tests/panel/",
     "tests/sdk/",
 )
 # Left out of `make quick`: what tries every step, and what starts many programs.

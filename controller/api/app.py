@@ -34,6 +34,7 @@ from controller.api.routes import (
     mcp,
     patch,
     port_forward,
+    proxy,
     read_only,
     usage,
     why,
@@ -44,7 +45,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (agent, exec, files, logs, port_forward, detached, inspect, why, attest, usage)
+_OF_SANDBOXES = (agent, exec, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]

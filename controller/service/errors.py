@@ -80,6 +80,12 @@ class TooManyRequests(ServiceError):
     reason, code = "TooManyRequests", 429
 
 
+class BadGateway(ServiceError):
+    """The program in the sandbox did not answer as HTTP."""
+
+    reason, code = "BadGateway", 502
+
+
 class ServiceUnavailable(ServiceError):
     """The store or the engine is unavailable."""
 

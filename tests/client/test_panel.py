@@ -116,6 +116,14 @@ def test_other_sites_get_nothing_even_with_a_session(relay: PanelRelay, page: ht
             assert page.get("/panel/", headers=foreign).status_code == 403
 
 
+def test_no_page_of_a_sandbox_at_the_panels_origin(relay: PanelRelay, page: httpx.Client) -> None:
+    held = session(relay, page)
+    for path in ("proxy/80", "proxy/80/", "proxy/80/a?b", "%70roxy/80/", "proxy%2F80/", "proxy"):
+        answer = page.get(f"{SANDBOXES}/quickstart/{path}", headers=held)
+        assert (answer.status_code, "preview" in answer.json()["message"]) == (403, True), path
+    assert page.get(f"{SANDBOXES}/proxy/why", headers=held).status_code == 404  # the name of a sandbox
+
+
 def test_daemon_sees_a_local_client(relay: PanelRelay, page: httpx.Client) -> None:
     held = session(relay, page)
     answer = page.get(f"{API}/auth/whoami", headers={**held, "Cookie": "a=b", "Referer": relay.origin})

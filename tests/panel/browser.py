@@ -56,8 +56,8 @@ class Pages:
         assert [*self.faults, *reports] == []
 
     def close(self) -> None:
-        for each in self._contexts:
-            each.close()
+        while self._contexts:
+            self._contexts.pop().close()
 
 
 def sandbox(name: str, script: str = "exec sleep infinity", **fields: Any) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.panel.browser import Pages
 
 if "PADDOCK_TEST_PANEL" not in os.environ:  # only `make test-panel` installs what these import
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_[!e]*.py" if "PADDOCK_TEST_JOURNEY" in os.environ else "test_*.py"]
 
 
 @pytest.fixture(scope="module")

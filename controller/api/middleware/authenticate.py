@@ -26,6 +26,11 @@ _MOST_PEERS = 4096
 _LOOKUPS = 8  # at a time
 
 
+def header_of_page(headers: Headers) -> str:
+    """Return the header by which a request is known to come from a web page; empty if none is there."""
+    return next((each.title() for each in _OF_A_PAGE if each in headers), "")
+
+
 def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
     """Take a caller within this process for Paddock itself. No listener uses this."""
     return None
@@ -79,10 +84,10 @@ class Authenticate:
         if given and not given[0].strip():  # fail closed: do not fall back to peer credentials
             raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
-        page = next((each for each in _OF_A_PAGE if each in headers), "")
+        page = header_of_page(headers)
         if page and peer is not None and not given:
             raise Unauthorized(
-                f"a web page's request (it has the header {page.title()}) needs a token: send `Authorization: Bearer"
+                f"a web page's request (it has the header {page}) needs a token: send `Authorization: Bearer"
                 f" TOKEN`, with a WebSocket the subprotocol {PREFIX.decode()}TOKEN in base64url"
             )
         if not given and peer is not None:

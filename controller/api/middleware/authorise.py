@@ -39,6 +39,7 @@ _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
 # Their routes call `state.record` on the thread that does the work, before it begins: a thread less for each call.
 _RECORDED_AT_START = tuple(f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/{sub}" for sub in ("exec", *_AGENT))
+_PROXY = "proxy"
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
@@ -62,6 +63,8 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         namespace = given["namespace"] if named else None if kind.namespaced else ""
         name = given.get("name", "") if parts[1:2] == ["{name}"] else ""
         sub = "/".join(parts[2:] if name else parts[1:])
+        if sub.startswith(_PROXY):  # also a GET acts in the sandbox
+            return AccessRequest("use", kind.name, namespace, name, _PROXY)
         return AccessRequest(_verb(connection, name, sub), kind.name, namespace, name, sub)
 
     async def check(connection: HTTPConnection) -> None:
@@ -92,6 +95,8 @@ async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str
 
 async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[str, Any]:
     """Return the audit details of a request."""
+    if asked.sub == _PROXY:
+        return {"port": str(connection.path_params.get("port", ""))[:_MOST_LETTERS]}
     if asked.sub not in _AGENT:
         return _program(await _command(connection, asked))
     if asked.verb != "use" or not isinstance(connection, Request):

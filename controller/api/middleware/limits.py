@@ -22,7 +22,8 @@ from controller.service.objects import serialize
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
-STREAMED = re.compile(PREFIX + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|images/build)")
+PROXIED = re.compile(PREFIX + r"/namespaces/[^/]+/sandboxes/[^/]+/proxy/.*")
+STREAMED = re.compile(PREFIX + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|images/build)|" + PROXIED.pattern)
 _OF_AGENT = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/mcp(/execute)?")
 _TOO_LARGE_FOR_AGENT = (
     f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
@@ -83,8 +84,8 @@ class BodyLimit:
 
     `state.held` of a request is what it holds of the budget, until its answer has been sent.
 
-    File transfers into a sandbox and contexts of builds are exempt: they have limits of their own (routes/files.py,
-    routes/images.py).
+    File transfers into a sandbox, requests to its ports and contexts of builds are exempt: they have limits of their
+    own (routes/files.py, routes/proxy.py, routes/images.py).
     """
 
     def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: BodyBudget | None = None) -> None:
@@ -135,16 +136,16 @@ class BodyLimit:
 class BodyType:
     """Answer 415 to bodies without a type, or of a type that a web page's form can send.
 
-    `state.held` of a request is what it holds of the budget, until its answer has been sent.
-
-    File transfers into a sandbox and contexts of builds may have any other type.
+    File transfers into a sandbox and contexts of builds may have any other type. Requests to a sandbox's port may have
+    any: those of web pages are refused there.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        unchecked = scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if unchecked or PROXIED.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -233,6 +234,7 @@ def _stream(scope: Scope) -> str:
         return "exec"
     if route.endswith("/logs") and query.get("follow") in _TRUE:
         return "logs"
-    if STREAMED.fullmatch(str(scope.get("path", ""))):
-        return "cp"
+    path = str(scope.get("path", ""))
+    if STREAMED.fullmatch(path):
+        return "" if PROXIED.fullmatch(path) else "cp"
     return "watch" if query.get("watch") in _TRUE else ""

@@ -26,12 +26,13 @@ from controller.service.objects import serialize
 from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"
-_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward)(/.*)?")
+_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward|proxy)(/.*)?")
 _LASTING_NAMES = {
     "exec": "commands",
     "logs": "logs",
     "files": "file operations",
     "portforward": "connections to ports",
+    "proxy": "connections to ports",
     "watch": "watches",
     "mcp": "MCP requests",
 }
@@ -54,7 +55,7 @@ class LoadLimits:
 
     def with_lasting(self, *, transfers: int, ports: int) -> "LoadLimits":
         """Return the limits with totals of long-lived requests; the default is a listener's limit on connections."""
-        bounds = {"files": transfers, "portforward": ports, "watch": MOST_WATCHES}
+        bounds = {"files": transfers, "portforward": ports, "proxy": ports, "watch": MOST_WATCHES}
         lasting = {name: bounds.get(path, MOST_CONNECTIONS) for path, name in _LASTING_NAMES.items()}
         return replace(self, lasting=lasting)
 

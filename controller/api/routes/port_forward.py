@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import anyio
 import structlog
 from fastapi import APIRouter, Depends, WebSocket
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 
 from controller.api.common import errors
@@ -46,15 +47,16 @@ class PortForwarding:
         self.tunnels = threading.BoundedSemaphore(_TUNNELS)
 
 
-async def _forwarding(websocket: WebSocket) -> PortForwarding:
-    found: PortForwarding = websocket.app.state.port_forwarding
+async def forwarding(connection: HTTPConnection) -> PortForwarding:
+    """Return the bounds of the request's application."""
+    found: PortForwarding = connection.app.state.port_forwarding
     return found
 
 
 @routes.websocket("/namespaces/{namespace}/sandboxes/{name}/portforward")
 async def portforward(
     services: UseCases,
-    bounds: Annotated[PortForwarding, Depends(_forwarding)],
+    bounds: Annotated[PortForwarding, Depends(forwarding)],
     websocket: WebSocket,
     namespace: str,
     name: str,

@@ -311,7 +311,10 @@ class Sessions:
         session.offered = self._known[server.key] = offered
         left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
         status = {
-            "tools": {"count": len(offered.tools), "leftOut": len(offered.left_out), "digest": found},
+            "tools": {
+                **{"count": len(offered.tools), "names": sorted(offered.tools)},
+                **{"leftOut": len(offered.left_out), "digest": found},
+            },
             "protocol": MODERN if session.modern else LEGACY,
         }
         ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{left}")

@@ -47,10 +47,11 @@ export function signOut(message = '') {
 export async function signIn(given = token) {
   token = given.trim();
   try {
-    const found = await call('auth/whoami');
-    kinds.set((await call('')).resources);
+    const behind = fetch('/panel/session', { headers: bearer(), cache: 'no-store' }).then((each) => each.ok, () => false);
+    const [found, served] = await Promise.all([call('auth/whoami'), call('')]);
+    kinds.set(served.resources);
     sessionStorage.setItem(KEY, token);
-    local.set(await fetch('/panel/session', { headers: bearer(), cache: 'no-store' }).then((each) => each.ok, () => false));
+    behind.then((each) => local.set(each));
     farewell.set('');
     who.set(found);
   } catch (error) {
@@ -77,8 +78,8 @@ export const TABLE = 'application/json;as=Table';
 const url = (path) => (path.startsWith('/') ? path : path ? `${PREFIX}/${path}` : PREFIX);
 
 /** A request; returns the Response. Throws ApiError for an error, and AbortError when it was ended. */
-export async function send(path, { method = 'GET', body, type, accept, signal, query } = {}) {
-  const headers = bearer();
+export async function send(path, { method = 'GET', body, type, accept, signal, query, headers: more } = {}) {
+  const headers = { ...more, ...bearer() };
   if (accept) headers.Accept = accept;
   if (body !== undefined) headers['Content-Type'] = type ?? 'application/json';
   const full = query ? `${url(path)}?${new URLSearchParams(query)}` : url(path);
@@ -142,7 +143,8 @@ function shownPage(signal) {
   });
 }
 
-async function* lines(answer) {
+/** The objects of an answer of JSON lines, as they come. */
+export async function* lines(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {

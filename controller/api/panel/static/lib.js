@@ -92,6 +92,14 @@ export function visibleText(text) {
   return String(text ?? '').replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
+/** A kind's name in words: ModelServer -> 'model server'. */
+export const wordsOf = (kind) => kind.replace(/([a-z0-9])([A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$3 $2').replace(/\b[A-Z][a-z]+/g, (each) => each.toLowerCase()).replace(/ +/g, ' ').trim();
+/** ... and of many, as a title: 'Model servers'. */
+export function titleOf(kind) {
+  const words = wordsOf(kind).replace(/([^aeiou])y$/, '$1ie').replace(/(s|x|ch|sh)$/, '$1e');
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}s`;
+}
+
 /** The text of any value, for a cell. */
 export function shown(value) {
   if (value === null || value === undefined) return '–';

@@ -1,17 +1,20 @@
 // The shell: signing in, navigation, routes.
-import { h, html, observable, render, useEffect, useState, useValue, visibleText } from './lib.js';
+import { h, html, observable, render, titleOf, useEffect, useState, useValue, visibleText } from './lib.js';
 import { ApiError, ended, exchange, farewell, hasToken, kinds, link, recovered, signIn, signOut, who } from './api.js';
 import { Button, ErrorNote, Icon, Toasts } from './ui.js';
 import { KindPage } from './pages/list.js';
 
 const NAV = [
   ['Workloads', ['sandboxes', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
+  ['Agents', ['mcpservers', 'providers', 'modelservers', 'workflows', 'workflowruns']],
   ['Limits', ['quotas', 'hostquotas', 'securityprofiles']],
-  ['System', ['hosts', 'events', 'audit', 'tokens']],
+  ['System', ['hosts', 'images', 'events', 'audit', 'tokens']],
 ];
 export const TITLES = {
-  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'],
+  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'],
 };
+// Pages of the API that are no kinds.
+const OTHERS = ['audit', 'tokens', 'images'];
 
 /** The parts of the address: #/sandboxes/default/web/logs -> ['sandboxes', 'default', 'web', 'logs']. */
 function parts() {
@@ -24,6 +27,7 @@ addEventListener('hashchange', () => { route.set(parts()); scrollTo(0, 0); });
 const MODULES = {
   sandbox: () => import('./pages/sandbox.js'), form: () => import('./pages/form.js'), object: () => import('./pages/object.js'),
   hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
+  images: () => import('./pages/images.js'), mcpserver: () => import('./pages/mcpserver.js'),
   sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
 };
 /** A new page begins at its heading, for the keyboard and for screen readers. */
@@ -50,18 +54,19 @@ function Routed() {
   const known = useValue(kinds);
   const kind = known.find((each) => each.name === plural);
   useEffect(() => {
-    document.title = `${rest.filter((each) => each !== '-').at(-1) ?? TITLES[plural]?.[0] ?? plural} · Paddock`;
+    document.title = `${rest.filter((each) => each !== '-').at(-1) ?? TITLES[plural]?.[0] ?? (kind ? titleOf(kind.kind) : plural)} · Paddock`;
   }, [plural, ...rest]);
   useEffect(focusHeading, [plural, rest[0], rest[1]]);
-  if (plural === 'audit' || plural === 'tokens') return html`<${Page} key=${plural} module=${plural}/>`;
+  if (OTHERS.includes(plural)) return html`<${Page} key=${plural} module=${plural}/>`;
   if (!kind) return html`<h1>Not found</h1><p class="quiet">The daemon serves no kind named ${visibleText(plural)}.</p>`;
   const [space, name, tab = ''] = kind.namespaced ? rest : ['', ...rest];
   if (rest[0] === 'new') return html`<${Page} key="new-${plural}" module=${plural === 'sandboxes' ? 'form' : 'object'} kind=${kind} create=${true}/>`;
   if (name && plural === 'sandboxes') return html`<${Page} key="${space}/${name}" module="sandbox" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
+  if (name && plural === 'mcpservers') return html`<${Page} key="${plural}/${space}/${name}" module="mcpserver" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
   if (plural === 'hosts') return html`<${Page} module="hosts" kind=${kind}/>`;
   if (name) return html`<${Page} key="${plural}/${space}/${name}" module="object" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
   if (plural in MODULES) return html`<${Page} key=${plural} module=${plural} kind=${kind}/>`;
-  return html`<${KindPage} key=${plural} kind=${kind} title=${TITLES[plural]?.[0]}/>`;
+  return html`<${KindPage} key=${plural} kind=${kind} title=${TITLES[plural]?.[0] ?? titleOf(kind.kind)}/>`;
 }
 
 const THEMES = ['auto', 'light', 'dark'];
@@ -85,7 +90,7 @@ function Shell() {
   const since = useValue(link);
   useEffect(() => setOpen(false), [current]);
   const admin = me.grants.some((each) => each.role === 'admin' && each.namespaces.includes('*'));
-  const served = new Set([...known.map((each) => each.name), ...(admin ? ['audit', 'tokens'] : [])]);
+  const served = new Set([...known.map((each) => each.name), ...(admin ? ['audit', 'tokens'] : []), 'images']);
   const named = new Set(NAV.flatMap(([, names]) => names));
   const more = known.filter((each) => !named.has(each.name)).map((each) => each.name);
   const groups = [...NAV.map(([title, names]) => [title, names.filter((each) => served.has(each))]), ['More', more]].filter(([, names]) => names.length);
@@ -93,7 +98,7 @@ function Shell() {
     <div class="bar-top"><${Button} icon="menu" tone="ghost" aria-label="Menu" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}/><${Brand}/></div>
     <aside class="side ${open ? 'open' : ''}"><${Brand}/>
       <nav aria-label="Kinds">${groups.map(([title, names]) => html`<div key=${title}><h3>${title}</h3>${names.map((each) => {
-        const [text, icon] = TITLES[each] ?? [known.find((one) => one.name === each)?.kind ?? each, 'cube'];
+        const [text, icon] = TITLES[each] ?? [titleOf(known.find((one) => one.name === each)?.kind ?? each), 'cube'];
         return html`<a key=${each} class="item" href="#/${each}" aria-current=${current === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
       })}</div>`)}</nav>
       <div class="foot"><div><div class="name" title=${visibleText(me.name)}>${visibleText(me.name)}</div><div class="quiet">${roles(me)}</div></div>

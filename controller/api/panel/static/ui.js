@@ -4,23 +4,25 @@ import { link } from './api.js';
 
 const PATHS = {
   ok: 'M3.5 8.5l3 3 6-7', bad: 'M4 4l8 8M12 4l-8 8', warn: 'M8 3.2v6M8 12v.6', wait: 'M8 4v4l2.6 1.6', idle: 'M6 4.5v7M10 4.5v7', unknown: 'M6 6.2a2 2 0 1 1 2.6 1.9c-.5.2-.6.5-.6 1.1M8 11.8v.4',
-  box: 'M2.5 5L8 2.2 13.5 5v6L8 13.8 2.5 11zM2.5 5L8 7.8 13.5 5M8 7.8v6', layers: 'M8 2.5l6 3-6 3-6-3zM2 8.5l6 3 6-3M2 11l6 3 6-3', file: 'M4 2h5l3 3v9H4zM9 2v3h3', folder: 'M2 4h4l1.5 2H14v7H2z', gauge: 'M2.5 11.5a5.5 5.5 0 1 1 11 0M8 11l2.5-3.5', disk: 'M2.5 4.5c0-1.1 2.5-2 5.5-2s5.5.9 5.5 2v7c0 1.1-2.5 2-5.5 2s-5.5-.9-5.5-2zM2.5 4.5c0 1.1 2.5 2 5.5 2s5.5-.9 5.5-2', shield: 'M8 2l5 2v4c0 3.2-2 5.2-5 6.2C5 13.2 3 11.2 3 8V4z', server: 'M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.1M5 11h.1', bell: 'M4 11V7a4 4 0 0 1 8 0v4l1 1.5H3zM7 14h2', list: 'M5.5 4h8M5.5 8h8M5.5 12h8M2.5 4h.1M2.5 8h.1M2.5 12h.1', key: 'M9.5 6.5a3 3 0 1 0-2.4 2.9L8.5 8 10 9.5 11.5 8 13 9.5 14 8.3 9.5 6.6', plus: 'M8 3v10M3 8h10', play: 'M5 3.5l7 4.5-7 4.5z', pause: 'M5.5 3.5v9M10.5 3.5v9', trash: 'M3 4.5h10M6 4.5V3h4v1.5M4.5 4.5l.5 9h6l.5-9', edit: 'M3 13l.6-2.8L11 2.8l2.2 2.2-7.4 7.4z', search: 'M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.3 10.3L14 14', menu: 'M2 4h12M2 8h12M2 12h12', open: 'M9 2.5h4.5V7M13.5 2.5L8 8M6.5 3.5h-4v10h10v-4', cube: 'M2.5 5L8 2.2 13.5 5v6L8 13.8 2.5 11z', down: 'M8 2.5v8M4.5 7.5L8 11l3.5-3.5M3 13.5h10', up: 'M8 11V3M4.5 6L8 2.5 11.5 6M3 13.5h10', sun: 'M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7', clock: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM8 5v3l2 1.5', question: 'M6 6.2a2 2 0 1 1 2.6 1.9c-.5.2-.6.5-.6 1.1M8 11.8v.4',
+  box: 'M2.5 5L8 2.2 13.5 5v6L8 13.8 2.5 11zM2.5 5L8 7.8 13.5 5M8 7.8v6', layers: 'M8 2.5l6 3-6 3-6-3zM2 8.5l6 3 6-3M2 11l6 3 6-3', file: 'M4 2h5l3 3v9H4zM9 2v3h3', folder: 'M2 4h4l1.5 2H14v7H2z', gauge: 'M2.5 11.5a5.5 5.5 0 1 1 11 0M8 11l2.5-3.5', disk: 'M2.5 4.5c0-1.1 2.5-2 5.5-2s5.5.9 5.5 2v7c0 1.1-2.5 2-5.5 2s-5.5-.9-5.5-2zM2.5 4.5c0 1.1 2.5 2 5.5 2s5.5-.9 5.5-2', shield: 'M8 2l5 2v4c0 3.2-2 5.2-5 6.2C5 13.2 3 11.2 3 8V4z', server: 'M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.1M5 11h.1', bell: 'M4 11V7a4 4 0 0 1 8 0v4l1 1.5H3zM7 14h2', list: 'M5.5 4h8M5.5 8h8M5.5 12h8M2.5 4h.1M2.5 8h.1M2.5 12h.1', key: 'M9.5 6.5a3 3 0 1 0-2.4 2.9L8.5 8 10 9.5 11.5 8 13 9.5 14 8.3 9.5 6.6', plus: 'M8 3v10M3 8h10', play: 'M5 3.5l7 4.5-7 4.5z', pause: 'M5.5 3.5v9M10.5 3.5v9', trash: 'M3 4.5h10M6 4.5V3h4v1.5M4.5 4.5l.5 9h6l.5-9', edit: 'M3 13l.6-2.8L11 2.8l2.2 2.2-7.4 7.4z', search: 'M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.3 10.3L14 14', menu: 'M2 4h12M2 8h12M2 12h12', open: 'M9 2.5h4.5V7M13.5 2.5L8 8M6.5 3.5h-4v10h10v-4', cube: 'M2.5 5L8 2.2 13.5 5v6L8 13.8 2.5 11z', down: 'M8 2.5v8M4.5 7.5L8 11l3.5-3.5M3 13.5h10', up: 'M8 11V3M4.5 6L8 2.5 11.5 6M3 13.5h10', sun: 'M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7', clock: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM8 5v3l2 1.5', plug: 'M5.5 2v3M10.5 2v3M3.5 5h9v2.5a4.5 4.5 0 0 1-9 0zM8 12v2', disc: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM8 6.5a1.5 1.5 0 1 0 0 3 1.5 1.5 0 0 0 0-3z', question: 'M6 6.2a2 2 0 1 1 2.6 1.9c-.5.2-.6.5-.6 1.1M8 11.8v.4',
 };
 export function Icon({ name, size = 16 }) {
   return html`<svg class="icon" width=${size} height=${size} viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name] ?? PATHS.unknown}/></svg>`;
 }
 
 const TONES = {
-  ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse'],
-  idle: ['Suspended', 'Paused', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available'],
-  wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp', 'Filling', 'Replacing'],
+  ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse', 'Answering', 'Succeeded', 'Serving', 'Healthy', 'Reachable', 'Loaded', 'Accepted', 'Done'],
+  idle: ['Suspended', 'Paused', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available', 'Disabled', 'Cancelled', 'Skipped'],
+  wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp', 'Filling', 'Replacing', 'Queued', 'Loading', 'Progressing', 'Scheduled'],
+  warn: ['Warning', 'ToolsChanged', 'Degraded'],
   unknown: ['Unknown', '-', '–', ''],
 };
 const TONE_OF = new Map(Object.entries(TONES).flatMap(([tone, words]) => words.map((word) => [word, tone])));
-const BAD = /Error|Failed|Failing|Killed|Refused|Lost|Invalid|BackOff|NotReady|False|denied|revoked|problem|Exceeded|Broken|Crash|Dead/;
-export function toneOf(word) {
+const BAD = /Error|Unreachable|Expired|TimedOut|NotFound|Failed|Failing|Killed|Refused|Lost|Invalid|BackOff|NotReady|False|denied|revoked|problem|Exceeded|Broken|Crash|Dead/;
+/** `other` is the tone of a word that nobody knows here. */
+export function toneOf(word, other = 'warn') {
   const text = String(word ?? '');
-  return TONE_OF.get(text) ?? (BAD.test(text) ? 'bad' : 'warn');
+  return TONE_OF.get(text) ?? (BAD.test(text) ? 'bad' : other);
 }
 
 /** A status word with colour and icon. Nothing is shown as good while the daemon does not answer. */
@@ -53,7 +55,7 @@ const rank = (each) => (FIRST.indexOf(conditionTone(each)) + 1 || 9);
 export function Conditions({ conditions: given }) {
   if (!given?.length) return html`<p class="quiet">None yet.</p>`;
   const conditions = [...given].sort((a, b) => rank(a) - rank(b));
-  return html`<table class="plain conditions"><thead><tr><th>Condition</th><th>Reason</th>${conditions.some((each) => each.lastTransitionTime) ? html`<th class="narrow-hide num">Since</th>` : ''}</tr></thead><tbody>
+  return html`<table class="plain stack"><thead><tr><th>Condition</th><th>Reason</th>${conditions.some((each) => each.lastTransitionTime) ? html`<th class="narrow-hide num">Since</th>` : ''}</tr></thead><tbody>
     ${conditions.map((each) => html`<tr key=${each.type}>
       <td><${Status} word=${INVERTED.test(each.type) ? `${each.type}: ${each.status === 'True' ? 'yes' : each.status === 'False' ? 'no' : '?'}` : each.type} tone=${conditionTone(each)} title="${each.type}: ${each.status}"/> <span class="visually-hidden">${each.status}</span></td>
       <td><b>${visibleText(each.reason)}</b>${each.message ? html`<div class="quiet wrap">${visibleText(each.message)}</div>` : ''}</td>

@@ -1,5 +1,5 @@
 // A live table of any kind, with the columns that the daemon gives it.
-import { ageSeconds, bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText } from '../lib.js';
+import { ageSeconds, bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText, wordsOf } from '../lib.js';
 import { call, follow, link, pathOf, TABLE, useCan, usePolled, who } from '../api.js';
 import { Age, Button, DataTable, ErrorNote, Icon, Meter, Status, toneOf } from '../ui.js';
 
@@ -37,19 +37,21 @@ export function useTable(kind, space) {
   return state;
 }
 
+/** The choice of a namespace. The names of all are read when somebody is about to choose: there may be many objects. */
 export function NamespaceSelect() {
   const current = useValue(namespace);
   const me = useValue(who);
-  const { value } = usePolled((signal) => call('sandboxes', { accept: TABLE, signal }).catch(() => null), 0, [me]);
+  const [asked, setAsked] = useState(false);
+  const { value } = usePolled(asked ? (signal) => call('sandboxes', { accept: TABLE, signal }).catch(() => null) : null, 0, [me, asked]);
   const known = [...new Set([...(value?.rows ?? []).map((row) => row.object.metadata.namespace), ...ownNamespaces(me), 'default', current])].filter(Boolean).sort();
   const all = me.grants.some((each) => each.namespaces.includes('*'));
   const choose = (name) => { sessionStorage.setItem('paddock.namespace', name); namespace.set(name); };
   useEffect(() => { if (!all && !current) choose(ownNamespaces(me)[0] ?? 'default'); }, [all]);
-  return html`<select aria-label="Namespace" value=${current} onChange=${(event) => choose(event.target.value)}>
+  return html`<select aria-label="Namespace" value=${current} onFocus=${() => setAsked(true)} onPointerEnter=${() => setAsked(true)} onChange=${(event) => choose(event.target.value)}>
     ${all ? html`<option value="">All namespaces</option>` : ''}${known.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;
 }
 
-const STATUS_COLUMNS = new Set(['STATUS', 'STATE', 'READY', 'ACCEPTED', 'TYPE']);
+const STATUS_COLUMNS = new Set(['STATUS', 'STATE', 'PHASE', 'READY', 'ACCEPTED', 'TYPE']);
 const TITLES = { CPU: 'CPU', PIDS: 'PIDs', GPUS: 'GPUs' };
 const NUMBERS = new Set(['RESTARTS', 'CPU', 'MEMORY', 'PIDS', 'DESIRED', 'WARM', 'CLAIMED', 'MAX', 'COUNT', 'INSTANCES', 'SANDBOXES', 'DISK', 'GPUS', 'SIZE']);
 
@@ -70,7 +72,7 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
     if (title === 'AGE' && kind.kind !== 'Event') return [{ ...base, num: true, value: (row) => -Date.parse(row.object.metadata.creationTimestamp ?? 0), cell: (row) => (row.object.metadata.creationTimestamp ? html`<${Age} time=${row.object.metadata.creationTimestamp}/>` : visibleText(row.cells[at])) }];
     if (title === 'CPU' || title === 'MEMORY' || title === 'DISK' || title === 'SIZE') return [{ ...base, value: (row) => quantity(String(row.cells[at]).split('/')[0]), cell: (row) => visibleText(row.cells[at]) }];
     if (title === 'READY' && kind.kind !== 'Sandbox') return [{ ...base, num: true, cell: (row) => visibleText(row.cells[at]) }];
-    if (STATUS_COLUMNS.has(title)) return [{ ...base, cell: (row) => html`<${Status} word=${row.cells[at]}/>` }];
+    if (STATUS_COLUMNS.has(title)) return [{ ...base, cell: (row) => html`<${Status} word=${row.cells[at]} tone=${kind.kind === 'Sandbox' ? undefined : toneOf(row.cells[at], 'idle')}/>` }];
     return [{ ...base, cell: (row) => html`<span title=${visibleText(row.cells[at])}>${visibleText(row.cells[at])}</span>` }];
   });
   const space = kind.namespaced && everywhere ? [{ key: 'NAMESPACE', title: 'Namespace', hide: 'narrow-hide', value: (row) => row.object.metadata.namespace, cell: (row) => visibleText(row.object.metadata.namespace) }] : [];
@@ -107,14 +109,14 @@ export function KindPage({ kind, title }) {
   const usage = useUsage(isSandbox && rows.length > 0, space);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const at = columns.findIndex((each) => each.name === 'STATUS');
-  const found = useMemo(() => rows.filter((row) => matches(row, words) && (!only || group(row.cells[at]) === only)), [rows, text, only, at]);
+  const found = useMemo(() => (!words.length && !only ? rows : rows.filter((row) => matches(row, words) && (!only || group(row.cells[at]) === only))), [rows, text, only, at]);
   const shownColumns = useMemo(() => columnsOf(kind, columns, { everywhere: !space, extra: isSandbox ? usageColumns(usage, columns) : [], without: isSandbox ? ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER'] : [] }), [kind, columns, space, usage]);
   const writable = kind.verbs.includes('create');
   return html`<div class="head"><div class="title"><h1 tabindex="-1">${title ?? kind.kind}</h1><span class="badge" aria-live="polite">${loading ? '…' : rows.length}</span></div>
-    <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${isSandbox ? 'sandbox' : kind.kind.toLowerCase()}</${Button}>`) : ''}</div></div>
+    <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${wordsOf(kind.kind)}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${wordsOf(kind.kind)}</${Button}>`) : ''}</div></div>
     ${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
     <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
-      ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly}.</span>` : ''}</div>
+      ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly.charAt(0).toUpperCase()}${kind.readOnly.slice(1)}.</span>` : ''}</div>
     <${ErrorNote} error=${error}/>
     ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;

@@ -1,6 +1,6 @@
 // Any object: its state, events and YAML; edited as YAML with the plan first.
-import { html, useMemo, useState, visibleText, when } from '../lib.js';
-import { call, ended, pathOf, useCan, useObject } from '../api.js';
+import { html, titleOf, useMemo, useState, visibleText, when, wordsOf } from '../lib.js';
+import { call, ended, pathOf, useCan, useObject, usePolled } from '../api.js';
 import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Tabs, toast } from '../ui.js';
 import { PlanDialog, rebased } from '../plan.js';
 import { toYaml, written } from '../yaml.js';
@@ -13,6 +13,7 @@ const SKELETONS = {
   Quota: { hard: { cpu: '4', memory: '8Gi', pids: 1024, sandboxes: 10 } },
   HostQuota: { hard: { cpu: '4', memory: '8Gi' } },
   SecurityProfile: { base: 'development' },
+  MCPServer: { command: 'npx', args: ['-y', 'NAME-OF-THE-PACKAGE'], network: { allowedHosts: ['registry.npmjs.org'] } },
 };
 
 export default function ObjectPage({ kind, namespace, name, tab, create }) {
@@ -20,39 +21,75 @@ export default function ObjectPage({ kind, namespace, name, tab, create }) {
   return html`<${Existing} kind=${kind} namespace=${namespace} name=${name} tab=${tab}/>`;
 }
 
+const specOf = (schema) => schema?.properties?.spec ?? {};
+
+/** The shortest value that a schema could take: its required fields. */
+function least(schema) {
+  if (schema.default !== undefined) return schema.default;
+  if (schema.const !== undefined || schema.enum) return schema.const ?? schema.enum[0];
+  const one = schema.anyOf ?? schema.oneOf;
+  if (one) return least(one[0]);
+  if (schema.type === 'object' || schema.properties) return Object.fromEntries((schema.required ?? []).map((name) => [name, least(schema.properties?.[name] ?? {})]));
+  return { array: [], integer: schema.minimum ?? 0, number: schema.minimum ?? 0, boolean: false }[schema.type] ?? '';
+}
+
 function NewObject({ kind }) {
+  const { value: schema, error } = usePolled((signal) => call(`/panel/schema/${kind.name}.json`, { signal }), 0, [kind]);
+  if (error) return html`<${ErrorNote} error=${error}/>`;
+  return schema ? html`<${Started} kind=${kind} schema=${specOf(schema)}/>` : html`<p class="quiet">Loading…</p>`;
+}
+
+/** The fields of a kind's spec, as the daemon describes them. */
+function Fields({ schema }) {
+  const needed = new Set(schema.required ?? []);
+  const fields = Object.entries(schema.properties ?? {});
+  if (!fields.length) return null;
+  return html`<details class="card"><summary><b>Fields of spec</b> <span class="quiet">(${fields.length})</span></summary>
+    <dl class="facts">${fields.map(([name, each]) => html`<div key=${name}><dt><code>${name}</code>${needed.has(name) ? html` <span class="badge">required</span>` : ''}</dt><dd>${visibleText(each.description ?? '')}</dd></div>`)}</dl></details>`;
+}
+
+function Started({ kind, schema }) {
   const can = useCan('create', kind.kind, kind.namespaced ? chosen.get() || 'default' : null);
-  const first = useMemo(() => toYaml({ apiVersion: 'paddock/v1alpha1', kind: kind.kind, metadata: { name: kind.kind === 'HostQuota' ? 'host' : 'new', ...(kind.namespaced ? { namespace: chosen.get() || 'default' } : {}) }, spec: SKELETONS[kind.kind] ?? {} }), [kind]);
-  return html`<div class="crumb"><a href="#/${kind.name}">${kind.kind}</a></div><div class="head"><h1 tabindex="-1">New ${kind.kind}</h1></div>
+  const first = useMemo(() => toYaml({ apiVersion: 'paddock/v1alpha1', kind: kind.kind, metadata: { name: kind.kind === 'HostQuota' ? 'host' : 'new', ...(kind.namespaced ? { namespace: chosen.get() || 'default' } : {}) }, spec: SKELETONS[kind.kind] ?? least(schema) }), [kind]);
+  return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a></div><div class="head"><h1 tabindex="-1">New ${wordsOf(kind.kind)}</h1></div><div class="gap-below"><${Fields} schema=${schema}/></div>
     <${Editor} kind=${kind} base=${null} text=${first} allowed=${can} onDone=${(made) => { location.hash = `#/${kind.name}${kind.namespaced ? `/${encodeURIComponent(made.metadata.namespace)}` : ''}/${encodeURIComponent(made.metadata.name)}`; }}/>`;
 }
 
-function Existing({ kind, namespace, name, tab }) {
+/** The page of an object. `actions` are buttons, and `cards` more of its overview: components of {kind, object}. */
+export function Existing({ kind, namespace, name, tab, actions: Actions, cards: Cards }) {
   const { object, error, gone } = useObject(kind, namespace, name);
   const [asking, setAsking] = useState(false);
   const canDelete = useCan('delete', kind.kind, namespace, name);
   const base = `#/${kind.name}/${kind.namespaced ? `${encodeURIComponent(namespace)}/` : ''}${encodeURIComponent(name)}`;
   const deletable = kind.verbs.includes('delete') && !(object?.status?.conditions ?? []).some((each) => each.reason === 'BuiltIn');
   const { status = {}, spec = {} } = object ?? {};
-  return html`<div class="crumb"><a href="#/${kind.name}">${kind.kind}</a>${kind.namespaced ? ` / ${visibleText(namespace)}` : ''}</div>
-    <div class="head"><h1 tabindex="-1">${visibleText(name)}</h1>${object && deletable && !gone ? html`<${Button} icon="trash" tone="danger" allowed=${canDelete} onClick=${() => setAsking(true)}>Delete</${Button}>` : ''}</div>
+  return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a>${kind.namespaced ? ` / ${visibleText(namespace)}` : ''}</div>
+    <div class="head"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<div class="row">${Actions ? html`<${Actions} kind=${kind} object=${object}/>` : ''}${deletable ? html`<${Button} icon="trash" tone="danger" allowed=${canDelete} onClick=${() => setAsking(true)}>Delete</${Button}>` : ''}</div>` : ''}</div>
     <${Tabs} tabs=${[['', 'Overview'], ...(kind.namespaced ? [['events', 'Events']] : []), ['yaml', 'YAML']]} current=${tab} base=${base}/><${ErrorNote} error=${error}/>
     ${gone ? html`<div class="empty">It is gone.</div>` : !object ? html`<p class="quiet">Loading…</p>`
     : tab === 'yaml' ? html`<${YamlTab} kind=${kind} object=${object}/>`
     : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion}/>`
-    : html`<div class="grid">${status.conditions ? html`<${Card} title="Conditions"><${Conditions} conditions=${status.conditions}/></${Card}>` : ''}
-      <${Card} title=${kind.kind}><${Facts} facts=${[...flat(kind.kind === 'Event' ? { ...object, metadata: undefined, apiVersion: undefined, kind: undefined } : spec), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)]]}/></${Card}>
-      ${Object.keys(status).some((each) => each !== 'conditions') ? html`<${Card} title="Status"><${Facts} facts=${flat({ ...status, conditions: undefined, observedGeneration: undefined })}/></${Card}>` : ''}</div>`}
-    ${asking ? html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${() => setAsking(false)} onDo=${async () => { await call(pathOf(kind, namespace, name), { method: 'DELETE' }); toast(`${name}: deletion requested`); location.hash = `#/${kind.name}`; }}><p>Delete ${kind.kind} <b>${visibleText(name)}</b>?</p></${Confirm}>` : ''}`;
+    : html`<div class="grid">${Cards ? html`<${Cards} kind=${kind} object=${object}/>` : ''}${status.conditions ? html`<${Card} title="Conditions"><${Conditions} conditions=${status.conditions}/></${Card}>` : ''}
+      <${Card} title=${'spec' in object ? 'Spec' : kind.kind}><${Facts} facts=${[...flat('spec' in object ? spec : { ...object, metadata: undefined, apiVersion: undefined, kind: undefined, status: undefined }), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)], ...labelsOf(object)]}/></${Card}>
+      ${Object.keys(status).some((each) => each !== 'conditions' && each !== 'observedGeneration') ? html`<${Card} title="Status"><${Facts} facts=${flat({ ...status, conditions: undefined, observedGeneration: undefined })}/></${Card}>` : ''}
+      ${kind.namespaced && kind.kind !== 'Event' ? html`<${Card} wide=${true} title="Events"><${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion} most=${8}/></${Card}>` : ''}</div>`}
+    ${asking ? html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${() => setAsking(false)} onDo=${async () => { await call(pathOf(kind, namespace, name), { method: 'DELETE' }); toast(`${name}: deletion requested`); location.hash = `#/${kind.name}`; }}><p>Delete ${wordsOf(kind.kind)} <b>${visibleText(name)}</b>?</p></${Confirm}>` : ''}`;
 }
 
-/** The fields of an object by their dotted names. */
+const labelsOf = ({ metadata }) => (metadata.labels ? [['Labels', Object.entries(metadata.labels).map(([key, value]) => `${key}=${value}`).join(', ')]] : []);
+const isPlain = (each) => typeof each !== 'object' || each === null;
+const TIMES = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
+
+/** The fields of an object by their dotted names. Lists of objects, and texts of lines, keep their form. */
 export function flat(value, head = '') {
   return Object.entries(value ?? {}).flatMap(([name, each]) => {
     if (each === undefined) return [];
     const field = head ? `${head}.${name}` : name;
     if (each && typeof each === 'object' && !Array.isArray(each) && Object.keys(each).length) return flat(each, field);
-    if (Array.isArray(each)) return [[field, each.length ? each.map((one) => (typeof one === 'object' ? JSON.stringify(one) : one)).join(', ') : 'none']];
+    if (Array.isArray(each) && each.length && !(each.every(isPlain) && each.every((one) => !String(one).includes('\n')))) return [[field, html`<pre class="block">${visibleLines(toYaml(each).trimEnd())}</pre>`]];
+    if (Array.isArray(each)) return [[field, each.length ? each.join(', ') : 'none']];
+    if (typeof each === 'string' && each.includes('\n')) return [[field, html`<pre class="block">${visibleLines(each.trimEnd())}</pre>`]];
+    if (typeof each === 'string' && TIMES.test(each)) return [[field, when(each)]];
     return [[field, each === '' ? '–' : typeof each === 'object' ? 'none' : String(each)]];
   });
 }

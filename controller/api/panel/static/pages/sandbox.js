@@ -11,6 +11,9 @@ const PARTS = {
   charts: () => import('./charts.js'), logs: () => import('./logs.js'), terminal: () => import('./terminal.js'), files: () => import('./files.js'), edit: () => import('./form.js'), yaml: () => import('./object.js').then((each) => ({ default: each.YamlTab })),
 };
 const MERGE = 'application/merge-patch+json';
+// A request of MCP as it is since 2026-07-28: without a handshake.
+const MCP = { 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': 'tools/list' };
+const META = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', 'io.modelcontextprotocol/clientInfo': { name: 'paddock-panel', version: '1' }, 'io.modelcontextprotocol/clientCapabilities': {} };
 
 export default function SandboxPage({ kind, namespace, name, tab }) {
   const { object, error, gone } = useObject(kind, namespace, name);
@@ -60,8 +63,34 @@ function Why({ namespace, name, version }) {
     ${why.remembered.length ? html`<h3 class="gap">Recorded</h3><${Facts} facts=${why.remembered.map((each) => [each.name, each.value])}/>` : ''}</${Card}>`;
 }
 
+const agentOf = (status) => status.conditions?.find((each) => each.type === 'AgentCallersEnforced');
+const CALLERS = { Paddock: 'the daemon alone', Anyone: 'the daemon, and programs of the sandbox' };
+
+/** The agent in the sandbox: its settings, and the tools that it lists when asked. */
+function Agent({ object, agent }) {
+  const { namespace, name } = object.metadata;
+  const can = useCan('use', 'Sandbox', namespace, name, 'mcp');
+  const [tools, setTools] = useState(null);
+  const [error, setError] = useState(null);
+  const enforced = agentOf(object.status ?? {});
+  const list = async () => {
+    setError(null);
+    try {
+      const found = await call(sandboxPath(namespace, name, 'mcp'), { method: 'POST', accept: 'application/json, text/event-stream', headers: MCP, body: { jsonrpc: '2.0', id: 1, method: 'tools/list', params: { _meta: META } } });
+      if (found.error) setError(found.error);
+      else setTools(found.result.tools);
+    } catch (failed) { if (!ended(failed)) setError(failed); }
+  };
+  return html`<${Card} title="Agent" actions=${html`<${Button} allowed=${can} onClick=${list}>List its tools</${Button}>`}>
+    <${Facts} facts=${[['State', enforced ? html`<${Status} word=${enforced.reason} tone=${{ True: 'ok', False: 'bad' }[enforced.status] ?? 'unknown'}/> ${visibleText(enforced.message ?? '')}` : 'runs as its template says'],
+      ...(agent ? [['Callers', CALLERS[agent.callers ?? 'Paddock']], ['Folder', agent.root ?? '/workspace'], ['git', agent.git ?? 'Local'], agent.build?.length && ['build', agent.build.join(' ')], agent.test?.length && ['test', agent.test.join(' ')]] : []),
+      ['MCP', html`<code class="wrap">${`/apis/paddock/v1alpha1/${sandboxPath(namespace, name, 'mcp')}`}</code>`]]}/><${ErrorNote} error=${error}/>
+    ${tools ? html`<dl class="facts gap">${tools.map((each) => html`<div key=${each.name}><dt><code>${visibleText(each.name)}</code></dt><dd>${visibleText(each.description ?? '')}</dd></div>`)}</dl>` : ''}</${Card}>`;
+}
+
 function Overview({ object, namespace, name }) {
   const { status = {}, spec, metadata } = object;
+  const template = spec.template ?? {};
   const end = status.lastTermination;
   const asked = spec.resources?.limits ?? {};
   const held = status.resources?.limits ?? {};
@@ -78,7 +107,7 @@ function Overview({ object, namespace, name }) {
     <${Card} title="Limits"><table class="plain"><thead><tr><th></th><th>Asked</th><th>In force</th></tr></thead><tbody>${names.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${visibleText(asked[each] ?? 'default')}</td><td>${visibleText(held[each] ?? '–')}</td></tr>`)}</tbody></table>
       <p class="quiet gap">“In force” is read back from the host. Limits change while it runs: <a href="#/sandboxes/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/edit">edit</a>.</p></${Card}>
     <${Card} title="Last end">${end ? html`<${Facts} facts=${[['Reason', html`<${Status} word=${end.reason}/>`], ['Exit code', String(end.exitCode ?? '–')], ['Finished', end.finishedTime ? when(end.finishedTime) : '–'], end.message && ['Message', end.message]]}/>${end.logTail?.length ? html`<h3 class="gap">Its last lines</h3><pre class="block" tabindex="0">${end.logTail.map((each) => visibleText(typeof each === 'string' ? each : each.text ?? JSON.stringify(each))).join('\n')}</pre>` : ''}` : html`<p class="quiet">It has not ended yet.</p>`}</${Card}>
-    <${Preview} namespace=${namespace} name=${name}/></div>`;
+    ${'agent' in template || agentOf(status) ? html`<${Agent} object=${object} agent=${template.agent}/>` : ''}<${Preview} namespace=${namespace} name=${name}/></div>`;
 }
 
 function Preview({ namespace, name }) {
@@ -100,9 +129,9 @@ function Preview({ namespace, name }) {
     <p class="quiet gap">Opens at an address of its own, so that the sandbox's page can't act as this panel.</p></${Card}>`;
 }
 
-export function Events({ namespace, name, kind, version }) {
+export function Events({ namespace, name, kind, version, most = 200 }) {
   const { value, error } = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/events`, { signal, query: { kind, name, limit: '200' } }), 4000, [namespace, name, kind, version], true);
-  const items = [...(value?.items ?? [])].sort((a, b) => Date.parse(b.lastTimestamp) - Date.parse(a.lastTimestamp));
+  const items = [...(value?.items ?? [])].sort((a, b) => Date.parse(b.lastTimestamp) - Date.parse(a.lastTimestamp)).slice(0, most);
   return html`<${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !items.length ? html`<div class="empty">No events yet.</div>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="data"><thead><tr><th>Type</th><th>Reason</th><th>Message</th><th class="num">Count</th><th class="num">Last</th></tr></thead><tbody>
     ${items.map((each) => html`<tr key=${each.metadata.name}><td><${Status} word=${each.type} tone=${each.type === 'Normal' ? 'ok' : 'warn'}/></td><td><b>${visibleText(each.reason)}</b></td><td title=${visibleText(each.message)}>${visibleText(each.message)}</td><td class="num">${each.count}</td><td class="num"><${Age} time=${each.lastTimestamp}/></td></tr>`)}</tbody></table></div>`}`;
 }

@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import hmac
 import json
+import re
 import secrets
 import ssl
 import threading
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from paddock._client.connection import Connection
 from paddock._client.credentials import authorization, trusted
@@ -31,6 +32,7 @@ ADDRESS = "127.0.0.1"
 _PAGE = "/panel/"
 _SESSION, _PREVIEWS = "/panel/session", "/panel/previews"
 _SERVED = ("/apis/", "/version", "/openapi.json", "/readyz")
+_TO_PORT = re.compile(r"/apis/[^/]+/[^/]+/namespaces/[^/]+/sandboxes/[^/]+/proxy(/|\Z)")
 _SUBPROTOCOL = "base64url.bearer.authorization.k8s.io."
 # Headers about the browser, the page and the hop to it. The daemon sees a local client instead.
 _DROPPED = frozenset(
@@ -188,6 +190,8 @@ class PanelRelay:
             await _send(writer, 200, {"local": True, "server": str(self._connection.server)})
         elif head.path == _PREVIEWS:
             await self._preview(head, reader, writer)
+        elif _TO_PORT.match(unquote(head.path)):
+            raise _Refused(403, "a sandbox's page would have the panel's origin here; open a preview of its port")
         elif head.path.startswith(_SERVED):
             await self._forward(head, reader, writer, authorization(self._connection.server))
         else:

@@ -1,0 +1,364 @@
+"""Relay of an HTTP request or a WebSocket to a program in a sandbox, over an open connection to its port.
+
+The program gets neither the caller's token nor what a caller could claim about proxies. Its answer is for programs: a
+browser that shows it all the same gives it an origin of its own (`Content-Security-Policy: sandbox`), and headers that
+speak for a whole origin are dropped, because that is the daemon's.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import h11
+import structlog
+from fastapi import WebSocket
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI
+
+from controller.api.common import errors
+from controller.api.server.peer_credentials import LINK
+from controller.api.streams.stalled_clients import ClientTransport
+from controller.service.errors import BadGateway, BadRequest, ServiceError
+from controller.service.sandbox.port_forward import Forwarded
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+STALL_SECONDS = 30.0  # for the next piece of a request's body
+MESSAGE_BYTES = 4 << 20  # of a WebSocket's message out of the sandbox; one is in memory at a time
+_HANDSHAKE_SECONDS = 30.0
+_CLOSE_SECONDS = 2.0
+_POLL_SECONDS = 1.0
+_HEAD_BYTES, _PIECE_BYTES = 1 << 16, 1 << 16
+_MOST_STATUS = 599
+_NAME = "paddock"
+_HOP = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    )
+)
+_NEVER_IN = _HOP | {b"authorization", b"host", b"expect", b"forwarded"}
+_NEVER_OUT = _HOP | {
+    *(b"date", b"x-content-type-options", b"cross-origin-resource-policy"),
+    *(b"alt-svc", b"clear-site-data", b"nel", b"public-key-pins", b"report-to", b"reporting-endpoints"),
+    *(b"service-worker-allowed", b"sourcemap", b"strict-transport-security"),
+}
+_CONFINED = (
+    (b"content-security-policy", b"sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_PATH_OF_COOKIE = re.compile(rb";\s*path\s*=\s*([^;]*)", re.IGNORECASE)
+_DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=[^;]*", re.IGNORECASE)
+_NO_CLOSE_CODES = (1005, 1006, 1015)  # they say that none was sent
+_ABNORMAL = 1011
+_log = structlog.get_logger("paddock.api")
+
+
+class _Gone(Exception):
+    """The client has disconnected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a sandbox's port. `prefix` is the path of the port in the API; `target` what follows, and query."""
+
+    method: str
+    port: int
+    prefix: str
+    target: bytes
+    headers: Headers
+    scheme: str = "http"
+
+    def head(self) -> Headers:
+        """Return the headers for the program."""
+        given = _passing(self.headers, _NEVER_IN)
+        host = next((value for name, value in self.headers if name == b"host"), b"")
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        return [
+            (b"host", b"localhost:%d" % self.port),
+            *((name, value) for name, value in given if not name.startswith(b"x-forwarded-")),
+            (b"x-forwarded-host", host),
+            (b"x-forwarded-proto", self.scheme.encode()),
+            (b"x-forwarded-prefix", self.prefix.encode()),
+            (b"via", f"1.1 {_NAME}".encode()),
+            *([(b"transfer-encoding", b"chunked")] if chunked else ()),
+        ]
+
+    def answered(self, headers: Headers) -> Headers:
+        """Return the headers of the program's answer for the client. Links and cookies keep to the prefix."""
+        found: list[tuple[bytes, bytes]] = []
+        for name, value in _passing(headers, _NEVER_OUT):
+            if name == b"location":
+                value = self._location(value)
+            elif name == b"set-cookie":
+                value = self._cookie(value)
+            elif name.startswith(b"access-control-"):
+                continue
+            found.append((name, value))
+        return [*found, (b"via", f"1.1 {_NAME}".encode()), *_CONFINED]
+
+    def _location(self, value: bytes) -> bytes:
+        """Return where a redirect leads through the API; unchanged if it is relative, or leads elsewhere."""
+        try:
+            parts = urlsplit(value.decode("ascii"))
+            own = parts.hostname in ("localhost", "127.0.0.1", "::1") and parts.port == self.port
+        except ValueError:
+            return value
+        if not own and (parts.scheme or parts.netloc or not parts.path.startswith("/")):
+            return value
+        return parts._replace(scheme="", netloc="", path=self.prefix + (parts.path or "/")).geturl().encode()
+
+    def _cookie(self, value: bytes) -> bytes:
+        """Return a cookie that goes to this port alone."""
+        found = _PATH_OF_COOKIE.search(value)
+        path = found[1].strip() if found else b""
+        plain = _DOMAIN_OF_COOKIE.sub(b"", _PATH_OF_COOKIE.sub(b"", value))
+        return plain + b"; Path=" + self.prefix.encode() + (path if path.startswith(b"/") else b"/")
+
+
+def _passing(headers: Headers, never: frozenset[bytes]) -> Headers:
+    """Return the headers that pass a proxy: none of its own connection."""
+    named = {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
+    return [(name, value) for name, value in headers if name not in never and name not in named]
+
+
+class ProxiedResponse(Response):
+    """The answer of a program in a sandbox. It closes the connection."""
+
+    def __init__(self, asked: Asked, opened: Forwarded) -> None:
+        super().__init__()
+        self._asked, self._opened = asked, opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Relay until the answer is complete, or one side disconnected."""
+        exchange = _Exchange(self._asked, self._opened.sock, scope, receive, send)
+        incoming = asyncio.create_task(exchange.take_in())
+        outgoing = asyncio.create_task(exchange.answer())
+        try:
+            await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
+            (outgoing if outgoing.done() else incoming).result()
+        except _Gone:
+            pass
+        except ServiceError as error:
+            if exchange.started:  # an unfinished body reports the error to the client
+                _log.info("proxied answer broke off", error=str(error))
+            else:
+                await errors.answer(error)(scope, receive, send)
+        finally:
+            for each in (incoming, outgoing):
+                each.cancel()
+            # The socket must not be closed while the event loop still waits for it.
+            await asyncio.gather(incoming, outgoing, return_exceptions=True)
+            self._opened.close()
+
+
+class _Exchange:
+    """One request and its answer. `take_in` only ends with the client; `answer` ends with the answer."""
+
+    def __init__(self, asked: Asked, sock: socket.socket, scope: Scope, receive: Receive, send: Send) -> None:
+        sock.setblocking(False)
+        self._asked, self._sock, self._receive, self._send = asked, sock, receive, send
+        self._link: ClientTransport | None = scope.get("state", {}).get(LINK)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self.started = False
+
+    async def take_in(self) -> None:
+        """Send the request to the program. Raises _Gone when the client disconnects, BadRequest when it stalls."""
+        try:
+            head = h11.Request(method=self._asked.method, target=self._asked.target, headers=self._asked.head())
+            await self._push(head)
+        except h11.LocalProtocolError as error:
+            raise BadRequest(f"the request can't be passed on: {error}") from error
+        more, reads = True, True
+        while more:
+            try:
+                message = await asyncio.wait_for(self._receive(), STALL_SECONDS)
+            except TimeoutError:
+                raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            more = message.get("more_body", False)
+            if reads:
+                reads = await self._passed_on(message.get("body", b""), end=not more)
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        raise _Gone
+
+    async def _passed_on(self, data: bytes, *, end: bool) -> bool:
+        """Send a piece of the body; return False once the program reads no more, which may have answered already."""
+        try:
+            if data:
+                await self._push(h11.Data(data=data))
+            if end:
+                await self._push(h11.EndOfMessage())
+        except (OSError, h11.LocalProtocolError):
+            return False
+        return True
+
+    async def _push(self, event: Any) -> None:
+        """Send to the program, which may be slow. Raises OSError, and _Gone when the client left meanwhile."""
+        if data := self._http.send(event):
+            await _unless_gone(self._loop.sock_sendall(self._sock, data), self._link)
+
+    async def answer(self) -> None:
+        """Send the program's answer to the client. Raises BadGateway."""
+        try:
+            while True:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    self._http.receive_data(await self._loop.sock_recv(self._sock, _PIECE_BYTES))
+                elif isinstance(event, h11.Response):
+                    await self._begin(event)
+                elif isinstance(event, h11.Data):
+                    await self._send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+                elif isinstance(event, h11.EndOfMessage):
+                    await self._send({"type": "http.response.body", "body": b""})
+                    return
+                elif not isinstance(event, h11.InformationalResponse):
+                    raise _no_answer(self._asked.port, "it closed the connection without an answer")
+        except h11.RemoteProtocolError as error:
+            raise _no_answer(self._asked.port, str(error)) from error
+        except OSError as error:
+            raise _no_answer(self._asked.port, error.strerror or str(error)) from error
+
+    async def _begin(self, event: h11.Response) -> None:
+        if event.status_code > _MOST_STATUS:
+            raise _no_answer(self._asked.port, f"{event.status_code} is not a status of HTTP")
+        headers = self._asked.answered([(bytes(name), bytes(value)) for name, value in event.headers])
+        self.started = True
+        await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
+
+
+def _no_answer(port: int, why: str) -> BadGateway:
+    return BadGateway(f"port {port}: the program did not answer as HTTP ({why}); see the sandbox's log")
+
+
+async def _unless_gone(work: Awaitable[Any], link: ClientTransport | None) -> None:
+    """Do the work, which waits for the program. Raises _Gone when the client's connection ends meanwhile."""
+    doing = asyncio.ensure_future(work)
+    try:
+        while not doing.done():
+            await asyncio.wait({doing}, timeout=_POLL_SECONDS)
+            if link is not None and link.is_closing():
+                raise _Gone
+        doing.result()
+    finally:
+        doing.cancel()
+
+
+async def relay_websocket(websocket: WebSocket, asked: Asked, opened: Forwarded) -> None:
+    """Relay messages between the client and the program until one closes. Closes the connection to the program."""
+    program: ClientConnection | None = None
+    try:
+        program = await _connected(websocket, asked, opened)
+        await websocket.accept(subprotocol=program.subprotocol)
+        await _messages(websocket, program)
+    except InvalidStatus as refused:
+        found = refused.response
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in found.headers.raw_items()
+        ]
+        answer = Response(bytes(found.body or b""), min(found.status_code, _MOST_STATUS))
+        answer.raw_headers = [each for each in asked.answered(headers) if each[0] != b"content-length"]
+        await websocket.send_denial_response(answer)
+    except ServiceError as error:
+        await websocket.send_denial_response(errors.answer(error))
+    finally:
+        if program is not None:
+            program.transport.abort()
+        opened.close()
+
+
+async def _connected(websocket: WebSocket, asked: Asked, opened: Forwarded) -> ClientConnection:
+    """Return the WebSocket to the program. Raises InvalidStatus for its refusal, else BadGateway."""
+    path, _, query = asked.target.decode("latin-1").partition("?")
+    protocol = ClientProtocol(
+        WebSocketURI(False, "localhost", asked.port, path, query),
+        subprotocols=[Subprotocol(each) for each in websocket.scope.get("subprotocols", [])] or None,
+        max_size=MESSAGE_BYTES,
+    )
+    opened.sock.setblocking(False)
+    _, program = await asyncio.get_running_loop().create_connection(
+        lambda: ClientConnection(protocol, ping_interval=None, close_timeout=_CLOSE_SECONDS, max_queue=1),
+        sock=opened.sock,
+    )
+    more = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in asked.head()
+        if name not in (b"host", b"content-length") and not name.startswith(b"sec-websocket-")
+    }
+    try:
+        await asyncio.wait_for(program.handshake(more, user_agent_header=None), _HANDSHAKE_SECONDS)
+    except TimeoutError:
+        program.transport.abort()
+        raise _no_answer(asked.port, f"no WebSocket handshake in {_HANDSHAKE_SECONDS:g} s") from None
+    except InvalidStatus:
+        program.transport.abort()
+        raise
+    except (InvalidHandshake, ConnectionClosed, EOFError, OSError) as error:
+        program.transport.abort()
+        raise _no_answer(asked.port, str(error) or "it closed the connection") from error
+    return program
+
+
+async def _messages(websocket: WebSocket, program: ClientConnection) -> None:
+    incoming = asyncio.create_task(_in(websocket, program))
+    outgoing = asyncio.create_task(_out(websocket, program))
+    try:
+        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (incoming, outgoing):
+            if each.done():
+                each.result()
+    except _Gone:
+        pass
+    except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
+        _log.debug("proxied WebSocket failed", error=str(error))
+    finally:
+        incoming.cancel()
+        outgoing.cancel()
+        await asyncio.gather(incoming, outgoing, return_exceptions=True)
+
+
+async def _in(websocket: WebSocket, program: ClientConnection) -> None:
+    """Pass the client's messages on; close with its code when it closes."""
+    link: ClientTransport | None = websocket.scope.get("state", {}).get(LINK)
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            await program.close(_closing(message.get("code")), str(message.get("reason") or ""))
+            return
+        text, data = message.get("text"), message.get("bytes")
+        with contextlib.suppress(ConnectionClosed):  # which `_out` reports
+            await _unless_gone(program.send((data or b"") if text is None else text), link)
+
+
+async def _out(websocket: WebSocket, program: ClientConnection) -> None:
+    """Pass the program's messages on; close with its code when it closes."""
+    while True:
+        try:
+            message = await program.recv()
+        except ConnectionClosed as error:
+            found = error.rcvd or error.sent  # ours, for a message that is too large
+            await websocket.close(_closing(found.code if found else _ABNORMAL), found.reason if found else "")
+            return
+        await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
+
+
+def _closing(code: int | None) -> int:
+    """Return a code that can be sent for one that was received."""
+    if code is None or code == _NO_CLOSE_CODES[0]:
+        return 1000
+    return _ABNORMAL if code in _NO_CLOSE_CODES else code

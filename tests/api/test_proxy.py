@@ -1,0 +1,312 @@
+"""HTTP and WebSockets to a port of a sandbox: bytes as they are, no token to the sandbox, nothing for a web page."""
+
+import contextlib
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect, unix_connect
+from websockets.sync.server import ServerConnection, serve
+
+from tests.api.listeners import API, client, opened, token
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+WEB, SOCKETS, RAW = 8000, 8001, 8002
+PROXY = f"{BOX}/proxy/{WEB}"
+MIB = 1 << 20
+
+
+class Program(http.server.BaseHTTPRequestHandler):
+    """A program in the sandbox: echoes what it was asked; some paths answer as their name says."""
+
+    protocol_version = "HTTP/1.1"
+    hold: ClassVar[threading.Event]
+    left: ClassVar[threading.Event]
+
+    def _answer(self) -> None:
+        size = int(self.headers.get("Content-Length", 0))
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = b""
+            while count := int(self.rfile.readline(), 16):
+                body += self.rfile.read(count)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(size)
+        found = {"method": self.command, "path": self.path, "body": body.decode("latin-1"), "size": len(body)}
+        data = json.dumps(
+            {**found, "headers": [[name.lower(), value] for name, value in self.headers.items()]}
+        ).encode()
+        if self.path == "/redirect":
+            self.send_response(302)
+            for each in ("/login?next=1", "nearby", f"http://localhost:{WEB}/x", "https://elsewhere.example/"):
+                self.send_header("Location", each)
+            self.send_header("Set-Cookie", "a=1; Path=/app; Domain=example.org; HttpOnly")
+            self.send_header("Set-Cookie", "b=2")
+            for name in ("Strict-Transport-Security", "Clear-Site-Data", "Access-Control-Allow-Origin", "X-Own"):
+                self.send_header(name, "1")
+            data = b""
+        elif self.path == "/endless":
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(b"first")
+                while not self.hold.wait(0.01):
+                    self.wfile.write(b"more")
+            self.left.set()
+            self.close_connection = True
+            return
+        else:
+            self.send_response(200 if self.path != "/teapot" else 418)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _answer
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def socketed(connection: ServerConnection) -> None:
+    """Say which headers came, then echo; `bye` closes with a code."""
+    assert connection.request is not None
+    connection.send(json.dumps([[name.lower(), value] for name, value in connection.request.headers.raw_items()]))
+    for message in connection:
+        if message == "bye":
+            connection.close(4001, "as asked")
+            return
+        connection.send(b"x" * (5 * MIB) if message == "much" else message)
+
+
+@pytest.fixture
+def box(world: World, quiet: None) -> Iterator[World]:
+    """A running sandbox with programs at three ports; the last answers with `world.raw`."""
+    world.apply()
+    world.view.show(world.sandbox())
+    Program.hold, Program.left = threading.Event(), threading.Event()
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Program)
+    sockets = serve(socketed, "127.0.0.1", 0, subprotocols=["chat"], compression=None)  # type: ignore[list-item]
+    world.ports.listen(WEB, web.server_port)
+    world.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
+    threads = [threading.Thread(target=each) for each in (web.serve_forever, sockets.serve_forever)]
+    for each in threads:
+        each.start()
+    try:
+        yield world
+    finally:
+        Program.hold.set()
+        web.shutdown()
+        web.server_close()
+        sockets.shutdown()
+        for each in threads:
+            each.join()
+
+
+@contextlib.contextmanager
+def answering(world: World, data: bytes) -> Iterator[None]:
+    """Serve one connection of the port RAW: these bytes to whatever comes, and its end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        world.ports.listen(RAW, listening.getsockname()[1])
+
+        def one() -> None:
+            sock, _ = listening.accept()
+            with sock, contextlib.suppress(OSError):
+                sock.recv(65536)
+                sock.sendall(data)
+
+        thread = threading.Thread(target=one)
+        thread.start()
+        yield
+        thread.join()
+
+
+def headers(found: Any) -> dict[str, str]:
+    return dict(found)
+
+
+def freed(world: World) -> None:
+    wait_for("all is freed", lambda: not world.services.forward.slots.taken, 60)
+
+
+def test_request_and_answer_pass_without_the_token(box: World) -> None:
+    secret = token(box, "user", "default")
+    sent = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": "c=1",
+        "X-Own": "2",
+        "X-Hop": "3",
+        "Connection": "X-Hop",
+        "X-Forwarded-For": "9.9.9.9",
+        "Proxy-Authorization": "Basic xyz",
+    }
+    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, timeout=60) as remote:
+        remote.headers["Authorization"] = f"Bearer {secret}"
+        answer = remote.post(f"{PROXY}/a%2Fb/%C3%A4;c?d=e&f=%20", content=b"x=1", headers=sent)
+        assert answer.status_code == 200
+        seen = answer.json()
+        given = headers(seen["headers"])
+        assert (seen["method"], seen["path"], seen["body"]) == ("POST", "/a%2Fb/%C3%A4;c?d=e&f=%20", "x=1")
+        assert (given["cookie"], given["x-own"], given["content-length"]) == ("c=1", "2", "3")
+        assert (given["host"], given["x-forwarded-prefix"]) == (f"localhost:{WEB}", PROXY)
+        assert secret not in answer.text
+        assert not {"authorization", "proxy-authorization", "x-hop", "x-forwarded-for"} & set(given)
+        assert answer.headers["content-security-policy"] == "sandbox"
+        assert answer.headers["via"] == "1.1 paddock"
+        for method in ("GET", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            assert remote.request(method, f"{PROXY}/x").json()["method"] == method
+        head = remote.head(f"{PROXY}/x")
+        assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
+        assert remote.get(f"{PROXY}/teapot").status_code == 418
+        assert remote.get(PROXY).json()["path"] == "/"
+    freed(box)
+    used = [each for each in box.store.audit.entries() if each.verb == "proxy"]
+    assert {(each.name, each.detail["port"]) for each in used} == {("quickstart", str(WEB))}
+
+
+def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
+    with opened(box), client(box) as local:
+        answer = local.get(f"{PROXY}/redirect")
+    assert answer.headers.get_list("location") == [
+        f"{PROXY}/login?next=1",
+        "nearby",
+        f"{PROXY}/x",
+        "https://elsewhere.example/",
+    ]
+    assert answer.headers.get_list("set-cookie") == [f"a=1; HttpOnly; Path={PROXY}/app", f"b=2; Path={PROXY}/"]
+    assert answer.headers["x-own"] == "1"
+    for name in ("strict-transport-security", "clear-site-data", "access-control-allow-origin"):
+        assert name not in answer.headers
+
+
+def test_web_pages_are_refused_with_a_token_too(box: World) -> None:
+    secret = token(box, "admin")
+    held = {"Authorization": f"Bearer {secret}"}
+    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, headers=held) as remote:
+        for page in ({"Origin": found.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+            answer = remote.get(f"{PROXY}/", headers=page)
+            assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden"), page
+            with pytest.raises(InvalidStatus) as refused:
+                connect(f"{found.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}", additional_headers={**held, **page})
+            assert refused.value.response.status_code == 403
+        assert remote.get(f"{PROXY}/", headers={"Authorization": ""}).status_code == 401
+        for role, code in (("viewer", 403), ("user", 200)):
+            asked = {"Authorization": f"Bearer {token(box, role, 'default')}"}
+            assert remote.get(f"{PROXY}/", headers=asked).status_code == code
+        other = {"Authorization": f"Bearer {token(box, 'admin', 'elsewhere')}"}
+        assert remote.get(f"{PROXY}/", headers=other).status_code == 404
+
+
+def test_large_bodies_stream_both_ways(box: World) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b"x" * MIB
+
+    with opened(box), client(box) as local:
+        found = local.post(f"{PROXY}/", content=pieces(), timeout=60).json()
+    assert (found["size"], headers(found["headers"])["transfer-encoding"]) == (20 * MIB, "chunked")
+    freed(box)
+
+
+def test_disconnect_ends_the_request_in_the_sandbox(box: World) -> None:
+    with opened(box), client(box) as local, local.stream("GET", f"{PROXY}/endless") as answer:
+        assert next(answer.iter_raw()).startswith(b"first")
+        answer.close()
+        assert Program.left.wait(60)
+        freed(box)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 999 Odd\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999]
+)
+def test_what_is_not_http_is_a_bad_gateway(box: World, data: bytes) -> None:
+    with opened(box), client(box) as local, answering(box, data):
+        answer = local.get(f"{BOX}/proxy/{RAW}/")
+        assert (answer.status_code, answer.json()["reason"]) == (502, "BadGateway")
+    freed(box)
+
+
+def test_broken_answers_are_broken_for_the_client(box: World) -> None:
+    half = answering(box, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    with opened(box), client(box) as local, half, pytest.raises(httpx.RemoteProtocolError):
+        local.get(f"{BOX}/proxy/{RAW}/")
+    freed(box)
+
+
+def test_refusals_name_what_is_wrong(box: World) -> None:
+    with opened(box), client(box) as local:
+        for path, code, words in (
+            (f"{BOX}/proxy/81/", 409, "nothing listens on port 81"),
+            (f"{BOX}/proxy/0/", 400, "65535"),
+            (f"{BOX}/proxy/http/", 400, "port"),
+            (f"{BOX}/proxy%2F{WEB}/", 400, "encoded slash"),
+            (f"{API}/namespaces/default/sandboxes/nobody/proxy/80/", 404, "not found"),
+        ):
+            answer = local.get(path)
+            assert (answer.status_code, words in answer.json()["message"]) == (code, True), answer.text
+    freed(box)
+
+
+def test_websocket_messages_pass_both_ways(box: World) -> None:
+    with opened(box, host="127.0.0.1") as found:
+        secret = token(box, "user", "default")
+        held = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
+        url = f"{found.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}/live?a=b"
+        with connect(url, additional_headers=held, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
+            given = headers(json.loads(link.recv(60)))
+            assert link.subprotocol == "chat"
+            assert (given["cookie"], "authorization" in given, given["host"]) == ("c=1", False, f"localhost:{SOCKETS}")
+            for message in ("text", b"\x00\xff", "", b"x" * (MIB - 9)):
+                link.send(message)
+                assert link.recv(60) == message
+            link.send("bye")
+            with pytest.raises(ConnectionClosed) as closed:
+                link.recv(60)
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4001, "as asked")
+        with connect(url, additional_headers=held, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
+            link.recv(60)
+            link.send("much")  # a message over the limit ends the connection
+            with pytest.raises(ConnectionClosed) as closed:
+                link.recv(60)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1009
+        freed(box)
+
+
+def test_websocket_refusal_of_the_program_passes(box: World) -> None:
+    with opened(box):
+        with pytest.raises(InvalidStatus) as refused:
+            unix_connect(str(box.socket), f"ws://paddock{PROXY}/teapot")
+        assert refused.value.response.status_code == 418
+        with answering(box, b"not HTTP\r\n\r\n"), pytest.raises(InvalidStatus) as refused:
+            unix_connect(str(box.socket), f"ws://paddock{BOX}/proxy/{RAW}/")
+        assert refused.value.response.status_code == 502
+        url = f"ws://paddock{BOX}/proxy/{SOCKETS}/"
+        with unix_connect(str(box.socket), url, subprotocols=["chat"]) as link:  # type: ignore[list-item]
+            link.recv(60)
+            link.socket.shutdown(socket.SHUT_RDWR)  # as if the client were killed
+            freed(box)
+
+
+def test_revoked_token_ends_what_is_open(box: World) -> None:
+    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, timeout=60) as remote:
+        held = {"Authorization": f"Bearer {token(box, 'user', 'default', name='leaver')}"}
+        with remote.stream("GET", f"{PROXY}/endless", headers=held) as answer:
+            pieces = answer.iter_raw()
+            assert next(pieces).startswith(b"first")
+            box.services.tokens.revoke("leaver")
+            with contextlib.suppress(httpx.HTTPError):
+                for _ in pieces:
+                    pass
+            assert Program.left.wait(60)
+        freed(box)
