@@ -33,6 +33,8 @@ from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
+from controller.service.mcp.installs import InstallRules, Installs
+from controller.service.mcp.report import Reporter
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
@@ -112,6 +114,7 @@ class ServiceLimits:
     transfers: TransferLimits = field(default_factory=TransferLimits)
     connections: PortLimits = field(default_factory=PortLimits)
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
+    installs: InstallRules = field(default_factory=InstallRules)
     most_objects: int = 0
 
 
@@ -151,6 +154,7 @@ class SandboxServices:
     why: Why
     images: ImageService
     mcp_servers: McpServers
+    mcp_installs: Installs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +252,9 @@ def make_sandbox(
         agents=calls,
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
+    images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
+    write, reporter = Write(pipeline), Reporter(store, clock)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -259,7 +266,7 @@ def make_sandbox(
         inspections=Inspections(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
-        files=SandboxFiles(sandbox_streams, host.files, limits.transfers),
+        files=files,
         forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
@@ -272,12 +279,18 @@ def make_sandbox(
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
         mcp_servers=McpServers(
-            objects=objects,
-            write=Write(pipeline),
-            store=store,
-            clock=clock,
-            engine=engine,
-            sandbox_streams=sandbox_streams,
+            objects=objects, write=write, reporter=reporter, engine=engine, sandbox_streams=sandbox_streams
         ),
-        images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
+        mcp_installs=Installs(
+            objects=objects,
+            write=write,
+            engine=engine,
+            images=images,
+            sandbox_streams=sandbox_streams,
+            files=files,
+            reporter=reporter,
+            policy=policy,
+            rules=limits.installs,
+        ),
+        images=images,
     )

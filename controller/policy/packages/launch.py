@@ -62,6 +62,18 @@ class Launch:
     arguments: tuple[str, ...]
 
 
+def package_of(source: Source, name: str, version: str) -> Package:
+    """Return a package that a spec names by its parts. Raises LaunchError."""
+    return _npm("npx", f"{name}@{version}") if source == "npm" else _pypi("uvx", f"{name}=={version}")
+
+
+def packaged(package: Package, program: str, arguments: Sequence[str]) -> Launch:
+    """Return the launch of a program ("": its own one) of one package. Raises LaunchError."""
+    if program and not _PROGRAM.match(program):
+        raise LaunchError(f"`{program}` is not a program's name; write the one of {package} to start, or leave it out")
+    return Launch("node" if package.source == "npm" else "python", (package,), program, tuple(arguments))
+
+
 def runtime_of(command: str) -> Runtime | None:
     """Return the runtime that a command needs, by its last path component as a whole word; None: another program."""
     return _RUNTIMES.get(command.rpartition("/")[2])

@@ -2,23 +2,22 @@
 
 import json
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 
-from controller.kinds.mcpserver import KIND, READY, SESSION_LABEL, MCPServerSpec, ready_condition
-from controller.kinds.meta import Condition, Event, StoredObject
-from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, ready_condition
+from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.plan.common.status_json import dated
-from controller.policy.mcpserver import session_sandbox
-from controller.ports import Clock, Engine, Store, StoreError
+from controller.policy.mcpserver import not_installed, runnable, session_sandbox
+from controller.ports import Engine
 from controller.service import errors
 from controller.service.access import access
+from controller.service.mcp.report import Reporter
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
 from controller.service.sandbox.activity import TrackedStream
@@ -26,12 +25,12 @@ from controller.service.sandbox.streams import SandboxStreams
 
 _WRITTEN_BY = "mcp"
 _NAME_LETTERS = 36  # of the server's name in that of a sandbox
-_log = structlog.get_logger("paddock.mcp")
+_INSTALL_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A stored server with its spec parsed."""
+    """A stored server with its spec parsed: with the image and command of its package, once that is installed."""
 
     obj: StoredObject
     spec: MCPServerSpec
@@ -53,12 +52,11 @@ class McpServers:
         *,
         objects: Objects,
         write: Write,
-        store: Store,
-        clock: Clock,
+        reporter: Reporter,
         engine: Engine,
         sandbox_streams: SandboxStreams,
     ) -> None:
-        self._objects, self._write, self._store, self._clock = objects, write, store, clock
+        self._objects, self._write, self._reporter = objects, write, reporter
         self._engine, self._streams = engine, sandbox_streams
 
     def get(self, namespace: str, name: str) -> Server:
@@ -77,6 +75,23 @@ class McpServers:
     def unavailable(self) -> str:
         """Return why the engine can't start sandboxes now; "" if it can."""
         return self._engine.observe().blind
+
+    def await_install(self, server: Server) -> Server:
+        """Return the server once its package is installed. Blocks for as long as a start may take.
+
+        Raises ServiceUnavailable.
+        """
+        until = time.monotonic() + server.spec.startup_seconds
+        while missing := not_installed(server.spec):
+            ready = ready_condition(server.obj)
+            if ready.get("reason") == "InstallFailed" and ready.get("observedGeneration") == server.obj.generation:
+                raise errors.ServiceUnavailable(f"{server}: InstallFailed: {ready.get('message')}")
+            if time.monotonic() >= until:
+                raise errors.ServiceUnavailable(f"{server}: Installing: {missing}")
+            time.sleep(_INSTALL_LOOK_SECONDS)
+            with access.acting(None):
+                server = self.get(server.obj.namespace, server.obj.name)
+        return server
 
     def create_sandbox(self, server: Server) -> StoredObject:
         """Create the sandbox of a new session."""
@@ -119,27 +134,13 @@ class McpServers:
         return len(left)
 
     def report(self, server: Server, ready: Condition, parts: Mapping[str, Any] | None = None) -> None:
-        """Store the condition Ready of a server, with an event if its reason is new. A failing store is only logged."""
-        try:
-            current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
-            if current is None or current.uid != server.obj.uid:
-                return
-            prior, now = ready_condition(current), self._clock.now()
-            made = dated(ready, prior or None, server.obj.generation, now)
-            others = [each for each in current.status.get("conditions", ()) if each.get("type") != READY]
-            status = {**current.status, **(parts or {}), "conditions": [*others, made]}
-            events: tuple[Event, ...] = ()
-            if ready.status != "True" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
-                events = (Event(current.ref, "Warning", ready.reason, ready.message, now),)
-                _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
-            self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
-        except StoreError as error:
-            _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
+        """See Reporter.report."""
+        self._reporter.report(server.obj, ready, parts)
 
 
 def _parsed(obj: StoredObject) -> Server | None:
     try:
-        return Server(obj, MCPServerSpec.model_validate(obj.spec))
+        return Server(obj, runnable(MCPServerSpec.model_validate(obj.spec), obj.status))
     except ValidationError:
         return None
 
