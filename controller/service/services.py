@@ -33,7 +33,7 @@ from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
-from controller.service.mcp.installs import InstallRules, Installs
+from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.report import Reporter
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
@@ -237,24 +237,11 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
-    sandbox_streams = SandboxStreams(
-        objects=objects,
-        engine=engine,
-        streams=streams,
-        activity=ActivityTracker(
-            in_use=loop.in_use, engine=engine, wake=loop.wake_soon or loop.wake, wake_now=loop.wake_soon and loop.wake
-        ),
-        rules=limits.exec_rules,
-        escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
-        adopted=host.adopted_execs,
-        deadlines=ExecDeadlines(store, limits.exec_rules),
-        secrets=host.secrets,
-        agents=calls,
-    )
+    sandbox_streams = _make_streams(pipeline, objects, host, loop, limits.exec_rules, calls)
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
-    files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
-    write, reporter = Write(pipeline), Reporter(store, clock)
+    files, reporter = SandboxFiles(sandbox_streams, host.files, limits.transfers), Reporter(store, clock)
+    ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, reporter)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -279,18 +266,32 @@ def make_sandbox(
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
         mcp_servers=McpServers(
-            objects=objects, write=write, reporter=reporter, engine=engine, sandbox_streams=sandbox_streams
-        ),
-        mcp_installs=Installs(
             objects=objects,
-            write=write,
-            engine=engine,
-            images=images,
-            sandbox_streams=sandbox_streams,
-            files=files,
+            write=Write(pipeline),
             reporter=reporter,
-            policy=policy,
-            rules=limits.installs,
+            engine=engine,
+            sandbox_streams=sandbox_streams,
         ),
+        mcp_installs=Installs(ports, policy, limits.installs),
         images=images,
+    )
+
+
+def _make_streams(
+    pipeline: Pipeline, objects: Objects, host: HostPorts, loop: LoopPorts, rules: ExecRules, calls: AgentCalls
+) -> SandboxStreams:
+    wake = loop.wake_soon or loop.wake
+    return SandboxStreams(
+        objects=objects,
+        engine=host.engine,
+        streams=host.streams,
+        activity=ActivityTracker(
+            in_use=loop.in_use, engine=host.engine, wake=wake, wake_now=loop.wake_soon and loop.wake
+        ),
+        rules=rules,
+        escapes=EscapedProcesses(store=pipeline.store, engine=host.engine, clock=pipeline.clock),
+        adopted=host.adopted_execs,
+        deadlines=ExecDeadlines(pipeline.store, rules),
+        secrets=host.secrets,
+        agents=calls,
     )

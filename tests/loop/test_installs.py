@@ -20,7 +20,7 @@ from controller.policy.levels.package_hosts import with_packages
 from controller.policy.packages.install import NAMESPACE
 from controller.ports import NullMeter
 from controller.service import errors
-from controller.service.mcp.installs import InstallRules, Installs
+from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.report import Reporter
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
@@ -115,16 +115,20 @@ class House(LoopHarness):
         """Start the next daemon, as `paddock serve` does."""
         self.daemon()
         services = self.services_over(FusedStore(self.store, self.fuse))
+        reporter = Reporter(FusedStore(self.store, self.fuse), self.clock)  # type: ignore[arg-type]
+        ports = InstallPorts(
+            services.objects,
+            services.write,
+            self.engine,
+            services.images,
+            services.sandbox_streams,
+            services.files,
+            reporter,
+        )
         self.installs = Installs(
-            objects=services.objects,
-            write=services.write,
-            engine=self.engine,
-            images=services.images,
-            sandbox_streams=services.sandbox_streams,
-            files=services.files,
-            reporter=Reporter(FusedStore(self.store, self.fuse), self.clock),  # type: ignore[arg-type]
-            policy=self.policy,
-            rules=InstallRules(seconds=300, disk_bytes=64 << 20),
+            ports,
+            self.policy,
+            InstallRules(seconds=300, disk_bytes=64 << 20),
             clock=self.clock.now,
             spawn=lambda do: do(),
             pause=self._pause,

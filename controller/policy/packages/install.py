@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED
@@ -193,8 +192,8 @@ def _environment(source: Source, index: str) -> Mapping[str, str]:
     if source == "npm":
         return MappingProxyType(made | ({"npm_config_registry": index} if index else {}))
     made |= {"PIP_CONFIG_FILE": "/dev/null"} | ({"PIP_INDEX_URL": index} if index else {})
-    plain = urlsplit(index)
-    return MappingProxyType(made | ({"PIP_TRUSTED_HOST": plain.netloc} if plain.scheme == "http" else {}))
+    scheme, _, rest = index.partition("://")
+    return MappingProxyType(made | ({"PIP_TRUSTED_HOST": rest.partition("/")[0]} if scheme == "http" else {}))
 
 
 def _npm(packages: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -72,6 +72,19 @@ class InstallRules:
     registries: Registries = field(default_factory=Registries)
 
 
+@dataclass(frozen=True, slots=True)
+class InstallPorts:
+    """The engine, and the use-cases that an install is made of."""
+
+    objects: Objects
+    write: Write
+    engine: Engine
+    images: ImageService
+    sandbox_streams: SandboxStreams
+    files: SandboxFiles
+    reporter: Reporter
+
+
 class _Closable(Protocol):
     def close(self) -> None: ...
 
@@ -118,22 +131,16 @@ class Installs:
 
     def __init__(
         self,
-        *,
-        objects: Objects,
-        write: Write,
-        engine: Engine,
-        images: ImageService,
-        sandbox_streams: SandboxStreams,
-        files: SandboxFiles,
-        reporter: Reporter,
+        ports: InstallPorts,
         policy: Policy,
-        rules: InstallRules = InstallRules(),
+        rules: InstallRules,
+        *,
         clock: Callable[[], float] = time.monotonic,
         spawn: Callable[[Callable[[], None]], threading.Thread | None] = in_thread,
         pause: Callable[[float], None] | None = None,
     ) -> None:
-        self._objects, self._write, self._engine, self._images = objects, write, engine, images
-        self._streams, self._files, self._reporter = sandbox_streams, files, reporter
+        self._objects, self._write, self._engine, self._images = ports.objects, ports.write, ports.engine, ports.images
+        self._streams, self._files, self._reporter = ports.sandbox_streams, ports.files, ports.reporter
         self._policy, self._rules = policy, rules
         self._clock, self._spawn = clock, spawn
         self._stop, self._lock = threading.Event(), threading.Lock()
