@@ -34,7 +34,6 @@ from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
-from controller.service.mcp.report import Reporter
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
@@ -237,11 +236,25 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
-    sandbox_streams = _make_streams(pipeline, objects, host, loop, limits.exec_rules, calls)
+    sandbox_streams = SandboxStreams(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        activity=ActivityTracker(
+            in_use=loop.in_use, engine=engine, wake=loop.wake_soon or loop.wake, wake_now=loop.wake_soon and loop.wake
+        ),
+        rules=limits.exec_rules,
+        escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
+        adopted=host.adopted_execs,
+        deadlines=ExecDeadlines(store, limits.exec_rules),
+        secrets=host.secrets,
+        agents=calls,
+    )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
-    files, reporter = SandboxFiles(sandbox_streams, host.files, limits.transfers), Reporter(store, clock)
-    ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, reporter)
+    mcp_servers = _mcp_servers(pipeline, objects, engine, sandbox_streams)
+    ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, mcp_servers)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -265,33 +278,18 @@ def make_sandbox(
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
-        mcp_servers=McpServers(
-            objects=objects,
-            write=Write(pipeline),
-            reporter=reporter,
-            engine=engine,
-            sandbox_streams=sandbox_streams,
-        ),
+        mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         images=images,
     )
 
 
-def _make_streams(
-    pipeline: Pipeline, objects: Objects, host: HostPorts, loop: LoopPorts, rules: ExecRules, calls: AgentCalls
-) -> SandboxStreams:
-    wake = loop.wake_soon or loop.wake
-    return SandboxStreams(
+def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+    return McpServers(
         objects=objects,
-        engine=host.engine,
-        streams=host.streams,
-        activity=ActivityTracker(
-            in_use=loop.in_use, engine=host.engine, wake=wake, wake_now=loop.wake_soon and loop.wake
-        ),
-        rules=rules,
-        escapes=EscapedProcesses(store=pipeline.store, engine=host.engine, clock=pipeline.clock),
-        adopted=host.adopted_execs,
-        deadlines=ExecDeadlines(pipeline.store, rules),
-        secrets=host.secrets,
-        agents=calls,
+        write=Write(pipeline),
+        store=pipeline.store,
+        clock=pipeline.clock,
+        engine=engine,
+        sandbox_streams=sandbox_streams,
     )

@@ -76,7 +76,7 @@ def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
 
     def look() -> tuple[str, str] | None:
         ready = next(iter(status(daemon, name).get("conditions", ())), {})
-        is_over = ready.get("reason") in ("Installed", "InstallFailed", "Answering")
+        is_over = ready.get("reason") in ("Unused", "InstallFailed", "Answering")
         return (ready["reason"], ready["message"]) if is_over else None
 
     found: tuple[str, str] = wait_for(f"the install of {name} has ended", look, 180)
@@ -109,7 +109,7 @@ def left(place: Lab, daemon: RunningDaemon) -> list[str]:
 
 def test_an_installed_server_runs_without_a_network(place: Lab, daemon: RunningDaemon) -> None:
     server(daemon, "scripted", command="uvx", args=["scripted-server==1.0", "none"])
-    assert ended(daemon, "scripted")[0] == "Installed"
+    assert ended(daemon, "scripted")[0] == "Unused"
     found = status(daemon, "scripted")["install"]
     assert [f"{each['name']} {each['version']}" for each in found["lock"]] == [
         "scripted-core 2.5",
@@ -126,7 +126,7 @@ def test_an_installed_server_runs_without_a_network(place: Lab, daemon: RunningD
     assert (facts["interfaces"], facts["capabilities"], facts["uid"]) == (["lo"], "0" * 16, 20000)
     assert place.packets(before) == set(), "nobody asks the registry at run time"
     server(daemon, "again", package={"registry": "pypi", "name": "scripted-server", "version": "1.0"}, args=["none"])
-    assert ended(daemon, "again")[0] == "Installed"
+    assert ended(daemon, "again")[0] == "Unused"
     assert status(daemon, "again")["install"] == found
     assert asked(daemon, "again", "echo", "hi") == "hi"
 
@@ -157,7 +157,7 @@ def test_a_killed_daemon_leaves_no_install(place: Lab, daemon: RunningDaemon) ->
     daemon.kill()
     again = place.daemon(daemon.folder, **SETTINGS)
     try:
-        assert ended(again, "killed")[0] == "Installed"
+        assert ended(again, "killed")[0] == "Unused"
         wait_for("nothing of the install is left", lambda: not left(place, again), 60)
         assert asked(again, "killed", "echo", "hi") == "hi"
         images = place.docker("images", "--format", "{{.Repository}}:{{.Tag}}", "paddock/mcp/scripted-server").split()

@@ -21,7 +21,6 @@ from controller.policy.packages.install import NAMESPACE
 from controller.ports import NullMeter
 from controller.service import errors
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
-from controller.service.mcp.report import Reporter
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.shell import Run
@@ -115,7 +114,6 @@ class House(LoopHarness):
         """Start the next daemon, as `paddock serve` does."""
         self.daemon()
         services = self.services_over(FusedStore(self.store, self.fuse))
-        reporter = Reporter(FusedStore(self.store, self.fuse), self.clock)  # type: ignore[arg-type]
         ports = InstallPorts(
             services.objects,
             services.write,
@@ -123,7 +121,7 @@ class House(LoopHarness):
             services.images,
             services.sandbox_streams,
             services.files,
-            reporter,
+            services.mcp_servers,
         )
         self.installs = Installs(
             ports,
@@ -197,10 +195,10 @@ def test_a_package_is_installed_once_for_all_who_name_it(house: House) -> None:
     assert house.engine.images[found["image"]] == found["digest"]
     assert found["image"].startswith("paddock/mcp/scope-server:")
     assert house.status("b", "other")["install"] == house.status("c")["install"] == found
-    assert (house.tools.fetched, house.ready("a")[0]) == (["@scope/server@1.2.3"], "Installed")
+    assert (house.tools.fetched, house.ready("a")[0]) == (["@scope/server@1.2.3"], "Unused")
     assert house.picture()[1:5] == ([], {}, {}, {}), "no sandbox, container, network or volume is left"
     events = [each.reason for each in house.store.events(kind="MCPServer", name="a")]
-    assert sorted(events) == ["Installed", "Installing"]
+    assert events == ["Installing"]
     server = house.services.mcp_servers.get("other", "b")
     assert (server.spec.image, server.spec.args[-1]) == (found["image"], "elsewhere")
 
@@ -224,7 +222,7 @@ def test_a_failed_install_says_why_and_is_tried_again_later(house: House) -> Non
     house.tick(0)
     assert house.ready("late") == (reason, message)
     house.tick(1)
-    assert (house.ready("a")[0], house.ready("late")[0]) == ("Installed", "Installed")
+    assert (house.ready("a")[0], house.ready("late")[0]) == ("Unused", "Unused")
 
 
 def test_a_source_only_package_is_refused_in_words(house: House) -> None:
@@ -263,7 +261,7 @@ def test_a_lost_image_is_installed_again(house: House) -> None:
     assert house.engine.images[found["image"]] == found["digest"]
     house.engine.go_down()
     house.tick(31)
-    assert house.ready("a")[0] == "Installed", "an unreachable engine is no lost image"
+    assert house.ready("a")[0] == "Unused", "an unreachable engine is no lost image"
 
 
 def test_an_install_that_nobody_wants_ends(house: House) -> None:

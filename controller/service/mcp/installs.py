@@ -42,7 +42,7 @@ from controller.ports import Engine, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.images.images import ImageService
-from controller.service.mcp.report import Reporter
+from controller.service.mcp.servers import McpServers, Server
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
 from controller.service.sandbox.collected_output import Collected, Collector
@@ -82,7 +82,7 @@ class InstallPorts:
     images: ImageService
     sandbox_streams: SandboxStreams
     files: SandboxFiles
-    reporter: Reporter
+    servers: McpServers
 
 
 class _Closable(Protocol):
@@ -103,7 +103,7 @@ class _Job:
 
     plan: InstallPlan
     launch: Launch
-    servers: list[StoredObject] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
     sandbox: StoredObject | None = None
     current: _Closable | None = None
     deadline: float = 0.0
@@ -140,7 +140,7 @@ class Installs:
         pause: Callable[[float], None] | None = None,
     ) -> None:
         self._objects, self._write, self._engine, self._images = ports.objects, ports.write, ports.engine, ports.images
-        self._streams, self._files, self._reporter = ports.sandbox_streams, ports.files, ports.reporter
+        self._streams, self._files, self._servers = ports.sandbox_streams, ports.files, ports.servers
         self._policy, self._rules = policy, rules
         self._clock, self._spawn = clock, spawn
         self._stop, self._lock = threading.Event(), threading.Lock()
@@ -192,7 +192,7 @@ class Installs:
                 self._look(key, job)
 
     def _look(self, key: str, job: _Job) -> None:
-        known = [each for each in (installed(job.plan, server.status) for server in job.servers) if each]
+        known = [each for each in (installed(job.plan, server.obj.status) for server in job.servers) if each]
         failed, now = self._failures.get(key), self._clock()
         if len(known) == len(job.servers) and now < self._seen.get(key, 0.0) + _SEEN_SECONDS:
             return
@@ -223,16 +223,18 @@ class Installs:
             if each.deleted_at is not None or not each.spec.get("enabled", True):
                 continue
             with suppress(ValidationError, LaunchError):
-                launch = launch_of(MCPServerSpec.model_validate(each.spec))
+                spec = MCPServerSpec.model_validate(each.spec)
+                launch = launch_of(spec)
                 plan = plan_install(launch, self._rules.registries) if launch else None
                 if launch is not None and plan is not None:
-                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(each)
+                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(each, spec))
         return found
 
     def _share(self, job: _Job, ready: Mapping[str, Any]) -> None:
         """Record an image that is here for the servers that lack it."""
         for server in job.servers:
-            if server.status.get(INSTALLED) != ready or ready_condition(server).get("reason") in _UNFINISHED:
+            is_unfinished = ready_condition(server.obj).get("reason") in _UNFINISHED
+            if server.obj.status.get(INSTALLED) != ready or is_unfinished:
                 self._report_installed(server, ready)
 
     def _begin(self, key: str, job: _Job) -> None:
@@ -406,15 +408,15 @@ class Installs:
         with suppress(errors.NotFound):
             self._objects.delete(SANDBOX, NAMESPACE, sandbox.name, deleted_by=_WRITTEN_BY)
 
-    def _report_installed(self, server: StoredObject, status: Mapping[str, Any]) -> None:
-        message = f"{len(status['lock'])} packages are in {status['image']}; it runs once a client asks"
-        self._reporter.report(server, Condition(READY, "Unknown", "Installed", message), {INSTALLED: dict(status)})
+    def _report_installed(self, server: Server, status: Mapping[str, Any]) -> None:
+        message = f"{len(status['lock'])} packages are in {status['image']}; its next call starts it"
+        self._servers.report(server, Condition(READY, "Unknown", "Unused", message), {INSTALLED: dict(status)})
 
     def _report_all(self, job: _Job, reason: str, message: str) -> None:
         for each in job.servers:
-            now = ready_condition(each)
-            if [now.get(key) for key in _REPORTED] != [reason, message, each.generation]:
-                self._reporter.report(each, Condition(READY, "False", reason, message))
+            now = ready_condition(each.obj)
+            if [now.get(key) for key in _REPORTED] != [reason, message, each.obj.generation]:
+                self._servers.report(each, Condition(READY, "False", reason, message))
 
 
 def _under_way(job: _Job) -> str:

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
-from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, ready_condition
-from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.mcpserver import KIND, READY, SESSION_LABEL, MCPServerSpec, ready_condition
+from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.plan.common.status_json import dated
 from controller.policy.mcpserver import not_installed, runnable, session_sandbox
-from controller.ports import Engine
+from controller.ports import Clock, Engine, Store, StoreError
 from controller.service import errors
 from controller.service.access import access
-from controller.service.mcp.report import Reporter
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
 from controller.service.sandbox.activity import TrackedStream
@@ -26,6 +28,7 @@ from controller.service.sandbox.streams import SandboxStreams
 _WRITTEN_BY = "mcp"
 _NAME_LETTERS = 36  # of the server's name in that of a sandbox
 _INSTALL_LOOK_SECONDS = 0.2
+_log = structlog.get_logger("paddock.mcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,12 @@ class McpServers:
         *,
         objects: Objects,
         write: Write,
-        reporter: Reporter,
+        store: Store,
+        clock: Clock,
         engine: Engine,
         sandbox_streams: SandboxStreams,
     ) -> None:
-        self._objects, self._write, self._reporter = objects, write, reporter
+        self._objects, self._write, self._store, self._clock = objects, write, store, clock
         self._engine, self._streams = engine, sandbox_streams
 
     def get(self, namespace: str, name: str) -> Server:
@@ -134,8 +138,24 @@ class McpServers:
         return len(left)
 
     def report(self, server: Server, ready: Condition, parts: Mapping[str, Any] | None = None) -> None:
-        """See Reporter.report."""
-        self._reporter.report(server.obj, ready, parts)
+        """Store the condition Ready of a server, with an event if its reason is new. A failing store is only logged."""
+        try:
+            current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
+            if current is None or current.uid != server.obj.uid:
+                return
+            prior, now = ready_condition(current), self._clock.now()
+            made = dated(ready, prior or None, server.obj.generation, now)
+            others = [each for each in current.status.get("conditions", ()) if each.get("type") != READY]
+            status = {**current.status, **(parts or {}), "conditions": [*others, made]}
+            events: tuple[Event, ...] = ()
+            if ready.status == "False" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
+                is_asked = ready.reason == "Installing"
+                event = Event(current.ref, "Normal" if is_asked else "Warning", ready.reason, ready.message, now)
+                events = (event,)
+                _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
+            self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
+        except StoreError as error:
+            _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
 
 
 def _parsed(obj: StoredObject) -> Server | None:
