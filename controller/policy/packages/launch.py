@@ -27,6 +27,9 @@ _ONLY_REGISTRY = "names no package of a registry; write NAME and its version (no
 _REGISTRIES = "registries are the operator's; remove it"
 _NO_SHELL = "hides what it starts; write the program itself"
 
+STARTERS = ("npx", "npm", "uvx", "uv", "pipx", "bunx", "bun", "deno")
+"""Commands that start a program of a registry."""
+
 
 class LaunchError(Exception):
     """A command line that can't be used; the message says what to write instead."""
