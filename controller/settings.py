@@ -4,6 +4,7 @@ Every setting has a default that works; `paddock serve --config FILE` replaces t
 """
 
 import os
+import re
 import tomllib
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -14,15 +15,18 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from controller.kinds.access.access import PeerGrant, Role
 from controller.kinds.runtime.mount import HostRoot
+from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
 from controller.service.images.images import ImageWorkRules
+from controller.service.mcp.installs import InstallRules
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
+_REGISTRY = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(:(80|443))?(/[^\s@]*)?")
 
 
 class SettingsError(Exception):
@@ -281,6 +285,26 @@ class Settings(BaseSettings):
             "default: none"
         ),
     )
+    npm_registry: str = Field(
+        default="",
+        description="npm registry that MCP servers are installed from; default: that of this host's npm, else its own",
+    )
+    pypi_index: str = Field(
+        default="",
+        description=(
+            "package index (PEP 503) that MCP servers are installed from; default: that of this host's pip, else "
+            "its own"
+        ),
+    )
+    package_install_seconds: float = Field(
+        default=300.0, ge=1.0, le=86400.0, description="seconds after which an install of packages is ended"
+    )
+    package_install_bytes: int = Field(
+        default=1 << 30,
+        ge=16 << 20,
+        le=1 << 40,
+        description="disk in bytes of the sandbox that fetches an MCP server's packages, allocated while it does",
+    )
     local_network: bool = Field(
         default=False, description="allow sandboxes of level production to request the local network (private ranges)"
     )
@@ -347,6 +371,13 @@ class Settings(BaseSettings):
                 )
         return value
 
+    @field_validator("npm_registry", "pypi_index")
+    @classmethod
+    def _reachable(cls, value: str) -> str:
+        if value and not _REGISTRY.fullmatch(value):
+            raise ValueError("must be https://HOST/PATH without a login or another port: sandboxes reach nothing else")
+        return value
+
     @field_validator("network_range")
     @classmethod
     def _large_enough(cls, value: IPv4Network) -> IPv4Network:
@@ -391,6 +422,11 @@ class Settings(BaseSettings):
             self.image_max_bytes,
             self.push_registries,
         )
+
+    def install_rules(self) -> InstallRules:
+        """Return the limits of installs of packages."""
+        registries = Registries(self.npm_registry, self.pypi_index)
+        return InstallRules(self.package_install_seconds, self.package_install_bytes, registries)
 
     def port_limits(self) -> PortLimits:
         """Return the limits of port forwards."""

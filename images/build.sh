@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | node | toolchain | egress | agent | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | pip | node | toolchain | egress | agent | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -22,6 +22,7 @@ recipe() { (cd "$ROOT/images" && find "$@" -type f ! -name "*.pyc" | LC_ALL=C so
 recipe_of() {
     case $1 in
         base | tiny) recipe "$1" ;;
+        pip) recipe base python pip ;;
         daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
         *) recipe base "$1" ;;
     esac
@@ -105,6 +106,10 @@ build_on_base() {
     build "$1" "$work/$1"
 }
 build_python() { build_on_base python "Default image"; }
+build_pip() {
+    up_to_date python || build_python
+    build_on_base pip "Python with pip"
+}
 build_node() { build_on_base node "Node image"; }
 build_toolchain() { build_on_base toolchain "Toolchain image"; }
 build_egress() { build_on_base egress "Egress image"; }
@@ -137,9 +142,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python node toolchain egress agent tiny) ;;
-        base | python | node | toolchain | egress | agent | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | node | toolchain | egress | agent | tiny | daemon | all]..." ;;
+        all) names+=(base python pip node toolchain egress agent tiny) ;;
+        base | python | pip | node | toolchain | egress | agent | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | toolchain | egress | agent | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

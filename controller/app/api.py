@@ -9,6 +9,7 @@ from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
 from controller.app.doctor import examine
+from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
@@ -49,6 +50,7 @@ def services_of(
         transfers=settings.transfer_limits(),
         connections=settings.port_limits(),
         images=settings.image_rules(),
+        installs=make_install_rules(settings),
         most_objects=settings.objects_per_namespace,
     )
     return make_services(
@@ -79,6 +81,8 @@ def start_listeners(
     sessions = Sessions(services.mcp_servers, core.meter)
     sessions.start()
     core.undo.callback(sessions.close)
+    services.mcp_installs.start()
+    core.undo.callback(services.mcp_installs.close)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(

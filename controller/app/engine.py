@@ -1,16 +1,20 @@
 """The engine subsystem: the Docker Engine of this host, and the policy of its operator."""
 
+from dataclasses import replace
+
 from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
-from controller.engine.kernel.package_hosts import read_package_hosts
+from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
+from controller.kinds.runtime.package_hosts import Registries
 from controller.policy.images import ImageRules
 from controller.policy.levels.abilities import Confinements
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.package_hosts import with_packages
 from controller.ports import Secrets
+from controller.service.mcp.installs import InstallRules
 from controller.settings import Settings
 
 
@@ -49,4 +53,12 @@ def make_policy(settings: Settings) -> Policy:
         peers=settings.peers,
         guard_lost=settings.guard_lost,
     )
-    return with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
+    listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
+    return with_packages(policy, read_package_hosts(settings.package_sources), listed)
+
+
+def make_install_rules(settings: Settings) -> InstallRules:
+    """Return the rules of installs: from the registries of the settings, else from those of this host."""
+    rules, found, sources = settings.install_rules(), read_registries(), settings.package_sources
+    npm, pypi = found.npm if "npm" in sources else "", found.pypi if "pip" in sources else ""
+    return replace(rules, registries=Registries(rules.registries.npm or npm, rules.registries.pypi or pypi))

@@ -84,12 +84,13 @@ def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
     plain = [{"name": key, "value": value} for key, value in variables.items() if key not in hidden]
     spec |= {"env": plain} if plain else {}
     if hidden:
-        spec["secrets"] = [{"name": _name(key), "env": key} for key in hidden]
-        words = ", ".join(f"{key} as secret `{_name(key)}`" for key in hidden)
+        spec["secrets"] = [{"name": server_name(key), "env": key} for key in hidden]
+        words = ", ".join(f"{key} as secret `{server_name(key)}`" for key in hidden)
         notes.append(f"{name}: values that look secret were not read; give {words} to the operator")
-    metadata = {"name": _name(name)}
+    metadata = {"name": server_name(name)}
     return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
 
 
-def _name(text: str) -> str:
+def server_name(text: str) -> str:
+    """Return the name of a server by that of its entry or package."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_NAME_LETTERS].strip("-") or "server"

@@ -12,7 +12,11 @@ from controller.kinds.sandbox import Argument, EnvName, EnvVar, HostName, ImageN
 
 SESSION_LABEL = "paddock/mcp-session"
 """On the sandbox of a session: the id of the session."""
+INSTALL_LABEL = "paddock/mcp-install"
+"""On the sandbox that fetches packages."""
 READY = "Ready"
+INSTALLED = "install"
+"""Part of the status: the packages, their image by digest, and the lock."""
 _TOOL_PATTERN = r"^[A-Za-z0-9_.*/-]+$"
 
 ToolPattern = Annotated[
@@ -21,6 +25,17 @@ ToolPattern = Annotated[
     Form("the name of a tool; `*` stands for any characters"),
 ]
 Digest = Annotated[Text, Field(pattern=r"^(sha256:[0-9a-f]{64})?$"), Form("sha256: and 64 hexadecimal digits")]
+
+
+class ServerPackage(Model):
+    """An exact version of a registry's package. It is installed once, into an image of its own."""
+
+    registry: Literal["npm", "pypi"]
+    """Registry that has it, as the operator configured it."""
+    name: Annotated[Text, Field(min_length=1, max_length=214)]
+    """Name of the package, such as @scope/server; with extras for pypi, such as server[cli]."""
+    version: Annotated[Text, Field(min_length=1, max_length=64)]
+    """Its version, exactly."""
 
 
 class SecretEnv(Model):
@@ -59,8 +74,13 @@ class MCPServerSpec(Model):
     """user_added: 512Mi, half a processor, 50 processes. verified, which an admin writes: 1Gi, one processor, 100."""
     image: ImageName | None = None
     """Image to run it in. Left out: by the command, such as paddock/python:1 for python3."""
-    command: Annotated[Argument, Field(min_length=1, max_length=4096)]
-    """Program to run, by its name: node, python, python3, deno, bun, npx, uvx or pipx; with an image any in it."""
+    package: ServerPackage | None = None
+    """Package that has the server: the same as npx and uvx in `command`, which name one."""
+    command: Annotated[Argument, Field(max_length=4096)] = ""
+    """Program to run, by its name: node, python, python3, npx, uvx or pipx; with an image any in it.
+
+    With `package`: one of the package's programs; left out, the one with its name.
+    """
     args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
     """Arguments of the program. Clients and the sandbox's processes can read them: put no secrets here."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=128)] = ()
@@ -97,7 +117,13 @@ def state_word(obj: StoredObject) -> str:
 
 
 def _command(obj: StoredObject, _now: float) -> str:
-    return " ".join((str(obj.spec.get("command", "")), *map(str, obj.spec.get("args", ()))))
+    found = obj.spec.get("package") or {}
+    package = f"{found.get('registry')}:{found.get('name')}@{found.get('version')}" if found else ""
+    return " ".join(filter(None, (package, str(obj.spec.get("command", "")), *map(str, obj.spec.get("args", ())))))
+
+
+def _image(obj: StoredObject, _now: float) -> str:
+    return str(obj.spec.get("image") or obj.status.get(INSTALLED, {}).get("image", "-"))
 
 
 KIND = Kind(
@@ -112,6 +138,7 @@ KIND = Kind(
         Column("TOOLS", lambda obj, _now: str(obj.status.get("tools", {}).get("count", "-"))),
         Column("SANDBOX", lambda obj, _now: str(obj.spec.get("sandbox", "Required")), wide=True),
         Column("COMMAND", _command, wide=True),
+        Column("IMAGE", _image, wide=True),
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
     ),
 )

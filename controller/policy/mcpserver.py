@@ -7,22 +7,23 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
+from controller.kinds.runtime.images import PACKAGES
+from controller.policy import images
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
+from controller.policy.packages.install import InstallPlan, installed, plan_install
+from controller.policy.packages.launch import Launch, LaunchError, package_of, packaged, parse_launch
 from controller.version import API_VERSION
 
-_INSTALLERS = {"npx": "foo@1.2.3", "uvx": "foo==1.2", "pipx": "foo==1.2"}
 _IMAGES: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("node", "npx"), "paddock/node:1"),
-        **dict.fromkeys(("python", "python3", "uvx", "pipx"), "paddock/python:1"),
-        **dict.fromkeys(("deno", "bun"), ""),
+        **dict.fromkeys(("node", "npm", "npx"), "paddock/node:1"),
+        **dict.fromkeys(("python", "python3", "uv", "uvx", "pipx"), "paddock/python:1"),
+        **dict.fromkeys(("deno", "bun", "bunx"), ""),
     }
 )
 _COMMANDS = ", ".join(sorted(_IMAGES))
-_YES = ("-y", "--yes", "-q", "--quiet", "run")
-_NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*")
-_PYPI = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(==|@)[0-9][0-9A-Za-z.!+-]*")
+_MOST_LETTERS = 500
 _UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
 _LEVEL_WITH_HOSTS = "development"
 
@@ -43,7 +44,7 @@ LIMITS: Mapping[str, TrustLimits] = MappingProxyType(
 
 def admit(spec: MCPServerSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a server."""
-    return (*_command(spec), *_variables(spec), *_isolation(spec, policy))
+    return (*_command(spec, policy), *_variables(spec), *_isolation(spec, policy))
 
 
 def image_of(spec: MCPServerSpec) -> str:
@@ -51,15 +52,47 @@ def image_of(spec: MCPServerSpec) -> str:
     return spec.image or _IMAGES.get(spec.command, "")
 
 
+def launch_of(spec: MCPServerSpec) -> Launch | None:
+    """Return the launch of the server's packages; None if none has to be installed. Raises LaunchError."""
+    if spec.image is not None:
+        return None
+    if spec.package is not None:
+        each = spec.package
+        return packaged(package_of(each.registry, each.name, each.version), spec.command, spec.args)
+    found = parse_launch(spec.command, spec.args)
+    return found if found.packages else None
+
+
+def install_of(spec: MCPServerSpec) -> InstallPlan | None:
+    """Return the install that the server needs; None if it needs none, or its stored spec is refused by now."""
+    try:
+        launch = launch_of(spec)
+        return plan_install(launch) if launch else None
+    except LaunchError:
+        return None
+
+
+def runnable(spec: MCPServerSpec, status: Mapping[str, Any]) -> MCPServerSpec:
+    """Return the spec with the image and the command of its installed package; as it is, if none is installed."""
+    plan = install_of(spec)
+    found = installed(plan, status) if plan else None
+    launch = launch_of(spec) if found else None
+    if found is None or launch is None:
+        return spec
+    program = [*map(str, found["program"]), *launch.arguments]
+    return spec.model_copy(update={"image": found["image"], "command": program[0], "args": tuple(program[1:])})
+
+
 def not_installed(spec: MCPServerSpec) -> str:
-    """Return why the server's package can't be run, with what to do; "" if nothing has to be installed."""
-    if spec.image or spec.command not in _INSTALLERS:
-        return ""
-    package = next((each for each in spec.args if each not in _YES), "the package")
-    return (
-        f"`{package}` is in no image, and a sandbox without a network can't fetch it; build an image that holds it "
-        "(`docker build`), and set `image:` and the `command:` that starts it there"
-    )
+    """Return why the server can't be run yet, with what to do; "" if nothing has to be installed.
+
+    The spec is a `runnable` one.
+    """
+    try:
+        launch = launch_of(spec)
+    except LaunchError as error:
+        return f"its stored spec is refused by this version: {error}; apply it again"
+    return f"`{launch.packages[0]}` is not installed yet; wait, and try again" if launch else ""
 
 
 def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str) -> dict[str, Any]:
@@ -105,10 +138,19 @@ def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str
     }
 
 
-def _command(spec: MCPServerSpec) -> Iterator[Refusal]:
+def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
+    command, at = spec.command, "spec.command"
+    if spec.package is not None:
+        if spec.image is not None:
+            yield Refusal("spec.package", "`package` and `image` exclude each other; keep one")
+        else:
+            yield from _package(spec, "spec.package", policy)
+        return
+    if not command:
+        yield Refusal(at, f"names no program; write one ({_COMMANDS}), or `package:`")
+        return
     if spec.image is not None:
         return
-    command, at = spec.command, "spec.command"
     known = _IMAGES.get(command)
     if known is None:
         word = re.sub(r"\.(cmd|exe|bat)\Z", "", re.split(r"[/\\]", command)[-1], flags=re.IGNORECASE)
@@ -117,27 +159,23 @@ def _command(spec: MCPServerSpec) -> Iterator[Refusal]:
         else:
             words = f"`{command[:200]}` is not one of {_COMMANDS}; choose one, or set `image:` to the image that has it"
             yield Refusal(at, words)
-    elif not known:
-        yield Refusal(at, f"there is no image with `{command}` here; set `image:` to one that has it")
-    elif command in _INSTALLERS:
-        yield from _package(spec)
+    else:
+        yield from _package(spec, "spec.args", policy)
 
 
-def _package(spec: MCPServerSpec) -> Iterator[Refusal]:
-    at, example = "spec.args", _INSTALLERS[spec.command]
-    named = next(((place, each) for place, each in enumerate(spec.args) if each not in _YES), None)
-    if named is None:
-        yield Refusal(at, f"`{spec.command}` names no package; write it with its version, as `{example}`")
+def _package(spec: MCPServerSpec, at: str, policy: Policy) -> Iterator[Refusal]:
+    """Yield every reason to refuse the packages that the command line or `package` names."""
+    try:
+        launch = launch_of(spec)
+        plan = plan_install(launch) if launch else None
+    except LaunchError as error:
+        yield Refusal(at, str(error)[:_MOST_LETTERS])
         return
-    place, package = named
-    if package.startswith("-"):
-        words = f"`{package[:100]}` is not an option that may stand before the package; write the package first"
-        yield Refusal(f"{at}[{place}]", words)
-    elif not (_NPM if spec.command == "npx" else _PYPI).fullmatch(package):
-        name = re.split(r"==|(?<=.)@", package)[0][:100]
-        fixed = f"{name}@1.2.3" if spec.command == "npx" else f"{name}==1.2"
-        words = f"`{spec.command} {package[:100]}` names no version; write `{fixed}`"
-        yield Refusal(f"{at}[{place}]", words)
+    if plan is not None:
+        for why in images.refused(f"{PACKAGES}{plan.slug}:{plan.key}", policy.images):
+            yield Refusal(at, f"its package would be installed into an image that can't be used: {why}")
+    elif spec.package is None and not _IMAGES[spec.command]:
+        yield Refusal("spec.command", f"there is no image with `{spec.command}` here; set `image:` to one that has it")
 
 
 def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:

@@ -33,6 +33,7 @@ from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
+from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
@@ -112,6 +113,7 @@ class ServiceLimits:
     transfers: TransferLimits = field(default_factory=TransferLimits)
     connections: PortLimits = field(default_factory=PortLimits)
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
+    installs: InstallRules = field(default_factory=InstallRules)
     most_objects: int = 0
 
 
@@ -151,6 +153,7 @@ class SandboxServices:
     why: Why
     images: ImageService
     mcp_servers: McpServers
+    mcp_installs: Installs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +251,10 @@ def make_sandbox(
         agents=calls,
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
+    images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
+    mcp_servers = _mcp_servers(pipeline, objects, engine, sandbox_streams)
+    ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, mcp_servers)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -259,7 +266,7 @@ def make_sandbox(
         inspections=Inspections(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
-        files=SandboxFiles(sandbox_streams, host.files, limits.transfers),
+        files=files,
         forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
@@ -271,13 +278,18 @@ def make_sandbox(
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
-        mcp_servers=McpServers(
-            objects=objects,
-            write=Write(pipeline),
-            store=store,
-            clock=clock,
-            engine=engine,
-            sandbox_streams=sandbox_streams,
-        ),
-        images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
+        mcp_servers=mcp_servers,
+        mcp_installs=Installs(ports, policy, limits.installs),
+        images=images,
+    )
+
+
+def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+    return McpServers(
+        objects=objects,
+        write=Write(pipeline),
+        store=pipeline.store,
+        clock=pipeline.clock,
+        engine=engine,
+        sandbox_streams=sandbox_streams,
     )

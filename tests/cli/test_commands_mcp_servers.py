@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from controller.cli.commands.mcp_servers import own_command
 from controller.cli.main import cli
 from controller.kinds.mcpserver import KIND
 from tests.helpers_api import World
@@ -118,3 +119,31 @@ def test_user_added_servers_never_run_without_a_sandbox(paddock: Run, file: Path
     done = paddock("connect", "time", "--allow-unsandboxed")
     assert done.exit_code == 1
     assert "runs in a sandbox only" in done.output
+
+
+def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
+    done = paddock("enable", "npx", "-y", "@scope/server-files@1.2.3", "/workspace", "--verbose")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("mcpserver/server-files created; its package is being installed: ")
+    spec = stored(world, "server-files").spec
+    assert (spec["command"], spec["args"][-2:]) == ("npx", ["/workspace", "--verbose"])
+    assert "already exists" in paddock("enable", "npx", "@scope/server-files@1.2.4").output
+    assert "mcpserver/newer created" in paddock("enable", "--name", "newer", "npx", "@scope/server-files@1.2.4").output
+    refused = paddock("enable", "uvx", "mcp-time")
+    assert (refused.exit_code, "names no version: write `mcp-time==1.2.3`" in refused.output) == (1, True)
+    assert "is for a command line" in paddock("enable", "-y", "newer").output
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ({"command": "npx", "args": ["foo@1.2.3", "x"]}, "npx foo@1.2.3 x"),
+        ({"package": {"registry": "npm", "name": "foo", "version": "1.2.3"}, "args": ["x"]}, "npx -y foo@1.2.3 x"),
+        (
+            {"package": {"registry": "pypi", "name": "foo", "version": "1.2"}, "command": "bar"},
+            "uvx --from foo==1.2 bar",
+        ),
+    ],
+)
+def test_the_own_command_line_of_a_package(spec: dict[str, Any], line: str) -> None:
+    assert " ".join(own_command(spec)) == line

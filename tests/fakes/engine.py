@@ -11,6 +11,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
     engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
+    engine.programs["npm"] = fetch                # run with a box's root folder and its words, in place of the shell's
     engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
     engine.unguarded = "no nft"                   # the host's firewall does not guard networks; seen at the next look
     engine.guard_unread = True                    # ... and that only for it could not be read
@@ -26,6 +27,7 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -204,6 +206,7 @@ class FakeEngine:
         self.answers: dict[tuple[str, int], int | None] = {}
         self.execs: dict[str, int] = {}
         self.probes_run: list[Watch] = []
+        self.programs: dict[str, Callable[[Path, Sequence[str]], Run]] = {}
         self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
         self.gpu_driver = False
@@ -584,7 +587,8 @@ class FakeEngine:
         leaves = box.name in self.escaping
 
         def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
-            done = run(command, stdin or ())
+            program = self.programs.get(command[0])
+            done = program(self._files.root(container_id), command) if program else run(command, stdin or ())
             yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
             if done.exit_code is None:
                 if escaped is not None and leaves:
@@ -593,7 +597,8 @@ class FakeEngine:
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
         made = Stream(chunks(), self.open_streams)
-        made.ref = self.left.begin(box.id, run(command).exit_code if stdin is None else 0)
+        known = stdin is None and command[0] not in self.programs
+        made.ref = self.left.begin(box.id, run(command).exit_code if known else 0)
         return made
 
     def _reachable(self, container_id: str) -> Box:

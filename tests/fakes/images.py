@@ -99,7 +99,7 @@ class FakeImages:
         return self._work(f"the build of {ask.tag}", self._steps(ask))
 
     def _steps(self, ask: ImageBuild) -> Iterator[ImageProgress]:
-        files = _files(ask.context)
+        files = _files(ask.context if isinstance(ask.context, bytes) else b"".join(ask.context))
         lines = files[ask.dockerfile].decode().splitlines()
         for line in lines:
             name, _, rest = line.partition(" ")

@@ -14,13 +14,17 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
 
+PACKAGES = "198.51.100.82"
 GIT, OTHER, METADATA, LAN10, LAN192 = "198.51.100.80", "198.51.100.81", "169.254.169.254", "10.1.2.3", "192.168.77.3"
 DNS = "198.51.100.53"
 ZONE = {
     "git.example.org": GIT,
     "sub.git.example.org": OTHER,
     "other.example.org": OTHER,
+    "packages.example.org": PACKAGES,
     "deep.wild.example.net": OTHER,
     "wild.example.net": OTHER,
     "evilgit.example.org": OTHER,
@@ -44,8 +48,9 @@ def main(log: str, certificate: str, role: str) -> None:
 
         if role == "internet":
             _packets(tell)
-            _serve("0.0.0.0", 80, lambda link: _http(link), tell)
-            _serve("0.0.0.0", 443, lambda link: _http(_secured(link, certificate)), tell)
+            files = Path(log).parent / "packages"
+            _serve("0.0.0.0", 80, lambda link: _http(link, files), tell)
+            _serve("0.0.0.0", 443, lambda link: _http(_secured(link, certificate), files), tell)
             _serve("0.0.0.0", 22, lambda link: link.sendall(b"SSH-2.0-lab\r\n"), tell)
             _names("0.0.0.0", tell)
         else:
@@ -84,8 +89,9 @@ def _secured(link: socket.socket, certificate: str) -> socket.socket:
     return context.wrap_socket(link, server_side=True)
 
 
-def _http(link: socket.socket) -> None:
-    """Answer each request; `/stay` sends its headers and then nothing."""
+def _http(link: socket.socket, files: Path) -> None:
+    """Answer each request; `/stay` sends its headers and then nothing. At PACKAGES it has files."""
+    has_files = link.getsockname()[0] == PACKAGES
     with link, link.makefile("rb") as reader:
         while line := reader.readline():
             words = line.split()
@@ -94,8 +100,20 @@ def _http(link: socket.socket) -> None:
             if len(words) > 1 and words[1].endswith(b"/stay"):
                 link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nstaying")
                 threading.Event().wait(600)
-            body = b"the internet"
-            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            status, kind, body = _file(files, words[1]) if has_files else (b"200 OK", b"text/plain", b"the internet")
+            head = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (status, kind, len(body))
+            link.sendall(head + body)
+
+
+def _file(files: Path, path: bytes) -> tuple[bytes, bytes, bytes]:
+    """The status, type and content of a file; a folder's is its file `index`."""
+    found = files / unquote(path.decode()).partition("?")[0].strip("/")
+    found = found / "index" if found.is_dir() else found
+    if not found.is_file():
+        return b"404 Not Found", b"text/plain", b"no such file"
+    body = found.read_bytes()
+    kind = b"application/json" if body.startswith(b"{") else b"text/html" if found.name == "index" else b"application/x"
+    return b"200 OK", kind, body
 
 
 def _names(address: str, tell: Callable[..., None]) -> None:

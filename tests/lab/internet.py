@@ -25,7 +25,7 @@ from tests.lab.engine import Namespaces, PrivateEngine
 
 GUARD = ROOT / "deploy" / "paddock-guard.nft"
 HOST_SIDE, INET_SIDE = "203.0.113.2", "203.0.113.1"
-_SERVED = (inet.DNS, inet.GIT, inet.OTHER, inet.METADATA, inet.LAN10, inet.LAN192)
+_SERVED = (inet.DNS, inet.GIT, inet.OTHER, inet.PACKAGES, inet.METADATA, inet.LAN10, inet.LAN192)
 _TOOLS = ("nsenter", "unshare", "ip", "nft", "dockerd", "iptables", "openssl")
 
 

@@ -131,7 +131,13 @@ class LoopHarness:
             store=store,
             clock=self.clock,
             admit=self._admit,
-            host=HostPorts(engine=self.engine, streams=self.engine, volumes=self.engine.kept_volumes),
+            host=HostPorts(
+                engine=self.engine,
+                streams=self.engine,
+                files=self.engine.files,
+                volumes=self.engine.kept_volumes,
+                images=self.engine.image_store,
+            ),
             loop=LoopPorts(
                 wake=lambda: self.wake(),
                 snapshot=lambda: self.turn.last,

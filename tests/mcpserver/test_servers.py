@@ -65,7 +65,10 @@ def test_tools_vanish_while_docker_is_missing(served: World) -> None:
     ("spec", "says"),
     [
         ({"enabled": False}, "is disabled; enable it (`paddock mcp enable bad`)"),
-        ({"command": "npx", "args": ["foo@1.2.3"]}, "NotInstalled: `foo@1.2.3` is in no image"),
+        (
+            {"command": "npx", "args": ["foo@1.2.3"], "startupSeconds": 1},
+            "Installing: `foo@1.2.3` is not installed yet",
+        ),
     ],
 )
 def test_a_server_that_can_not_start_says_why(served: World, spec: dict[str, Any], says: str) -> None:

@@ -4,15 +4,23 @@ from typing import Any
 
 import pytest
 
-from controller.documents.document import parse
 from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.mcpserver import KIND, MCPServerSpec
-from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
 from controller.policy.access import decide, refusals
+from controller.policy.images import ImageRules
 from controller.policy.levels.levels import Policy
-from controller.policy.mcpserver import admit, image_of, not_installed, session_sandbox
+from controller.policy.mcpserver import (
+    admit,
+    image_of,
+    install_of,
+    launch_of,
+    not_installed,
+    runnable,
+    session_sandbox,
+)
+from controller.policy.packages.install import install_status
 
 
 def spec_of(**given: Any) -> MCPServerSpec:
@@ -61,38 +69,81 @@ def test_only_whole_words_are_commands(command: str, says: str) -> None:
 
 
 def test_an_empty_command_is_no_command() -> None:
-    text = '{"apiVersion":"paddock/v1alpha1","kind":"MCPServer","metadata":{"name":"a"},"spec":{"command":""}}'
-    assert [each.field for each in parse("f", text, discover())[1]] == ["spec.command"]
+    [message] = refused(command="")
+    assert message.startswith("spec.command: names no program; write one (bun, bunx, ")
 
 
 @pytest.mark.parametrize(
     ("command", "args", "says"),
     [
-        ("npx", ["-y", "foo"], "`npx foo` names no version; write `foo@1.2.3`"),
+        ("npx", ["-y", "foo"], "`npx foo` names no version: write `foo@1.2.3`"),
         ("npx", ["@scope/foo"], "write `@scope/foo@1.2.3`"),
-        ("npx", ["foo@latest"], "write `foo@1.2.3`"),
-        ("npx", ["foo@^1.2.3"], "names no version"),
-        ("uvx", ["foo"], "`uvx foo` names no version; write `foo==1.2`"),
-        ("uvx", ["foo>=1"], "names no version"),
+        ("npx", ["foo@latest"], "write an exact one, such as `foo@1.2.3`"),
+        ("npx", ["foo@^1.2.3"], "may become another version"),
+        ("uvx", ["foo"], "`uvx foo` names no version: write `foo==1.2.3`"),
+        ("uvx", ["foo>=1"], "may become another version"),
         ("pipx", ["run", "foo"], "names no version"),
         ("npx", ["-y"], "names no package"),
-        ("npx", ["--registry=https://evil.example.org", "foo@1.2.3"], "is not an option that may stand"),
-        ("npx", ["git+https://example.org/x"], "names no version"),
+        ("npx", ["--registry=https://evil.example.org", "foo@1.2.3"], "registries are the operator's"),
+        ("npx", ["git+https://example.org/x"], "names no package of a registry"),
+        ("bunx", ["foo@1.2.3"], "there is no image with bun; write `npx foo@1.2.3`"),
+        ("deno", ["run", "npm:foo@1.2.3"], "there is no image with deno; write `npx foo@1.2.3`"),
+        ("uv", ["run", "x.py"], "only `uv tool run` starts a package"),
     ],
 )
 def test_packages_need_a_version(command: str, args: list[str], says: str) -> None:
     [message] = refused(command=command, args=args)
+    assert message.startswith("spec.args: ")
     assert says in message
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"registry": "npm", "name": "foo", "version": "^1.2.3"}, "spec.package: `npx foo@^1.2.3` may become another"),
+        ({"registry": "pypi", "name": "../x", "version": "1"}, "spec.package: uvx: `../x==1` names no package"),
+        ({"registry": "pypi", "name": "foo", "version": "1", "command": "a b"}, "`a b` is not a program's name"),
+        ({"registry": "npm", "name": "foo", "version": "1.2.3", "image": "x:1"}, "`package` and `image` exclude"),
+    ],
+)
+def test_a_package_is_exact_and_alone(given: dict[str, str], says: str) -> None:
+    others = {key: given[key] for key in ("command", "image") if key in given}
+    [message] = refused(**{"command": "", **others}, package={k: v for k, v in given.items() if k not in others})
+    assert says in message
+
+
+def test_images_of_packages_are_within_the_operators_patterns() -> None:
+    spec = spec_of(command="npx", args=["foo@1.2.3"])
+    [found] = admit(spec, Policy(images=ImageRules(("registry.example/*",))))
+    assert (found.field, "`paddock/mcp/foo:" in found.message) == ("spec.args", True)
+    assert admit(spec, Policy(images=ImageRules(("paddock/*",)))) == ()
 
 
 @pytest.mark.parametrize(
     ("command", "args"),
     [("npx", ["-y", "@scope/foo@1.2.3", "/workspace"]), ("uvx", ["foo==1.2"]), ("pipx", ["run", "foo==1"])],
 )
-def test_packages_with_a_version_wait_for_an_image(command: str, args: list[str]) -> None:
+def test_packages_with_a_version_run_once_installed(command: str, args: list[str]) -> None:
+    spec = spec_of(command=command, args=args)
     assert refused(command=command, args=args) == []
-    assert "set `image:`" in not_installed(spec_of(command=command, args=args))
+    assert "is not installed yet" in not_installed(spec)
     assert not_installed(spec_of(command=command, args=args, image="example.org/x:1")) == ""
+    plan = install_of(spec)
+    assert plan is not None
+    found = runnable(spec, {"install": install_status(plan, (), ("node", "x.js"), "paddock/mcp/foo:1", "sha256:a")})
+    assert (not_installed(found), image_of(found), found.command) == ("", "paddock/mcp/foo:1", "node")
+    assert found.args[0] == "x.js"
+    assert found.args[1:] == (("/workspace",) if command == "npx" else ())
+    other = {"install": {"plan": "another", "image": "paddock/mcp/foo:2", "program": ["x"]}}
+    assert runnable(spec, other) == spec
+
+
+def test_a_package_by_its_parts_is_that_of_the_command_line() -> None:
+    parts = spec_of(command="", package={"registry": "npm", "name": "@a/b", "version": "1.2.3"}, args=["/workspace"])
+    line = spec_of(command="npx", args=["-y", "@a/b@1.2.3", "/workspace"])
+    assert install_of(parts) == install_of(line)
+    assert admit(parts, Policy()) == ()
+    assert launch_of(parts) == launch_of(line)
 
 
 def test_sandbox_enabled_false_is_refused_for_user_added() -> None:

@@ -7,11 +7,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.policy.build.dockerfile import read_dockerfile, refused, tag_refused
-from controller.policy.images import ImageRules
+from controller.kinds.runtime.package_hosts import Registries
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy import sandbox
+from controller.policy.build.dockerfile import read_dockerfile, refused
+from controller.policy.images import ImageRules, is_own
+from controller.policy.levels.levels import Policy
 from controller.policy.packages.install import (
     FETCHED,
     Locked,
+    failure,
+    install_sandbox,
     npm_command,
     plan_install,
     pypi_command,
@@ -138,13 +144,15 @@ def test_an_install_runs_nothing_of_the_package(line: str) -> None:
     assert plan is not None
     words = [word for command in plan.commands for word in command]
     assert {"--ignore-scripts", "--only-binary=:all:"} & set(words)
-    assert words[-2] == "--", "a package is never an option"
+    assert plan.commands[1][-2] == "--", "a package is never an option"
     assert plan.level == "build"
     assert plan.lock.startswith(FETCHED)
     recipe, problems = read_dockerfile("D", plan.dockerfile)
     assert not problems
     assert not refused(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
-    assert tag_refused(plan.tag) == ""
+    tag = plan.tag_of([])
+    assert is_own(tag), "no registry may fill it"
+    assert tag != plan.tag_of([Locked("dependency", "1", HASH)]), "what was resolved is part of its name"
 
 
 def test_the_tag_is_of_the_packages_alone() -> None:
@@ -152,7 +160,8 @@ def test_the_tag_is_of_the_packages_alone() -> None:
     assert one is not None
     assert same is not None
     assert other is not None
-    assert one.tag == same.tag != other.tag
+    assert one.key == same.key != other.key
+    assert plan_install(parsed("npx foo@1.2.3"), Registries(npm="http://r.example/")).key == one.key  # type: ignore[union-attr]
     assert plan_install(parsed("python3 -m bar")) is None
     with pytest.raises(LaunchError, match=r"no image with bun; write `npx foo@1\.2\.3`"):
         plan_install(parsed("bunx foo@1.2.3"))
@@ -170,7 +179,7 @@ def test_the_tag_is_of_the_packages_alone() -> None:
     ],
 )
 def test_the_program_is_the_one_that_npx_chooses(line: str, bin_: Any, path: str) -> None:
-    assert npm_command(parsed(line), {"bin": bin_}) == ("node", f"/opt/server/node_modules/{path}", "x")
+    assert npm_command(parsed(line), {"bin": bin_}) == ("node", f"/opt/server/node_modules/{path}")
 
 
 def test_a_program_that_is_not_there_is_refused() -> None:
@@ -180,11 +189,43 @@ def test_a_program_that_is_not_there_is_refused() -> None:
     points = "[console_scripts]\nbar-x = bar.main:cli.run [extra]\nbad = os;system:x\n[gui_scripts]\ng = a:b\n"
     assert pypi_command(parsed("uvx --from bar==1.2 bar_x y"), points)[2:] == (
         "import sys; from bar.main import cli; sys.argv[0] = 'bar_x'; sys.exit(cli.run())",
-        "y",
     )
     for name in ("bar", "bad", "g"):
         with pytest.raises(LaunchError, match=f"has no program `{name}` \\(bar-x\\)"):
             pypi_command(parsed(f"uvx --from bar==1.2 {name}"), points)
+
+
+def test_the_fetching_sandbox_is_admitted_and_has_no_secrets() -> None:
+    plan = plan_install(parsed("uvx bar==1.2"), Registries(pypi="http://packages.example:8080/simple"))
+    assert plan is not None
+    document = install_sandbox(plan, name="install-bar", disk_bytes=1 << 30)
+    spec = SandboxSpec.model_validate(document["spec"])
+    assert sandbox.admit(spec, Policy()) == ()
+    assert spec.template is not None
+    assert (spec.template.secrets, spec.template.security_level) == ((), "build")
+    assert plan.env["PIP_TRUSTED_HOST"] == "packages.example:8080"
+    npm = plan_install(parsed("npx foo@1.2.3"), Registries(npm="https://packages.example/npm/"))
+    assert npm is not None
+    assert npm.env["npm_config_registry"] == "https://packages.example/npm/"
+
+
+@pytest.mark.parametrize(
+    ("line", "stdout", "finding", "said"),
+    [
+        ("npx foo@1.2.3", '{"error": {"code": "E404", "summary": "x"}}', "", "the registry does not have it"),
+        ("npx foo@1.2.3", 'noise\n{"error": {"code": "ETARGET"}}', "", "the registry does not have it"),
+        ("npx foo@1.2.3", '{"error": {"code": "ENOSPC"}}', "", "needs more disk than 1Gi (setting package_install_"),
+        ("npx foo@1.2.3", '{"error": {"code": "ECONNREFUSED"}}', "", "the registry can't be reached"),
+        *(("npx foo@1.2.3", text, "", "npm ended with exit code 1") for text in ("", "{", "[]", '{"error": 1}')),
+        ("uvx bar==1.2", "", "source-only\n", "publishes no wheel"),
+        ("uvx bar==1.2", "", "absent", "the registry does not have it"),
+        ("uvx bar==1.2", "", "other", "pip ended with exit code 1; it has 1Gi of disk"),
+    ],
+)
+def test_a_failed_fetch_is_explained_by_data(line: str, stdout: str, finding: str, said: str) -> None:
+    plan = plan_install(parsed(line))
+    assert plan is not None
+    assert said in failure(plan, 1, stdout, finding, 1 << 30)
 
 
 def npm_lock(**change: Any) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,21 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
     say_table(columns(rows + [_row(each) for each in found]))
 
 
-@click.command("enable")
-@_NAMES
+@click.command("enable", context_settings={"ignore_unknown_options": True})
+@click.argument("names", nargs=-1, required=True, metavar="NAME... | COMMAND ARGUMENT...", type=click.UNPROCESSED)
 @namespace_option
+@click.option("--name", help="Name of a server that is made of a command line; default: that of its package.")
 @click.pass_context
-def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None) -> None:
-    """Let sessions of these servers begin."""
+def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None) -> None:
+    """Let sessions of these servers begin, or make a server of a command line: `enable -- npx -y @scope/server@1.2.3`."""
+    from controller.policy.packages.launch import STARTERS
+
+    if len(names) > 1 and names[0] in STARTERS:
+        _create(ctx, names, namespace, name)
+        return
+    unknown = [each for each in names if each.startswith("-")]
+    if unknown or name is not None:
+        raise UsageProblem(f"{unknown[0] if unknown else '--name'} is for a command line, such as npx or uvx with more")
     _patch(ctx, names, namespace, {"enabled": True}, "enabled")
 
 
@@ -142,14 +151,48 @@ def _run_unsandboxed(server: dict[str, Any]) -> None:
     ready: dict[str, Any] = next(iter(server.get("status", {}).get("conditions", ())), {})
     if ready.get("reason") != "DockerUnavailable":
         return
+    command = own_command(spec)
     if spec.get("secrets") or spec.get("image"):
         raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
     note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
     own = {each["name"]: each["value"] for each in spec.get("env", ())}
     try:
-        os.execvpe(spec["command"], [spec["command"], *spec.get("args", ())], {**os.environ, **own})  # noqa: S606
+        os.execvpe(command[0], command, {**os.environ, **own})  # noqa: S606
     except OSError as error:
-        raise CliError(f"{spec['command']}: {error.strerror}; install it, or wait for the engine") from error
+        raise CliError(f"{command[0]}: {error.strerror}; install it, or wait for the engine") from error
+
+
+def own_command(spec: Mapping[str, Any]) -> list[str]:
+    """Return the command line of a server on the user's own host."""
+    package, args = spec.get("package"), list(spec.get("args", ()))
+    if not package:
+        return [spec["command"], *args]
+    program = [spec["command"]] if spec.get("command") else []
+    if package["registry"] == "npm":
+        whole = f"{package['name']}@{package['version']}"
+        return ["npx", "-y", *(["-p", whole, *program] if program else [whole]), *args]
+    whole = f"{package['name']}=={package['version']}"
+    return ["uvx", *(["--from", whole, *program] if program else [whole]), *args]
+
+
+def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None) -> None:
+    """Create a server of a command line. Raises CliError."""
+    from controller.cli.client import connect
+    from controller.cli.mcp_import import server_name
+    from controller.cli.output import say
+    from controller.policy.packages.launch import LaunchError, parse_launch
+    from controller.version import API_VERSION
+
+    try:
+        packages = parse_launch(words[0], words[1:]).packages
+    except LaunchError as error:
+        raise CliError(str(error)) from error
+    found = name or server_name(packages[0].name.rpartition("/")[2] if packages else words[0])
+    spec = {"command": words[0], "args": list(words[1:])}
+    document = {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": {"name": found}, "spec": spec}
+    connect(ctx).request("POST", _path(_namespace(ctx, namespace)), json=document)
+    told = f"; its package is being installed: `paddock get mcpserver {found}`" if packages else ""
+    say(f"mcpserver/{found} created{told}")
 
 
 def _namespace(ctx: click.Context, given: str | None) -> str:

@@ -210,7 +210,7 @@ def _started(
     *,
     what: str,
     headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
+    body: bytes | Iterator[bytes] | None = None,
 ) -> DockerImageWork:
     try:
         stream = client.stream(

@@ -9,7 +9,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -116,16 +116,16 @@ def request(
 ) -> HttpStream:
     """Send one request and wait for its status. Raises Fault for a status of 400 or above, else one of FOREIGN.
 
-    A `body` of bytes is sent as it is (a tar archive), any other as JSON.
+    A `body` of bytes, or an iterator of them, is sent as it is (a tar archive), any other as JSON.
     """
     link = connection(base_url, timeout_seconds)
     headers = {
         **(headers or {}),
         **({"Connection": "Upgrade", "Upgrade": "tcp"} if upgrade else {"Connection": "close"}),
     }
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+    data = body if body is None or isinstance(body, bytes | Iterator) else json.dumps(body)
     if data is not None:
-        headers["Content-Type"] = "application/x-tar" if isinstance(data, bytes) else "application/json"
+        headers["Content-Type"] = "application/json" if isinstance(data, str) else "application/x-tar"
     try:
         link.request(method, f"{path}?{urlencode(params)}" if params else path, body=data, headers=headers)
         sock = link.sock

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.kinds.runtime.package_hosts import PackageHosts, is_host_name
+from controller.kinds.runtime.package_hosts import PackageHosts, Registries, is_host_name
 
 _ROOT = Path("/")
 _WEB_PORTS = {"http": 80, "https": 443}
@@ -38,6 +38,34 @@ def read_package_hosts(tools: Iterable[str], root: Path = _ROOT, env: Mapping[st
             elif why:
                 left_out.append(f"{tool} ({place}): {why}")
     return PackageHosts(tuple(sorted(hosts)), tuple(dict.fromkeys(left_out)))
+
+
+def read_registries(root: Path = _ROOT, env: Mapping[str, str] | None = None) -> Registries:
+    """Return the registries that this host's npm and pip are configured to install from. Unreadable files are skipped.
+
+    A local folder is none. Credentials are dropped.
+    """
+    env = os.environ if env is None else env
+    npm, _ = _npm_values(root, env).get("registry", ("", ""))
+    found = _pip_values(root, env)
+    pypi = next((value for (_, key), (value, _) in found.items() if key == "index-url"), "")
+    return Registries(_address(npm), _address(pypi))
+
+
+def registry_hosts(registries: Registries) -> tuple[str, ...]:
+    """Return the hosts of registries that sandboxes can reach."""
+    return tuple(name for name in (_host(registries.npm)[0], _host(registries.pypi)[0]) if name)
+
+
+def _address(text: str) -> str:
+    """Return a web address without credentials; "" for anything else."""
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:
+        return ""
+    if parts.scheme.lower() not in _WEB_PORTS:
+        return ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _host(address: str) -> tuple[str, str]:
@@ -80,7 +108,16 @@ def _text(file: Path) -> str:
 
 
 def _pip(root: Path, env: Mapping[str, str]) -> Found:
-    """Yield pip's addresses. A later file overrides an earlier one, and a variable overrides all files, as in pip."""
+    """Yield pip's addresses."""
+    for value, place in _pip_values(root, env).values():
+        yield from ((each, place) for each in value.split())
+
+
+def _pip_values(root: Path, env: Mapping[str, str]) -> Mapping[tuple[str, str], tuple[str, str]]:
+    """Return pip's values and their places, by section and key.
+
+    A later file overrides an earlier one, and a variable overrides all files, as in pip.
+    """
     home, named = _home(root, env), env.get("PIP_CONFIG_FILE", "")
     files = [root / "etc/xdg/pip/pip.conf", root / "etc/pip.conf"]
     files += [home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
@@ -95,8 +132,7 @@ def _pip(root: Path, env: Mapping[str, str]) -> Found:
         if variable in env:
             values = {each: found for each, found in values.items() if each[1] != key}
             values["global", key] = (env[variable], variable)
-    for value, place in values.values():
-        yield from ((each, place) for each in value.split())
+    return values
 
 
 def _ini(text: str) -> Iterator[tuple[tuple[str, str], str]]:
@@ -111,7 +147,12 @@ def _ini(text: str) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def _npm(root: Path, env: Mapping[str, str]) -> Found:
-    """Yield npm's `registry` and the scopes' (`@scope:registry`). The user's value overrides the host's."""
+    """Yield npm's addresses."""
+    yield from _npm_values(root, env).values()
+
+
+def _npm_values(root: Path, env: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+    """Return npm's `registry` and the scopes' (`@scope:registry`), with places. The user's overrides the host's."""
     files = [root / each for each in ("usr/etc/npmrc", "usr/local/etc/npmrc", "etc/npmrc")]
     files.append(_home(root, env) / ".npmrc")
     values: dict[str, tuple[str, str]] = {}
@@ -123,7 +164,7 @@ def _npm(root: Path, env: Mapping[str, str]) -> Found:
     for name, value in env.items():
         if name.lower() == "npm_config_registry":
             values["registry"] = (value, name)
-    yield from values.values()
+    return values
 
 
 def _apt(root: Path, _env: Mapping[str, str]) -> Found:

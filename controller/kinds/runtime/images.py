@@ -1,10 +1,12 @@
 """Images on a host, and work on them: pulls, builds, pushes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 # The label of what Paddock's own recipes (images/) and builds made; an image without it is never removed.
 OURS = "paddock.dev/recipe"
+# Names of the images that hold installed packages begin so: they are of Paddock's own, which no registry may fill.
+PACKAGES = "paddock/mcp/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,13 @@ class ImageProgress:
 class ImageBuild:
     """A build that policy has admitted. `context` is a tar archive, in which `dockerfile` is a file's name.
 
+    A context may come in pieces; it can be built once then.
+
     Commands (RUN) have no network, and these limits.
     """
 
     tag: str
-    context: bytes = field(repr=False)
+    context: bytes | Iterator[bytes] = field(repr=False)
     dockerfile: str
     arguments: Mapping[str, str] = field(default_factory=dict, repr=False)
     memory_bytes: int = 1 << 30

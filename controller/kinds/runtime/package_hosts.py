@@ -26,3 +26,11 @@ def version_of(hosts: Iterable[str]) -> str:
 def is_host_name(text: str) -> bool:
     """Return True if the name may stand in a list of allowed hosts: a whole name in lower case, no address."""
     return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """Addresses of the registries that packages are installed from. Empty: the package manager's own default."""
+
+    npm: str = ""
+    pypi: str = ""

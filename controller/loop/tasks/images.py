@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from controller.kinds.mcpserver import INSTALLED
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
@@ -59,10 +60,11 @@ class ImageKeeper:
             return None
         try:
             kinds = [each.name for each in self._registry if not each.read_only]
-            specs = [each.spec for kind in kinds for each in self._store.list(kind)[0]]
+            stored = [each for kind in kinds for each in self._store.list(kind)[0]]
         except StoreError as error:
             _log.warning("image pruning postponed", reason=str(error))
             return None
+        specs = [each.spec for each in stored] + [each.status.get(INSTALLED, {}) for each in stored]
         return prune(images, snapshot, specs, self._since, self._rules, runtimes)
 
     def _report(self, what: str, refused: str) -> None:

@@ -17,7 +17,6 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
 from controller.policy import mcp_tools
 from controller.policy.mcp_tools import Offered
-from controller.policy.mcpserver import not_installed
 from controller.ports import Meter, StreamError
 from controller.service import errors
 from controller.service.mcp.servers import McpServers, Server
@@ -213,6 +212,7 @@ class Sessions:
 
     def _started(self, server: Server) -> Session:
         self._check(server)
+        server = self._servers.await_install(server)
         deadline = self._clock() + server.spec.startup_seconds
         try:
             sandbox = self._servers.create_sandbox(server)
@@ -255,8 +255,6 @@ class Sessions:
             raise StartRefused(f"{server} is being deleted")
         if not server.spec.enabled:
             raise StartRefused(f"{server} is disabled; enable it (`paddock mcp enable {server.obj.name}`)")
-        if missing := not_installed(server.spec):
-            raise self._refused(server, "NotInstalled", missing, counted=False)
         if blind := self._servers.unavailable():
             raise self._refused(server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False)
         failed = self._failures.get(server.key)

@@ -2,7 +2,8 @@
 
 An image is in use while a container, a record (the image pinned for a sandbox, so that it can be created again) or any
 stored spec refers to it: sandboxes, templates, and with them pools. By default only superseded images are removed:
-somebody named the others, and may want them next.
+somebody named the others, and may want them next. Images of installed packages are removed, too: Paddock named them,
+and each MCPServer that needs one says so in its status.
 
 An agent's runtime is superseded once a newer image has the agent's name, and unused once no container mounts it.
 """
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.images import PACKAGES, HostImage
 from controller.policy.network import egress
 
 _RUNTIME = "agent/"
@@ -24,7 +25,8 @@ _RUNTIME = "agent/"
 class PruneRules:
     """Rules of pruning.
 
-    `what`: images without a name (superseded), every unused one of ours (unused), or none; after how long.
+    `what`: images without a name and those of packages (superseded), every unused one of ours (unused), or none;
+    after how long.
     """
 
     what: Literal["superseded", "unused", "none"] = "superseded"
@@ -64,7 +66,7 @@ def prune(
     unused = [
         each
         for each in images
-        if (rules.what == "unused" or not each.names)
+        if (rules.what == "unused" or all(name.startswith(PACKAGES) for name in each.names))
         and each.id not in ids
         and not any(_means(name, each) for name in names)
     ]
@@ -81,7 +83,7 @@ def prune(
 
 
 def images_named(spec: Any) -> Iterator[str]:
-    """Yield every `image` in a stored spec, at any depth: kinds of later versions count as well."""
+    """Yield every `image` in a stored spec or status, at any depth: kinds of later versions count as well."""
     if isinstance(spec, Mapping):
         for key, value in spec.items():
             if key == "image" and isinstance(value, str):

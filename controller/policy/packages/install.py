@@ -12,16 +12,85 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED
 from controller.kinds.runtime.container import stable_hash
+from controller.kinds.runtime.images import PACKAGES
+from controller.kinds.runtime.package_hosts import Registries
 from controller.policy.packages.launch import Launch, LaunchError, Package, Source
+from controller.version import API_VERSION
 
+NAMESPACE = "paddock-packages"
+"""Of the sandboxes that fetch packages: nobody without rights on all namespaces can change what they fetch."""
 PLACE = "/opt/server"  # of the packages, in the image
-FETCHED = "/workspace/server"  # of the packages, in the sandbox that fetches them; it becomes the build's context
+FOLDER = "server"  # of the packages, in the build's context
+FETCHED = f"/workspace/{FOLDER}"  # of the packages, in the sandbox that fetches them
 LOCKS: Mapping[Source, str] = MappingProxyType({"npm": "package-lock.json", "pypi": "lock.json"})
 LEVEL = "build"
-_FOLDER = "server"
-_NPM_FLAGS = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--save-exact", "--no-update-notifier")
-_PIP_FLAGS = ("--only-binary=:all:", "--no-compile", "--no-cache-dir", "--disable-pip-version-check", "--no-input")
+_CACHE = "/workspace/cache"
+_NPM_FLAGS = (
+    *("--ignore-scripts", "--no-bin-links", "--no-audit", "--no-fund", "--omit=dev", "--save-exact", "--json"),
+    *("--no-update-notifier", "--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"),
+    *("--fetch-timeout=60000", f"--cache={_CACHE}"),
+)
+_PIP_FLAGS = (
+    *("--only-binary=:all:", "--no-compile", "--no-cache-dir", "--disable-pip-version-check", "--no-input"),
+    *("--no-color", "--progress-bar=off", "--timeout=30", "--retries=3"),
+)
+# Compiling runs nothing of the packages. The compiled files are valid wherever the sources' times go.
+_COMPILE = (
+    "import compileall, py_compile\n"
+    f"compileall.compile_dir({FETCHED + '/lib'!r}, stripdir={FETCHED!r}, prependdir={PLACE!r}, quiet=2,"
+    " invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"
+)
+_DESCRIBE = (
+    "import importlib.metadata as m, re, sys\n"
+    "plain = lambda name: re.sub('[-_.]+', '-', name).lower()\n"
+    f"for each in m.distributions(path=[{FETCHED + '/lib'!r}]):\n"
+    "    if plain(each.metadata['Name']) == plain(sys.argv[1]):\n"
+    "        print(each.read_text('entry_points.txt') or '')\n"
+)
+# Asks the index, after a failure, what it has of that version. It prints a word of FINDINGS.
+_EXAMINE = """
+import html, re, sys, urllib.error, urllib.request
+index, name, version = sys.argv[1:]
+if not index:
+    from pip._internal.models.index import PyPI
+    index = PyPI.simple_url
+plain = lambda text: re.sub("[-_.]+", "-", text).lower()
+try:
+    page = urllib.request.urlopen(f"{index.rstrip('/')}/{plain(name)}/", timeout=20).read(1 << 24).decode()
+except urllib.error.HTTPError as error:
+    print("absent" if error.code in (404, 410) else "unreachable")
+except OSError:
+    print("unreachable")
+else:
+    files = [each.strip() for each in re.findall(r">([^<>]+)</a", html.unescape(page))]
+    of = [each for each in files if plain(each).startswith(plain(f"{name}-{version}-"))]
+    of += [each for each in files if plain(each) in [plain(f"{name}-{version}{end}") for end in (".tar.gz", ".zip")]]
+    wheels = [each for each in of if each.endswith(".whl")]
+    print("other" if wheels else "source-only" if of else "absent")
+"""
+_UNREACHABLE = (
+    "the registry can't be reached from a sandbox of level build, or does not answer (`paddock describe "
+    "securityprofile build` lists the hosts)"
+)
+_NPM_ERRORS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("E404", "ETARGET", "ENOVERSIONS"), "the registry does not have it, or not all that it needs"),
+        **dict.fromkeys(("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH"), _UNREACHABLE),
+        **dict.fromkeys(("ETIMEDOUT", "ERR_SOCKET_TIMEOUT", "FETCH_ERROR"), _UNREACHABLE),
+        **dict.fromkeys(("E403", "E500", "E502", "E503", "E504"), _UNREACHABLE),
+        "EINTEGRITY": "a file of the registry has another hash than the registry names",
+    }
+)
+_FINDINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "absent": "the registry does not have it",
+        "source-only": "publishes no wheel, and installing its source would run code of it; choose a version with one",
+        "unreachable": _UNREACHABLE,
+    }
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _INTEGRITY = re.compile(r"sha(256|384|512)-[A-Za-z0-9+/]+=*\Z")
 
@@ -35,7 +104,7 @@ class Bases:
 
 
 DEFAULT_BASES = Bases(
-    fetching=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/toolchain:1"}),
+    fetching=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/pip:1"}),
     running=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/python:1"}),
 )
 
@@ -44,17 +113,33 @@ DEFAULT_BASES = Bases(
 class InstallPlan:
     """Steps of one install.
 
-    Run `commands` in a sandbox of `level` with the image `fetching`, read the file `lock` there, then build `tag` from
-    `dockerfile` with the folder FETCHED as the context's `server/`. The digest of bases by tag is not part of `tag`.
+    Run `commands` with `env` in a sandbox of `level` with the image `fetching`; the second one fetches. Read the file
+    `lock` there and the output of `describe`, then build `tag_of` the lock from `dockerfile` with the folder FETCHED as
+    the context's `server/`. `key` is of the packages, the program and their base by name: an upgrade of Paddock or
+    of the base installs nothing anew. `examine` finds out, after a failure, what the registry lacks.
     """
 
     source: Source
+    packages: tuple[Package, ...]
     level: str
     fetching: str
+    running: str
+    env: Mapping[str, str]
     commands: tuple[tuple[str, ...], ...]
     lock: str
+    describe: tuple[str, ...]
+    examine: tuple[str, ...]
     dockerfile: str
-    tag: str
+    key: str
+    slug: str
+
+    def tag_of(self, lock: Sequence["Locked"]) -> str:
+        """Return the image's name for what was resolved: other files have another name."""
+        files = [(each.name, each.version, each.integrity) for each in lock]
+        return f"{PACKAGES}{self.slug}:{stable_hash([self.key, files])[:16]}"
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.packages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +151,9 @@ class Locked:
     integrity: str
 
 
-def plan_install(launch: Launch, bases: Bases = DEFAULT_BASES) -> InstallPlan | None:
+def plan_install(
+    launch: Launch, registries: Registries = Registries(), bases: Bases = DEFAULT_BASES
+) -> InstallPlan | None:
     """Return the install of a command line's packages; None if it has none. Raises LaunchError."""
     if not launch.packages:
         return None
@@ -79,23 +166,46 @@ def plan_install(launch: Launch, bases: Bases = DEFAULT_BASES) -> InstallPlan | 
     packages = tuple(map(str, launch.packages))
     commands = _npm(packages) if source == "npm" else _pip(packages)
     dockerfile = _dockerfile(source, bases.running[source])
-    fetching = bases.fetching[source]
-    slug = re.sub(r"[^a-z0-9]+", "-", launch.packages[0].name.lower()).strip("-")
-    digest = stable_hash([fetching, commands, dockerfile])[:12]
+    fetching, first = bases.fetching[source], launch.packages[0]
+    index = registries.npm if source == "npm" else registries.pypi
+    manifest = f"{FETCHED}/node_modules/{first.name}/package.json"
     return InstallPlan(
-        source, LEVEL, fetching, commands, f"{FETCHED}/{LOCKS[source]}", dockerfile, f"mcp/{slug}:{digest}"
+        source=source,
+        packages=launch.packages,
+        level=LEVEL,
+        fetching=fetching,
+        running=bases.running[source],
+        env=_environment(source, index),
+        commands=commands,
+        lock=f"{FETCHED}/{LOCKS[source]}",
+        describe=("cat", manifest) if source == "npm" else ("python3", "-I", "-c", _DESCRIBE, first.name),
+        examine=() if source == "npm" else ("python3", "-c", _EXAMINE, index, first.name, first.version),
+        dockerfile=dockerfile,
+        key=stable_hash([source, packages, launch.program, bases.running[source]])[:16],
+        slug=re.sub(r"[^a-z0-9]+", "-", first.name.lower()).strip("-")[:100] or "server",
     )
 
 
+def _environment(source: Source, index: str) -> Mapping[str, str]:
+    """Return the variables of the package manager: its registry, and folders on the disk that is limited."""
+    made = {"HOME": "/workspace", "TMPDIR": _CACHE, "NO_COLOR": "1"}
+    if source == "npm":
+        return MappingProxyType(made | ({"npm_config_registry": index} if index else {}))
+    made |= {"PIP_CONFIG_FILE": "/dev/null"} | ({"PIP_INDEX_URL": index} if index else {})
+    scheme, _, rest = index.partition("://")
+    return MappingProxyType(made | ({"PIP_TRUSTED_HOST": rest.partition("/")[0]} if scheme == "http" else {}))
+
+
 def _npm(packages: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    return (("mkdir", "-p", FETCHED), ("npm", "install", "--prefix", FETCHED, *_NPM_FLAGS, "--", *packages))
+    return (("mkdir", "-p", FETCHED, _CACHE), ("npm", "install", "--prefix", FETCHED, *_NPM_FLAGS, "--", *packages))
 
 
 def _pip(packages: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     report = ("--report", f"{FETCHED}/{LOCKS['pypi']}")
     return (
-        ("mkdir", "-p", FETCHED),
+        ("mkdir", "-p", FETCHED, _CACHE),
         ("python3", "-m", "pip", "install", *_PIP_FLAGS, "--target", f"{FETCHED}/lib", *report, "--", *packages),
+        ("python3", "-I", "-c", _COMPILE),
     )
 
 
@@ -106,7 +216,89 @@ def _dockerfile(source: Source, base: str) -> str:
         if source == "npm"
         else f"PYTHONPATH={PLACE}/lib PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1"
     )
-    return f"FROM {base}\nCOPY {_FOLDER} {PLACE}\nENV {found}\n"
+    return f"FROM {base}\nCOPY {FOLDER} {PLACE}\nENV {found}\n"
+
+
+def install_sandbox(plan: InstallPlan, *, name: str, disk_bytes: int) -> dict[str, Any]:
+    """Return the document of the sandbox that fetches packages. All it writes is on one disk of that size."""
+    template = {
+        "image": plan.fetching,
+        "command": ["sleep", "infinity"],
+        "securityLevel": plan.level,
+        "security": {"readOnlyRootFilesystem": True, "capabilities": []},
+        "tmpfs": [{"mountPath": "/tmp", "size": "64Mi"}],  # noqa: S108 - inside the sandbox
+        "volumeClaimTemplates": [
+            {"name": "disk", "mountPath": "/workspace", "size": disk_bytes, "reclaimPolicy": "Delete"}
+        ],
+        "resources": {"limits": {"memory": "1Gi", "cpu": "1", "pids": 128}},
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Sandbox",
+        "metadata": {"name": name, "labels": {INSTALL_LABEL: plan.key}},
+        "spec": {
+            "template": template,
+            "restartPolicy": "Never",
+            "lifecycle": {"shutdownGracePeriodSeconds": 0, "activeDeadlineSeconds": 3600},
+        },
+    }
+
+
+def failure(plan: InstallPlan, exit_code: int, stdout: str, finding: str, disk_bytes: int) -> str:
+    """Return why the packages were not fetched, as far as the tools report it as data. `finding` is of `examine`."""
+    if plan.source == "npm":
+        code = _npm_error(stdout)
+        if code == "ENOSPC":
+            return f"it needs more disk than {format_bytes(disk_bytes)} (setting package_install_bytes)"
+        why = _NPM_ERRORS.get(code, "")
+    else:
+        why = _FINDINGS.get(finding.strip(), "")
+    tool = "npm" if plan.source == "npm" else "pip"
+    return why or f"{tool} ended with exit code {exit_code}; it has {format_bytes(disk_bytes)} of disk"
+
+
+def _npm_error(stdout: str) -> str:
+    """Return the code of npm's error, as its JSON output has it; "" if there is none."""
+    try:
+        found = json.loads(stdout[stdout.find("{") :])["error"]["code"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return str(found)
+
+
+def program_of(launch: Launch, description: str) -> tuple[str, ...]:
+    """Return the command in the image without arguments. `description` is the output of `describe`.
+
+    Raises LaunchError.
+    """
+    if launch.packages[0].source == "pypi":
+        return pypi_command(launch, description)
+    try:
+        manifest = json.loads(description)
+    except (ValueError, RecursionError) as error:
+        raise LaunchError(f"{launch.packages[0]} has a package.json that can't be read") from error
+    return npm_command(launch, manifest if isinstance(manifest, dict) else {})
+
+
+def install_status(
+    plan: InstallPlan, lock: Sequence["Locked"], program: Sequence[str], image: str, digest: str
+) -> dict[str, Any]:
+    """Return the part `install` of a server's status."""
+    return {
+        "packages": [str(each) for each in plan.packages],
+        "plan": plan.key,
+        "image": image,
+        "digest": digest,
+        "program": list(program),
+        "lock": [{"name": each.name, "version": each.version, "integrity": each.integrity} for each in lock],
+    }
+
+
+def installed(plan: InstallPlan, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the part `install` of a server's status, if that is what the plan installs."""
+    found = status.get(INSTALLED)
+    is_it = isinstance(found, Mapping) and found.get("plan") == plan.key
+    return found if is_it else None
 
 
 def npm_command(launch: Launch, manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -125,7 +317,7 @@ def npm_command(launch: Launch, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         known = ", ".join(sorted(programs)) or "none"
         raise LaunchError(f"{package} has no program `{name}` ({known}); write `npx -p {package} PROGRAM`")
     path = posixpath.normpath(posixpath.join("/", programs[name]))
-    return ("node", f"{PLACE}/node_modules/{package.name}{path}", *launch.arguments)
+    return ("node", f"{PLACE}/node_modules/{package.name}{path}")
 
 
 def pypi_command(launch: Launch, entry_points: str) -> tuple[str, ...]:
@@ -140,7 +332,7 @@ def pypi_command(launch: Launch, entry_points: str) -> tuple[str, ...]:
     module, _, attribute = target.partition(":")
     imported = f"from {module} import {attribute.partition('.')[0]}"
     start = f"import sys; {imported}; sys.argv[0] = {name!r}; sys.exit({attribute}())"
-    return ("python3", "-c", start, *launch.arguments)
+    return ("python3", "-c", start)
 
 
 def _console_scripts(text: str) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,9 @@ _ONLY_REGISTRY = "names no package of a registry; write NAME and its version (no
 _REGISTRIES = "registries are the operator's; remove it"
 _NO_SHELL = "hides what it starts; write the program itself"
 
+STARTERS = ("npx", "npm", "uvx", "uv", "pipx", "bunx", "bun", "deno")
+"""Commands that start a program of a registry."""
+
 
 class LaunchError(Exception):
     """A command line that can't be used; the message says what to write instead."""
@@ -60,6 +63,18 @@ class Launch:
     packages: tuple[Package, ...]
     program: str
     arguments: tuple[str, ...]
+
+
+def package_of(source: Source, name: str, version: str) -> Package:
+    """Return a package that a spec names by its parts. Raises LaunchError."""
+    return _npm("npx", f"{name}@{version}") if source == "npm" else _pypi("uvx", f"{name}=={version}")
+
+
+def packaged(package: Package, program: str, arguments: Sequence[str]) -> Launch:
+    """Return the launch of a program ("": its own one) of one package. Raises LaunchError."""
+    if program and not _PROGRAM.match(program):
+        raise LaunchError(f"`{program}` is not a program's name; write the one of {package} to start, or leave it out")
+    return Launch("node" if package.source == "npm" else "python", (package,), program, tuple(arguments))
 
 
 def runtime_of(command: str) -> Runtime | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from controller.archive.names import Unsafe, leads_out, parts_of, shown
 from controller.archive.tar import END, Entry, Reader, TarError, header, padding
@@ -28,19 +28,7 @@ class Context:
 
     def _read(self, archive: bytes) -> None:
         reader = Reader(io.BytesIO(archive).read)
-        for entry in reader:
-            if entry.type == "note":
-                continue
-            parts = parts_of(entry.name)
-            if entry.type in ("hardlink", "special"):
-                raise Unsafe(f"{shown(entry.name)}: a hard link or a device")
-            if entry.type == "link" and leads_out(parts, entry.target):
-                raise Unsafe(f"{shown(entry.name)}: the link leads out of the context")
-            if len(self._entries) >= _MAX_ENTRIES:
-                raise TarError(f"it has more than {_MAX_ENTRIES} files")
-            if parts:
-                named = entry._replace(name=b"/".join(parts))
-                self._entries.append((named, b"".join(reader.pieces())))
+        self._entries = [(entry, b"".join(reader.pieces())) for entry in _checked(reader)]
 
     def text(self, path: str) -> str | None:
         """Return a file's text; None if there is none. Raises BadRequest for one that is not text."""
@@ -69,8 +57,65 @@ class Context:
             if entry.name != DOCKERFILE.encode():
                 yield header(entry)
                 yield data + padding(len(data))
-        yield header(Entry(DOCKERFILE.encode(), size=len(dockerfile)))
-        yield dockerfile + padding(len(dockerfile)) + END
+        yield from _ending(dockerfile)
+
+
+def streamed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iterator[bytes]:
+    """Yield the archive for the engine as `archive` comes, with that Dockerfile in it as DOCKERFILE.
+
+    Raises BadRequest as soon as something in it can't be used, and TooLarge.
+    """
+    total = 0
+    reader = Reader(_reading(archive))
+    try:
+        for entry in _checked(reader):
+            if entry.name == DOCKERFILE.encode():
+                continue
+            total += entry.size
+            if total > limit_bytes:
+                raise TooLarge(f"the files have more than {format_bytes(limit_bytes)}")
+            yield header(entry)
+            yield from reader.pieces()
+            yield padding(entry.size)
+    except (TarError, Unsafe) as error:
+        raise BadRequest(f"the files can't be used: {error}") from error
+    yield from _ending(dockerfile.encode())
+
+
+def _checked(reader: Reader) -> Iterator[Entry]:
+    """Yield the entries with plain names. Raises TarError or Unsafe."""
+    count = 0
+    for entry in reader:
+        if entry.type == "note":
+            continue
+        parts = parts_of(entry.name)
+        if entry.type in ("hardlink", "special"):
+            raise Unsafe(f"{shown(entry.name)}: a hard link or a device")
+        if entry.type == "link" and leads_out(parts, entry.target):
+            raise Unsafe(f"{shown(entry.name)}: the link leads out of the context")
+        if count >= _MAX_ENTRIES:
+            raise TarError(f"it has more than {_MAX_ENTRIES} files")
+        if parts:
+            count += 1
+            yield entry._replace(name=b"/".join(parts))
+
+
+def _reading(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
+    """Return a `read(n)` over pieces of any size."""
+    rest = b""
+
+    def read(count: int) -> bytes:
+        nonlocal rest
+        rest = rest or next(pieces, b"")
+        given, rest = rest[:count], rest[count:]
+        return given
+
+    return read
+
+
+def _ending(dockerfile: bytes) -> Iterator[bytes]:
+    yield header(Entry(DOCKERFILE.encode(), size=len(dockerfile)))
+    yield dockerfile + padding(len(dockerfile)) + END
 
 
 def pack_files(files: Mapping[str, bytes]) -> bytes:

@@ -30,7 +30,7 @@ from controller.ports import ImageError, Images, ImageWork
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
-from controller.service.images.context import DOCKERFILE, Context
+from controller.service.images.context import DOCKERFILE, Context, streamed
 
 PULL_SECONDS = 3600.0
 AT_ONCE = 4
@@ -238,6 +238,31 @@ class ImageService:
         )
         task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
         return self._started(ask, task)
+
+    def build_fetched(self, tag: str, dockerfile: str, files: Iterator[bytes], mark: str) -> ImageTask:
+        """Start the build of an image of files that Paddock fetched itself: it copies them, and runs nothing.
+
+        `files` is a tar archive in pieces, `mark` the value of its label. Raises Invalid.
+        """
+        recipe, problems = read_dockerfile("Dockerfile", dockerfile)
+        problems += refused(recipe, self._allowed, "copy")
+        if problems:
+            raise errors.invalid(problems)
+        build = ImageBuild(
+            tag=tag,
+            context=streamed(files, labelled(recipe, mark), self._work.image_bytes),
+            dockerfile=DOCKERFILE,
+            seconds=self._work.build_seconds,
+        )
+        task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
+        return self._started(AccessRequest("admin", name=tag, sub="images/build"), task)
+
+    def found(self) -> Mapping[str, str]:
+        """Return the ids of the host's images by name. Raises ServiceUnavailable."""
+        try:
+            return {name: each.id for each in self._images.all() for name in each.names}
+        except ImageError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
 
     def _build_steps(self, task: ImageTask, recipe: Recipe, build: ImageBuild) -> Iterator[ImageProgress]:
         for base, line in recipe.bases.items():

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.common.status_json import dated
-from controller.policy.mcpserver import session_sandbox
+from controller.policy.mcpserver import not_installed, runnable, session_sandbox
 from controller.ports import Clock, Engine, Store, StoreError
 from controller.service import errors
 from controller.service.access import access
@@ -26,12 +27,13 @@ from controller.service.sandbox.streams import SandboxStreams
 
 _WRITTEN_BY = "mcp"
 _NAME_LETTERS = 36  # of the server's name in that of a sandbox
+_INSTALL_LOOK_SECONDS = 0.2
 _log = structlog.get_logger("paddock.mcp")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A stored server with its spec parsed."""
+    """A stored server with its spec parsed: with the image and command of its package, once that is installed."""
 
     obj: StoredObject
     spec: MCPServerSpec
@@ -77,6 +79,23 @@ class McpServers:
     def unavailable(self) -> str:
         """Return why the engine can't start sandboxes now; "" if it can."""
         return self._engine.observe().blind
+
+    def await_install(self, server: Server) -> Server:
+        """Return the server once its package is installed. Blocks for as long as a start may take.
+
+        Raises ServiceUnavailable.
+        """
+        until = time.monotonic() + server.spec.startup_seconds
+        while missing := not_installed(server.spec):
+            ready = ready_condition(server.obj)
+            if ready.get("reason") == "InstallFailed" and ready.get("observedGeneration") == server.obj.generation:
+                raise errors.ServiceUnavailable(f"{server}: InstallFailed: {ready.get('message')}")
+            if time.monotonic() >= until:
+                raise errors.ServiceUnavailable(f"{server}: Installing: {missing}")
+            time.sleep(_INSTALL_LOOK_SECONDS)
+            with access.acting(None):
+                server = self.get(server.obj.namespace, server.obj.name)
+        return server
 
     def create_sandbox(self, server: Server) -> StoredObject:
         """Create the sandbox of a new session."""
@@ -129,8 +148,10 @@ class McpServers:
             others = [each for each in current.status.get("conditions", ()) if each.get("type") != READY]
             status = {**current.status, **(parts or {}), "conditions": [*others, made]}
             events: tuple[Event, ...] = ()
-            if ready.status != "True" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
-                events = (Event(current.ref, "Warning", ready.reason, ready.message, now),)
+            if ready.status == "False" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
+                is_asked = ready.reason == "Installing"
+                event = Event(current.ref, "Normal" if is_asked else "Warning", ready.reason, ready.message, now)
+                events = (event,)
                 _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
             self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
         except StoreError as error:
@@ -139,7 +160,7 @@ class McpServers:
 
 def _parsed(obj: StoredObject) -> Server | None:
     try:
-        return Server(obj, MCPServerSpec.model_validate(obj.spec))
+        return Server(obj, runnable(MCPServerSpec.model_validate(obj.spec), obj.status))
     except ValidationError:
         return None
 

@@ -1,0 +1,167 @@
+"""Packages of MCP servers on a real engine: fetched once through the proxy, run without a network, and nothing is left.
+
+The lab's Internet has the registry, and logs who asked it for what.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab.internet import Lab, impossible, lab
+from tests.lab.packages import INDEX, REGISTRY, Packages
+from tests.mounts import unmount_below
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(420),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+SCRIPT = (Path(__file__).parents[1] / "mcpserver" / "scripted_server.py").read_text()
+MAIN = "def main():\n    import runpy\n    runpy.run_module('scripted.server', run_name='__main__')\n"
+DISK = 64 << 20
+SPACE = "paddock-packages"
+SETTINGS = {
+    "PADDOCK_PACKAGE_SOURCES": "[]",
+    "PADDOCK_PYPI_INDEX": INDEX,
+    "PADDOCK_NPM_REGISTRY": REGISTRY,
+    "PADDOCK_PACKAGE_INSTALL_BYTES": str(DISK),
+}
+
+
+def fill(packages: Packages) -> None:
+    for version in ("1.0", "1.1"):
+        code = {"scripted/__init__.py": MAIN, "scripted/server.py": SCRIPT}
+        programs = {"scripted-server": "scripted:main"}
+        packages.wheel("scripted-server", version, code, programs=programs, requires=["scripted-core>=2"])
+    packages.wheel("scripted-core", "2.5", {"scripted_core.py": "x = 1\n"})
+    packages.source("old-server", "1.0")
+    packages.wheel("big-server", "1.0", {"big.bin": bytes(4 * DISK)}, programs={"big-server": "big:main"})
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab("paddock/egress:1", "paddock/pip:1", "paddock/python:1") as made:
+        fill(Packages(made.folder / "packages"))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    made = place.daemon(place.folder / "state", **SETTINGS)
+    yield made
+    made.stop()
+    for each in place.docker("ps", "-q").split():
+        place.docker("rm", "-f", each)
+    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+
+
+def server(daemon: RunningDaemon, name: str, **spec: Any) -> None:
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": name}, "spec": spec}
+    daemon.apply(json.dumps(document))
+
+
+def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
+    return found.get("status", {})
+
+
+def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
+    """The reason and message of its install, once that has ended."""
+
+    def look() -> tuple[str, str] | None:
+        ready = next(iter(status(daemon, name).get("conditions", ())), {})
+        is_over = ready.get("reason") in ("Unused", "InstallFailed", "Answering")
+        return (ready["reason"], ready["message"]) if is_over else None
+
+    found: tuple[str, str] = wait_for(f"the install of {name} has ended", look, 180)
+    return found
+
+
+def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
+    """Call a tool as a client does, over the bridge."""
+    command = [sys.executable, "-m", "controller", "mcp", "--server", name]
+    call = {"name": tool, "arguments": {"text": text}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    with subprocess.Popen(
+        command, env=daemon.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as bridge:
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        bridge.stdin.write(f"{line}\n")
+        bridge.stdin.flush()
+        answer = json.loads(bridge.stdout.readline())
+    return str(answer["result"]["content"][0]["text"])
+
+
+def left(place: Lab, daemon: RunningDaemon) -> list[str]:
+    """What an install made, and did not take away."""
+    found = json.loads(daemon.paddock("get", "sandboxes,volumes", "-n", SPACE, "-o", "json").stdout)["items"]
+    names = [each["metadata"]["name"] for each in found]
+    names += place.docker("ps", "-aq", "--filter", f"label=paddock.namespace={SPACE}").split()
+    return names + [str(each) for each in (daemon.folder / "volumes").rglob("*") if each.is_file()]
+
+
+def test_an_installed_server_runs_without_a_network(place: Lab, daemon: RunningDaemon) -> None:
+    server(daemon, "scripted", command="uvx", args=["scripted-server==1.0", "none"])
+    assert ended(daemon, "scripted")[0] == "Unused"
+    found = status(daemon, "scripted")["install"]
+    assert [f"{each['name']} {each['version']}" for each in found["lock"]] == [
+        "scripted-core 2.5",
+        "scripted-server 1.0",
+    ]
+    assert all(each["integrity"].startswith("sha256:") for each in found["lock"])
+    [image] = json.loads(place.docker("inspect", found["image"]))
+    assert (image["Id"], image["Config"]["User"]) == (found["digest"], "20000:20000")
+    assert f"{found['image']}" in daemon.paddock("get", "mcpservers", "-o", "wide").stdout
+    assert found["digest"] in daemon.paddock("describe", "mcpserver", "scripted").stdout
+    wait_for("nothing of the install is left", lambda: not left(place, daemon), 60)
+    before = place.mark()
+    facts = json.loads(asked(daemon, "scripted", "facts"))
+    assert (facts["interfaces"], facts["capabilities"], facts["uid"]) == (["lo"], "0" * 16, 20000)
+    assert place.packets(before) == set(), "nobody asks the registry at run time"
+    server(daemon, "again", package={"registry": "pypi", "name": "scripted-server", "version": "1.0"}, args=["none"])
+    assert ended(daemon, "again")[0] == "Unused"
+    assert status(daemon, "again")["install"] == found
+    assert asked(daemon, "again", "echo", "hi") == "hi"
+
+
+def test_failed_installs_say_why_and_leave_nothing(place: Lab, daemon: RunningDaemon) -> None:
+    for name in ("old-server", "big-server", "no-server"):
+        server(daemon, name, command="pipx", args=["run", f"{name}==1.0"])
+    reasons = {name: ended(daemon, name) for name in ("old-server", "big-server", "no-server")}
+    assert {reason for reason, _ in reasons.values()} == {"InstallFailed"}
+    assert "publishes no wheel" in reasons["old-server"][1]
+    assert "code of the package has run" not in reasons["old-server"][1]
+    assert "it has 64Mi of disk" in reasons["big-server"][1]
+    assert "No space left on device" in reasons["big-server"][1]
+    assert "the registry does not have it" in reasons["no-server"][1]
+    for name in reasons:
+        daemon.paddock("delete", "mcpserver", name)
+    wait_for("nothing of the installs is left", lambda: not left(place, daemon), 60)
+    refused = daemon.paddock("mcp", "import", "/dev/stdin", stdin=IMPORTED, check=False)
+    assert "`npx @scope/server` names no version: write `@scope/server@1.2.3`" in refused.stdout + refused.stderr
+
+
+IMPORTED = json.dumps({"mcpServers": {"files": {"command": "npx", "args": ["-y", "@scope/server", "/workspace"]}}})
+
+
+def test_a_killed_daemon_leaves_no_install(place: Lab, daemon: RunningDaemon) -> None:
+    server(daemon, "killed", command="uvx", args=["scripted-server==1.1", "none"])
+    wait_for("its sandbox is there", lambda: left(place, daemon), 60)
+    daemon.kill()
+    again = place.daemon(daemon.folder, **SETTINGS)
+    try:
+        assert ended(again, "killed")[0] == "Unused"
+        wait_for("nothing of the install is left", lambda: not left(place, again), 60)
+        assert asked(again, "killed", "echo", "hi") == "hi"
+        images = place.docker("images", "--format", "{{.Repository}}:{{.Tag}}", "paddock/mcp/scripted-server").split()
+        needed = {status(again, name)["install"]["image"] for name in ("killed", "scripted")}
+        assert set(images) == needed
+    finally:
+        again.stop()

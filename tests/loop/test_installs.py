@@ -1,0 +1,353 @@
+"""Installs of MCP servers' packages: one for all who name them, explained failures, and no rest after a crash."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.mcpserver import KIND, ready_condition
+from controller.kinds.meta import ObjectRef
+from controller.kinds.registry import discover
+from controller.kinds.runtime.package_hosts import PackageHosts
+from controller.loop.tasks.images import ImageKeeper
+from controller.plan.capacity.images import PruneRules
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.package_hosts import with_packages
+from controller.policy.packages.install import NAMESPACE
+from controller.ports import NullMeter
+from controller.service import errors
+from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
+from controller.service.objects.apply import Source
+from tests.contract.store_worlds import World
+from tests.fakes.shell import Run
+from tests.loop.harness import Crash, FusedStore, LoopHarness
+
+# `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
+_STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
+INTEGRITY = "sha512-" + "A" * 86 + "=="
+IMAGES = ("paddock/node:1", "paddock/python:1", "paddock/pip:1", "paddock/egress:1")
+GRACE = 3600.0
+
+
+def ok(text: str = "") -> Run:
+    return Run((Chunk("stdout", text.encode()),) if text else (), 0)
+
+
+def below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+class Tools:
+    """npm, pip and two commands of Debian in the sandbox that fetches; `fails` and `finding` are what they answer."""
+
+    def __init__(self, step: Callable[[bool], None]) -> None:
+        self._step, self.fetched, self.env = step, list[str](), dict[str, str]()
+        self.fails: Run | None = None
+        self.finding = "other"
+
+    def programs(self) -> dict[str, Callable[[Path, Sequence[str]], Run]]:
+        found = {"mkdir": self._mkdir, "cat": self._cat, "npm": self._npm, "python3": self._python}
+        return {name: self._stepping(do) for name, do in found.items()}
+
+    def _stepping(self, do: Callable[[Path, Sequence[str]], Run]) -> Callable[[Path, Sequence[str]], Run]:
+        def run(root: Path, command: Sequence[str]) -> Run:
+            self._step(False)
+            done = do(root, command)
+            self._step(True)
+            return done
+
+        return run
+
+    def _mkdir(self, root: Path, command: Sequence[str]) -> Run:
+        for each in command[2:]:
+            below(root, each).mkdir(parents=True, exist_ok=True)
+        return ok()
+
+    def _cat(self, root: Path, command: Sequence[str]) -> Run:
+        return ok(below(root, command[1]).read_text())
+
+    def _npm(self, root: Path, command: Sequence[str]) -> Run:
+        if self.fails is not None:
+            return self.fails
+        folder = below(root, command[command.index("--prefix") + 1])
+        packages: dict[str, Any] = {"": {}}
+        for each in command[command.index("--") + 1 :]:
+            name, _, version = each.rpartition("@")
+            self.fetched.append(each)
+            packages[f"node_modules/{name}"] = {"version": version, "integrity": INTEGRITY}
+            (folder / "node_modules" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "node_modules" / name / "package.json").write_text(json.dumps({"bin": "index.js"}))
+        (folder / "package-lock.json").write_text(json.dumps({"packages": packages}))
+        return ok()
+
+    def _python(self, _root: Path, command: Sequence[str]) -> Run:
+        if "pip" in command:
+            return self.fails or ok()
+        return ok(self.finding)
+
+
+class House(LoopHarness):
+    """The loop, with the installs of the current daemon."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store, policy=with_packages(Policy(), PackageHosts(("packages.example.org",))))
+        self.engine.images |= {name: f"sha256:{number:064x}" for number, name in enumerate(IMAGES, 1)}
+        self.tools = Tools(lambda after: self.fuse.step(after=after))
+        self.engine.programs |= self.tools.programs()
+        self.engine.image_store.build = self._building(self.engine.image_store.build)  # type: ignore[method-assign]
+        self.restart()
+
+    def _building(self, build: Callable[..., Any]) -> Callable[..., Any]:
+        def do(ask: Any) -> Any:
+            self.fuse.step(after=False)
+            made = build(ask)
+            self.fuse.step(after=True)
+            return made
+
+        return do
+
+    def restart(self) -> None:
+        """Start the next daemon, as `paddock serve` does."""
+        self.daemon()
+        services = self.services_over(FusedStore(self.store, self.fuse))
+        ports = InstallPorts(
+            services.objects,
+            services.write,
+            self.engine,
+            services.images,
+            services.sandbox_streams,
+            services.files,
+            services.mcp_servers,
+        )
+        self.installs = Installs(
+            ports,
+            self.policy,
+            InstallRules(seconds=300, disk_bytes=64 << 20),
+            clock=self.clock.now,
+            spawn=lambda do: do(),
+            pause=self._pause,
+        )
+        self.settle(seconds=0)
+
+    def close(self) -> None:
+        super().close()
+        self.engine.close()
+
+    def _pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.run_pass()
+
+    def server(self, name: str, namespace: str = "default", **spec: Any) -> None:
+        body = {"command": "npx", "args": ["-y", "@scope/server@1.2.3", "/workspace"], **spec}
+        document = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": name}, "spec": body}
+        self.services.apply.apply([Source("test", json.dumps(document))], namespace=namespace)
+
+    def drop(self, name: str) -> None:
+        self.services.objects.delete(KIND, "default", name)
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.installs.tick()
+        self.settle(seconds=0)
+
+    def status(self, name: str, namespace: str = "default") -> dict[str, Any]:
+        found = self.store.get("MCPServer", namespace, name)
+        assert found is not None
+        return dict(found.status)
+
+    def ready(self, name: str) -> tuple[str, str]:
+        found = self.store.get("MCPServer", "default", name)
+        assert found is not None
+        condition = ready_condition(found)
+        return str(condition.get("reason")), str(condition.get("message"))
+
+    def picture(self) -> tuple[Any, ...]:
+        """Everything that an install may leave: the status, sandboxes, containers, networks, volumes, images."""
+        sandboxes = [each.name for each in self.store.list("Sandbox", NAMESPACE)[0]]
+        images = sorted(name for each in self.engine.image_store.ours() or () for name in each.names)
+        networks = {name: each for name, each in self.engine.networks.items() if each.role != "uplink"}
+        volumes = dict(self.engine.volumes)
+        parts = self.status("a"), sandboxes, self.ours(), networks, volumes, images, list(self.store.instances())
+        return (*parts, len(self.engine.image_store.built))
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def test_a_package_is_installed_once_for_all_who_name_it(house: House) -> None:
+    house.server("a")
+    house.server("b", namespace="other", args=["@scope/server@1.2.3", "elsewhere"])
+    house.tick()
+    house.server("c")
+    house.tick()
+    found = house.status("a")["install"]
+    assert found["packages"] == ["@scope/server@1.2.3"]
+    assert found["program"] == ["node", "/opt/server/node_modules/@scope/server/index.js"]
+    assert found["lock"] == [{"name": "@scope/server", "version": "1.2.3", "integrity": INTEGRITY}]
+    assert house.engine.images[found["image"]] == found["digest"]
+    assert found["image"].startswith("paddock/mcp/scope-server:")
+    assert house.status("b", "other")["install"] == house.status("c")["install"] == found
+    assert (house.tools.fetched, house.ready("a")[0]) == (["@scope/server@1.2.3"], "Unused")
+    assert house.picture()[1:5] == ([], {}, {}, {}), "no sandbox, container, network or volume is left"
+    events = [each.reason for each in house.store.events(kind="MCPServer", name="a")]
+    assert events == ["Installing"]
+    server = house.services.mcp_servers.get("other", "b")
+    assert (server.spec.image, server.spec.args[-1]) == (found["image"], "elsewhere")
+
+
+def test_a_failed_install_says_why_and_is_tried_again_later(house: House) -> None:
+    words = Chunk("stderr", b"npm error \x07nothing\xe2\x80\x8b there\nnpm error for you\n")
+    house.tools.fails = Run((Chunk("stdout", b'{"error": {"code": "E404"}}'), words), 1)
+    house.server("a")
+    house.tick()
+    reason, message = house.ready("a")
+    assert reason == "InstallFailed"
+    assert message.startswith("@scope/server@1.2.3: the registry does not have it")
+    assert message.endswith("its last lines: npm error nothing there | npm error for you")
+    assert house.picture()[1:5] == ([], {}, {}, {})
+    with pytest.raises(errors.ServiceUnavailable, match="InstallFailed: @scope/server"):
+        house.services.mcp_servers.await_install(house.services.mcp_servers.get("default", "a"))
+    house.tools.fails = None
+    house.tick(14)
+    assert house.ready("a")[0] == "InstallFailed", "the next try is not due"
+    house.server("late")
+    house.tick(0)
+    assert house.ready("late") == (reason, message)
+    house.tick(1)
+    assert (house.ready("a")[0], house.ready("late")[0]) == ("Unused", "Unused")
+
+
+def test_a_source_only_package_is_refused_in_words(house: House) -> None:
+    house.tools.fails, house.tools.finding = (
+        Run((Chunk("stderr", b"ERROR: No matching distribution\n"),), 1),
+        "source-only",
+    )
+    house.server("a", command="uvx", args=["bar==1.2"])
+    house.tick()
+    assert "bar==1.2: publishes no wheel" in house.ready("a")[1]
+    house.server("b", command="uvx", args=["slow==1.2"])
+    house.tools.fails = Run((), None)
+    house.tick()
+    assert "300 s were not enough (setting package_install_seconds)" in house.ready("b")[1]
+
+
+def test_missing_images_and_hosts_are_named(house: House) -> None:
+    del house.engine.images["paddock/pip:1"]
+    house.server("a", command="uvx", args=["bar==1.2"])
+    house.tick()
+    assert house.ready("a")[1].endswith("paddock/pip:1 is not on this host; build it (`images/build.sh pip`)")
+    house.policy = Policy()
+    house.restart()
+    house.server("b")
+    house.tick()
+    assert "reach no package registry; name one in the daemon's settings (npm_registry" in house.ready("b")[1]
+
+
+def test_a_lost_image_is_installed_again(house: House) -> None:
+    house.server("a")
+    house.tick()
+    found = house.status("a")["install"]
+    del house.engine.images[found["image"]]
+    house.tick(31)
+    assert len(house.tools.fetched) == 2
+    assert house.engine.images[found["image"]] == found["digest"]
+    house.engine.go_down()
+    house.tick(31)
+    assert house.ready("a")[0] == "Unused", "an unreachable engine is no lost image"
+
+
+def test_an_install_that_nobody_wants_ends(house: House) -> None:
+    house.server("a")
+
+    def npm(_root: Path, _command: Sequence[str]) -> Run:
+        house.drop("a")
+        house.installs.tick()
+        return ok()
+
+    house.engine.programs["npm"] = npm
+    house.tick()
+    assert house.store.list("Sandbox", NAMESPACE)[0] == []
+    assert not [each for each in house.engine.images if each.startswith("paddock/mcp/")]
+
+
+def test_images_go_when_no_server_needs_them(house: House) -> None:
+    keeper = ImageKeeper(
+        house.engine.image_store,
+        snapshot=lambda: house.turn.last,
+        store=house.store,
+        registry=discover(),
+        clock=house.clock,
+        meter=NullMeter(),
+        host=ObjectRef("Host", "", "host", "the-host"),
+        rules=PruneRules("superseded", GRACE),
+    )
+
+    def later() -> int:
+        for wait in (0.0, GRACE):
+            house.clock.advance(wait)
+            house.run_pass()
+            keeper.observe_now()
+        return len(house.engine.image_store.ours() or ())
+
+    house.server("a")
+    house.tick()
+    assert later() == 1
+    house.server("a", args=["@scope/server@1.2.4"])
+    house.tick()
+    assert later() == 1, "that of the earlier version is gone"
+    assert house.status("a")["install"]["image"] in house.engine.images
+    house.drop("a")
+    assert later() == 0
+
+
+@pytest.mark.timeout(600)
+def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
+    """What is there before a step is what was there after the last one."""
+
+    def live(house: House) -> tuple[Any, ...]:
+        for _ in range(4):
+            try:
+                house.installs.remove_left()
+                house.settle(seconds=0)
+                house.tick()
+                house.settle()
+                break
+            except Crash:
+                house.restart()
+        return house.picture()
+
+    house = House(world.store())
+    house.server("a")
+    started = house.fuse.steps
+    wanted = live(house)
+    total = house.fuse.steps
+    assert wanted[0]["install"]["digest"]
+    assert wanted[1:5] == ([], {}, {}, {})
+    assert total - started > 20, "it has many steps"
+    for crash_at in range(1, total - started + 1, _STRIDE):
+        house.drop("a")
+        house.settle()
+        for name in [each for each in house.engine.images if each.startswith("paddock/mcp/")]:
+            house.engine.image_store.built.pop(house.engine.images.pop(name), None)
+        house.server("a")
+        house.restart()
+        house.fuse.blow_at, house.fuse.after = house.fuse.steps + crash_at, True
+        found = live(house)
+        assert plain(found) == plain(wanted), f"crash at step {crash_at} of {total - started}"
+    house.close()
+
+
+def plain(picture: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The picture without times."""
+    conditions = [
+        {key: value for key, value in each.items() if key != "lastTransitionTime"} for each in picture[0]["conditions"]
+    ]
+    return ({**picture[0], "conditions": conditions}, *picture[1:])
