@@ -65,7 +65,7 @@ def services_of(
 
 
 def start_listeners(
-    core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts
+    core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts, sessions: Sessions
 ) -> tuple[str, int]:
     """Start the API and metrics listeners. Return the TCP listener's address and the metrics port.
 
@@ -76,9 +76,7 @@ def start_listeners(
     def ready() -> list[tuple[str, str]]:
         return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
 
-    sessions = Sessions(services.mcp_servers, core.meter)
     sessions.start()
-    core.undo.callback(sessions.close)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(

@@ -1,12 +1,13 @@
 """Admission of an MCPServer, and the sandbox that a session of it gets."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
+from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.version import API_VERSION
@@ -24,6 +25,7 @@ _YES = ("-y", "--yes", "-q", "--quiet", "run")
 _NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*")
 _PYPI = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(==|@)[0-9][0-9A-Za-z.!+-]*")
 _UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
+_POOL_LETTERS = 48  # of the server's name in that of its pool
 _LEVEL_WITH_HOSTS = "development"
 
 
@@ -62,11 +64,47 @@ def not_installed(spec: MCPServerSpec) -> str:
     )
 
 
-def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str) -> dict[str, Any]:
-    """Return the document of the sandbox of a session, owned by its server.
+def session_sandbox(
+    server: str, spec: MCPServerSpec, *, name: str, session: str, pooled: bool = False
+) -> dict[str, Any]:
+    """Return the document of the sandbox of a session, owned by its server. `pooled`: of the pool's template.
 
     The server's program is not its main process: it is started in it, and no log holds what it says.
     """
+    body: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
+    }
+    if pooled:
+        body["templateRef"] = {"name": pool_name(server)}
+    else:
+        body["template"] = session_template(spec)
+    hosts = list(spec.network.allowed_hosts)
+    body |= {"network": {"allowedHosts": hosts}} if hosts else {}
+    return _owned("Sandbox", server, name, {SESSION_LABEL: session}, body)
+
+
+def pool_name(server: str) -> str:
+    """Return the name of the SandboxPool and the SandboxTemplate of a server's warm sandboxes."""
+    if len(server) <= _POOL_LETTERS:
+        return f"mcp-{server}"
+    return f"mcp-{server[: _POOL_LETTERS - 9].rstrip('-')}-{hashlib.sha256(server.encode()).hexdigest()[:8]}"
+
+
+def pool_documents(server: str, spec: MCPServerSpec) -> tuple[dict[str, Any], ...]:
+    """Return the template and the pool of a server's warm sandboxes, owned by it; empty if it wants none now."""
+    if not spec.warm_replicas or not spec.enabled or not_installed(spec):
+        return ()
+    name = pool_name(server)
+    body = {"templateRef": {"name": name}, "warmReplicas": spec.warm_replicas, "shutdownGracePeriodSeconds": 0}
+    return (
+        _owned("SandboxTemplate", server, name, {POOL_LABEL: server}, session_template(spec)),
+        _owned("SandboxPool", server, name, {POOL_LABEL: server}, body),
+    )
+
+
+def session_template(spec: MCPServerSpec) -> dict[str, Any]:
+    """Return the template of the sandboxes of a server's sessions."""
     limits = LIMITS[spec.trust]
     template: dict[str, Any] = {
         "image": image_of(spec),
@@ -87,22 +125,13 @@ def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str
             "readOnlyRootFilesystem": True,
             "seccompProfile": "minimal",
         }
-    body: dict[str, Any] = {
-        "template": template,
-        "restartPolicy": "Never",
-        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
-    }
-    body |= {"network": {"allowedHosts": hosts}} if hosts else {}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Sandbox",
-        "metadata": {
-            "name": name,
-            "labels": {SESSION_LABEL: session},
-            "ownerReferences": [{"kind": "MCPServer", "name": server}],
-        },
-        "spec": body,
-    }
+    return template
+
+
+def _owned(kind: str, server: str, name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+    owners = [{"kind": "MCPServer", "name": server}]
+    metadata = {"name": name, "labels": dict(labels), "ownerReferences": owners}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
 def _command(spec: MCPServerSpec) -> Iterator[Refusal]:
@@ -158,3 +187,6 @@ def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
         yield Refusal("spec.sandbox", words)
     if spec.network.allowed_hosts and policy.unguarded:
         yield Refusal("spec.network.allowedHosts", policy.unguarded)
+    if spec.network.allowed_hosts and spec.warm_replicas:
+        words = "warm sandboxes have no network of their own; leave out warmReplicas, or network.allowedHosts"
+        yield Refusal("spec.warmReplicas", words)

@@ -33,6 +33,7 @@ from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
+from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
@@ -278,6 +279,7 @@ def make_sandbox(
             clock=clock,
             engine=engine,
             sandbox_streams=sandbox_streams,
+            pools=WarmPools(objects, Apply(pipeline)),
         ),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )
