@@ -124,7 +124,9 @@ def _cleaned(tool: Tool, *, verified: bool) -> Tool:
     for key in ("inputSchema", "outputSchema"):
         if key in made:
             made[key] = _texts_cleaned(made[key])
-    if not isinstance(made.get("outputSchema", {}), dict):
+    made["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
+    output = made.get("outputSchema", {"type": "object"})
+    if not isinstance(output, dict) or output.get("type") != "object":
         del made["outputSchema"]
     annotations = tool.get("annotations")
     if verified and isinstance(annotations, dict):

@@ -272,14 +272,18 @@ def make_sandbox(
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
-        mcp_servers=McpServers(
-            objects=objects,
-            write=Write(pipeline),
-            store=store,
-            clock=clock,
-            engine=engine,
-            sandbox_streams=sandbox_streams,
-            pools=WarmPools(objects, Apply(pipeline)),
-        ),
+        mcp_servers=_mcp_servers(pipeline, objects, engine, sandbox_streams),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
+    )
+
+
+def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+    return McpServers(
+        objects=objects,
+        write=Write(pipeline),
+        store=pipeline.store,
+        clock=pipeline.clock,
+        engine=engine,
+        sandbox_streams=sandbox_streams,
+        pools=WarmPools(objects, Apply(pipeline)),
     )

@@ -30,6 +30,8 @@ MODERN_VERSION = "io.modelcontextprotocol/protocolVersion"
 class Answers:
     """A server of one era, which is driven by its tool `make`: it sends the notification that its argument names."""
 
+    sessions: Sessions
+
     def __init__(self, *, modern: bool) -> None:
         self.modern, self.asked = modern, list[dict[str, Any]]()
 
@@ -86,6 +88,7 @@ def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
     sessions = Sessions(servers, world.meter)
     hidden = {"deny": ["*hidden*"]}
     world.apply(document("one", resources=hidden, callSeconds=60))
+    answers.sessions = sessions
     with serving(world, sessions=sessions):
         yield answers
     sessions.close(0)
@@ -217,7 +220,8 @@ def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era:
     run(ask)
     assert progress == [(1, 4, "going")]
     assert logs == [("warning", "demo", "patience")]
-    wait_for("its cancellation", lambda: server.asked[-1]["method"] == "notifications/cancelled")
+    cancelled = "notifications/cancelled"  # unless the client's whole session ended before
+    wait_for("it ended", lambda: server.asked[-1]["method"] == cancelled or not server.sessions.count())
     if server.modern:
         metas = [each["params"]["_meta"] for each in server.asked if each["method"] == "tools/call"]
         assert metas[0]["io.modelcontextprotocol/logLevel"] == "info"

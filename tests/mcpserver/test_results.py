@@ -75,7 +75,21 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
 def test_a_list_of_tools_fits_a_message() -> None:
     schema = {"type": "object", "description": "x" * 60_000}
     listed = [results.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
-    assert [each.name for each in results.fitting(listed[::-1])] == [f"t{number:02}" for number in range(15)]
+    assert [each.name for each in results.fitting("tools/list", "tools", listed[::-1])] == [
+        f"t{number:02}" for number in range(15)
+    ]
+
+
+def test_what_a_version_can_not_read_is_left_out() -> None:
+    """One such tool would cost the client the whole list."""
+    schemas = {
+        "good": {"type": "object"},
+        "no-type": {},
+        "text": {"type": "string"},
+        "odd": {"type": "object", "properties": 5},
+    }
+    listed = [results.types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
+    assert [each.name for each in results.fitting("tools/list", "tools", listed)] == ["good"]
 
 
 def test_uris_of_a_namespace_name_their_server() -> None:

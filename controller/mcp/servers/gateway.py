@@ -127,7 +127,7 @@ class Gateway:
     async def _list_tools(self, ctx: _Context, _params: _Paged) -> types.ListToolsResult:
         target = _target(ctx)
         listed = await self._of_servers(target, self._described)
-        return types.ListToolsResult(tools=await anyio.to_thread.run_sync(fitting, listed))
+        return types.ListToolsResult(tools=await anyio.to_thread.run_sync(fitting, "tools/list", "tools", listed))
 
     async def _list_resources(self, ctx: _Context, _params: _Paged) -> types.ListResourcesResult:
         async def read(server: Server, target: Target) -> list[types.Resource]:
@@ -135,7 +135,8 @@ class Gateway:
             return await anyio.to_thread.run_sync(results.listed_resources, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        return types.ListResourcesResult(resources=await anyio.to_thread.run_sync(fitting, listed))
+        kept = await anyio.to_thread.run_sync(fitting, "resources/list", "resources", listed)
+        return types.ListResourcesResult(resources=kept)
 
     async def _list_templates(self, ctx: _Context, _params: _Paged) -> types.ListResourceTemplatesResult:
         async def read(server: Server, target: Target) -> list[types.ResourceTemplate]:
@@ -143,7 +144,8 @@ class Gateway:
             return await anyio.to_thread.run_sync(results.listed_templates, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        return types.ListResourceTemplatesResult(resource_templates=await anyio.to_thread.run_sync(fitting, listed))
+        kept = await anyio.to_thread.run_sync(fitting, "resources/templates/list", "resourceTemplates", listed)
+        return types.ListResourceTemplatesResult(resource_templates=kept)
 
     async def _list_prompts(self, ctx: _Context, _params: _Paged) -> types.ListPromptsResult:
         async def read(server: Server, target: Target) -> list[types.Prompt]:
@@ -151,7 +153,8 @@ class Gateway:
             return await anyio.to_thread.run_sync(results.listed_prompts, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        return types.ListPromptsResult(prompts=await anyio.to_thread.run_sync(fitting, listed))
+        kept = await anyio.to_thread.run_sync(fitting, "prompts/list", "prompts", listed)
+        return types.ListPromptsResult(prompts=kept)
 
     async def _of_servers(self, target: Target, read: Callable[[Server, Target], Awaitable[list[Item]]]) -> list[Item]:
         """Return what these read of each server. One of several that fails adds nothing; its status says why."""
@@ -178,6 +181,8 @@ class Gateway:
 
     async def _described(self, server: Server, target: Target) -> list[types.Tool]:
         """Return the tools of one server. Raises MCPError."""
+        if blind := self._services.mcp_servers.unavailable():
+            raise MCPError(types.INTERNAL_ERROR, plain(f"{server}: DockerUnavailable: {blind}"))
         offered = self._sessions.tools(server, _place(target))
         if offered is None:
             offered = (await self._begun(server, target)).offered

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import mcp_types as types
 import structlog
 from mcp.shared.exceptions import MCPError
+from mcp_types import methods
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from controller.mcp.calls import MESSAGE_BYTES
 from controller.mcp.names import shown
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
+from controller.mcp.servers.session import LEGACY, MODERN
 from controller.mcp.servers.target import Target
 from controller.mcp.text import plain
 from controller.policy import mcp_tools
@@ -130,11 +132,15 @@ def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
     return [each for each in found if each is not None]
 
 
-def fitting(listed: Sequence[Item]) -> list[Item]:
-    """Return the items by name, as many as fit a message."""
+def fitting(method: str, key: str, listed: Sequence[Item]) -> list[Item]:
+    """Return the items of a list by name: those that every version of the protocol has, as many as fit a message."""
     kept, size = [], 0
     for each in sorted(listed, key=lambda each: str(getattr(each, "name", ""))):
-        size += len(json.dumps(each.model_dump(mode="json", by_alias=True, exclude_none=True)))
+        shown = each.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if not _is_of_all_versions(method, key, shown):
+            _log.warning("mcp item left out of a list", method=method, name=getattr(each, "name", ""))
+            continue
+        size += len(json.dumps(shown))
         if size > MESSAGE_BYTES:
             _log.warning("mcp items left out of a list", first=getattr(each, "name", ""), limit=MESSAGE_BYTES)
             break
@@ -174,6 +180,17 @@ def _listed(model: type[Item], raw: Iterable[Params], key: str, keys: Sequence[s
             made = mcp_tools.definition(each, keys)
             found.append(_valid(model, {**made, key: naming.uri(str(uri))}))
     return [each for each in found if each is not None]
+
+
+def _is_of_all_versions(method: str, key: str, item: Mapping[str, Any]) -> bool:
+    """Return True if clients of every version can read an item: one that they can't would cost them the whole list."""
+    result = {key: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    try:
+        for version in (LEGACY, MODERN):
+            methods.serialize_server_result(method, version, result)
+    except ValidationError:
+        return False
+    return True
 
 
 def _valid(model: Any, value: Any) -> Any:

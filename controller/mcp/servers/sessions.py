@@ -122,8 +122,11 @@ class Sessions:
 
     def of_place(self, place: Place) -> Sequence[Session]:
         """Return the running sessions of a connection."""
+        return [each for each in self._running() if each.place == place]
+
+    def _running(self) -> Sequence[Session]:
         with self._lock:
-            found = [each for key, each in self._sessions.items() if key[2:] == place]
+            found = list(self._sessions.values())
         return [each.result() for each in found if each.done() and each.exception() is None]
 
     def set_level(self, place: Place, level: str) -> None:
@@ -245,6 +248,8 @@ class Sessions:
             text = f"the engine can't be reached: {blind}"
             return None if reason == "DockerUnavailable" else Condition(READY, "False", "DockerUnavailable", text)
         if reason in ("DockerUnavailable", "Disabled") and not blind:
+            if any(each.server.key == server.key and not each.client.is_gone for each in self._running()):
+                return Condition(READY, "True", "Answering", "its sessions ran on")
             return Condition(READY, "Unknown", "Unused", "its next call starts it")
         return None
 
