@@ -6,9 +6,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from controller.kinds.base import Flag, Form, Model, Name, Text, Whole
+from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
-from controller.kinds.sandbox import Argument, EnvName, EnvVar, HostName, ImageName, age
+from controller.kinds.sandbox import (
+    CPU_MIN_MILLICORES,
+    MEMORY_MIN_BYTES,
+    Argument,
+    EnvName,
+    EnvVar,
+    HostName,
+    ImageName,
+    age,
+)
 
 SESSION_LABEL = "paddock/mcp-session"
 """On the sandbox of a session: the id of the session."""
@@ -75,6 +85,17 @@ class ServerResources(Model):
     """URIs of those that they may not; it wins."""
 
 
+class ServerLimits(Model):
+    """Lower limits for the sandboxes of the server than those of its trust."""
+
+    cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    """CPU time of a session. Default: half a processor, verified one."""
+    memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    """Memory of a session. Default: 512Mi, verified 1Gi."""
+    pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    """Processes and threads of a session. Default: 50, verified 100."""
+
+
 class MCPServerSpec(Model):
     """A server of MCP that speaks over stdin and stdout. Each session of a client runs it in a sandbox of its own."""
 
@@ -92,6 +113,8 @@ class MCPServerSpec(Model):
     """Variables of the program. Whoever may read this object can read them: use `secrets` for secrets."""
     secrets: Annotated[tuple[SecretEnv, ...], Field(max_length=32)] = ()
     """Secrets as variables of the program."""
+    limits: ServerLimits = ServerLimits()
+    """Limits of a session's sandbox, at most those of its trust."""
     network: ServerNetwork = ServerNetwork()
     """Network access. None by default."""
     tools: ServerTools = ServerTools()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from controller.kinds.common.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
 from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
@@ -45,7 +46,7 @@ LIMITS: Mapping[str, TrustLimits] = MappingProxyType(
 
 def admit(spec: MCPServerSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a server."""
-    return (*_command(spec), *_variables(spec), *_isolation(spec, policy))
+    return (*_command(spec), *_variables(spec), *_limits(spec), *_isolation(spec, policy))
 
 
 def image_of(spec: MCPServerSpec) -> str:
@@ -103,9 +104,19 @@ def pool_documents(server: str, spec: MCPServerSpec) -> tuple[dict[str, Any], ..
     )
 
 
+def limits_of(spec: MCPServerSpec) -> TrustLimits:
+    """Return the limits of a session: its own where they are given, else those of its trust."""
+    most, own = LIMITS[spec.trust], spec.limits
+    return TrustLimits(
+        most.memory if own.memory is None else format_bytes(own.memory),
+        most.cpu if own.cpu is None else format_cpu(own.cpu),
+        most.pids if own.pids is None else own.pids,
+    )
+
+
 def session_template(spec: MCPServerSpec) -> dict[str, Any]:
     """Return the template of the sandboxes of a server's sessions."""
-    limits = LIMITS[spec.trust]
+    limits = limits_of(spec)
     template: dict[str, Any] = {
         "image": image_of(spec),
         "command": ["sleep", "infinity"],
@@ -179,6 +190,18 @@ def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:
         elif _UNSAFE_ENV.fullmatch(name):
             yield Refusal(at, f"`{name}` changes how programs are loaded; remove it, or build it into an image")
         seen.add(name)
+
+
+def _limits(spec: MCPServerSpec) -> Iterator[Refusal]:
+    most, own = LIMITS[spec.trust], spec.limits
+    for name, asked, bound, shown in (
+        ("memory", own.memory, parse_bytes(most.memory), format_bytes),
+        ("cpu", own.cpu, parse_cpu(most.cpu), format_cpu),
+        ("pids", own.pids, most.pids, str),
+    ):
+        if asked is not None and asked > bound:
+            words = f"{shown(asked)} is more than {spec.trust} servers may have; at most {shown(bound)}"
+            yield Refusal(f"spec.limits.{name}", words)
 
 
 def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:

@@ -7,7 +7,7 @@ from controller.kinds.mcpserver import MCPServerSpec, is_sandboxed, ready_condit
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import status_word
 from controller.plan.explain.why import Explanation, Facts
-from controller.policy.mcpserver import LIMITS, image_of
+from controller.policy.mcpserver import image_of, limits_of
 
 _VERDICTS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,7 +37,7 @@ def explain(obj: StoredObject, spec: MCPServerSpec, sessions: Sequence[StoredObj
 
 
 def _wanted(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
-    limits = LIMITS[spec.trust]
+    limits = limits_of(spec)
     yield "enabled", "yes" if spec.enabled else "no"
     yield "trust", f"{spec.trust}: {limits.memory} memory, {limits.cpu} cpu, {limits.pids} pids"
     yield "image", image_of(spec) or "none"
