@@ -11,7 +11,6 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import (
     CPU_MIN_MILLICORES,
-    MEMORY_MIN_BYTES,
     Argument,
     EnvName,
     EnvVar,
@@ -24,6 +23,7 @@ SESSION_LABEL = "paddock/mcp-session"
 """On the sandbox of a session: the id of the session."""
 POOL_LABEL = "paddock/mcp-server"
 """On the pool and template of warm sandboxes: the name of their server."""
+_MEMORY_MIN_BYTES = 32 << 20  # with room for a program beside the sandbox's folders in memory
 READY, SANDBOXED = "Ready", "Sandboxed"
 _TOOL_PATTERN = r"^[A-Za-z0-9_.*/-]+$"
 
@@ -90,7 +90,7 @@ class ServerLimits(Model):
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
     """CPU time of a session. Default: half a processor, verified one."""
-    memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    memory: Annotated[BytesQuantity | None, Field(ge=_MEMORY_MIN_BYTES, le=1 << 46)] = None
     """Memory of a session. Default: 512Mi, verified 1Gi."""
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
     """Processes and threads of a session. Default: 50, verified 100."""

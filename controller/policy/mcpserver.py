@@ -27,6 +27,7 @@ _NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@[0-9]+\.
 _PYPI = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(==|@)[0-9][0-9A-Za-z.!+-]*")
 _UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
 _POOL_LETTERS = 48  # of the server's name in that of its pool
+_TMP_BYTES, _HOME_BYTES, _SHM_BYTES, _PAGE_BYTES = 100 << 20, 64 << 20, 16 << 20, 1 << 12
 _LEVEL_WITH_HOSTS = "development"
 
 
@@ -114,16 +115,25 @@ def limits_of(spec: MCPServerSpec) -> TrustLimits:
     )
 
 
+def _in_memory(memory: int) -> tuple[int, int]:
+    """Return the sizes of /tmp and the workspace: at most half of the memory with the shared memory, in whole pages."""
+    room = max(0, memory - _SHM_BYTES) // 2
+    folder = min(_TMP_BYTES, room * _TMP_BYTES // (_TMP_BYTES + _HOME_BYTES))
+    home = min(_HOME_BYTES, room - folder)
+    return folder // _PAGE_BYTES * _PAGE_BYTES, home // _PAGE_BYTES * _PAGE_BYTES
+
+
 def session_template(spec: MCPServerSpec) -> dict[str, Any]:
     """Return the template of the sandboxes of a server's sessions."""
     limits = limits_of(spec)
+    folder, home = _in_memory(parse_bytes(limits.memory))
     template: dict[str, Any] = {
         "image": image_of(spec),
         "command": ["sleep", "infinity"],
         "user": FULL_ISOLATION.default_user,
         "securityLevel": FULL_ISOLATION.name,
-        "tmpfs": [{"mountPath": "/tmp", "size": "100Mi"}],  # noqa: S108 - inside the sandbox
-        "workspace": {},
+        "tmpfs": [{"mountPath": "/tmp", "size": format_bytes(folder)}],  # noqa: S108 - inside the sandbox
+        "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
         "resources": {"limits": {"memory": limits.memory, "cpu": limits.cpu, "pids": limits.pids}},
     }
     hosts = list(spec.network.allowed_hosts)

@@ -86,8 +86,9 @@ def test_mcp_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         with running(tmp_path) as daemon:
             daemon.apply(document("warm", warmReplicas=2))
 
-            def containers() -> list[Any]:
-                return engine.containers.list(filters={"label": f"paddock.instance={daemon.instance_id()}"})
+            def containers() -> list[str]:
+                found = engine.api.containers(all=True, filters={"label": f"paddock.instance={daemon.instance_id()}"})
+                return [each["Id"] for each in found]
 
             def members() -> int:
                 found = json.loads(daemon.paddock("get", "sandboxpools", "-o", "json").stdout)["items"]
@@ -98,7 +99,7 @@ def test_mcp_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             first.call()
             lines.append(_calls(first))
             first.close()
-            lines += _starts(daemon, members, containers)
+            lines += _starts(daemon, engine, members, containers)
             lines.append(_memory(daemon, containers))
     finally:
         engine.close()
@@ -112,22 +113,27 @@ def _calls(connection: Connection) -> str:
     return f"tool call through the gateway: p50 {p50:.1f} ms (allowed 5), p99 {p99:.1f} ms"
 
 
-def _starts(daemon: RunningDaemon, members: Callable[[], int], containers: Callable[[], list[Any]]) -> list[str]:
+def _starts(
+    daemon: RunningDaemon,
+    engine: docker_py.DockerClient,
+    members: Callable[[], int],
+    containers: Callable[[], list[str]],
+) -> list[str]:
     firsts, own, gone = [], [], []
     for number in range(STARTS):
         wait_for("the pool is full", lambda: members() == 2, 60)
-        before = {each.id for each in containers()}
+        before = containers()
         connection = Connection(daemon, "warm", f"start-{number}")
         firsts.append(connection.call())
         wait_for("its session", lambda: _sessions(daemon) == 1, 60)
         box = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"][0]
-        used = next(each for each in containers() if each.id == box["status"]["instanceRef"]["containerID"])
+        used = engine.containers.get(box["status"]["instanceRef"]["containerID"])
         assert used.id in before, "it was started cold"
         output = used.exec_run(["python3", "-c", OWN_START, SCRIPT, "none"]).output
         own.append(float(output))
         begun = time.perf_counter()
         connection.close()
-        while any(each.id == used.id for each in containers()):
+        while used.id in containers():
             time.sleep(0.01)
         gone.append(time.perf_counter() - begun)
     first, start, end = (statistics.median(each) * 1000 for each in (firsts, own, gone))
@@ -142,7 +148,7 @@ def _sessions(daemon: RunningDaemon) -> int:
     return len(json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"])
 
 
-def _memory(daemon: RunningDaemon, containers: Callable[[], list[Any]]) -> str:
+def _memory(daemon: RunningDaemon, containers: Callable[[], list[str]]) -> str:
     daemon.apply(document("many", limits={"memory": "128Mi", "cpu": "100m"}))
     daemon.paddock("delete", "mcpserver", "warm")
     wait_for("no container is left", lambda: not containers(), 60)

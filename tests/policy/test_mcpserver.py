@@ -183,6 +183,15 @@ def test_limits_are_lowered_and_never_raised() -> None:
     ]
 
 
+@pytest.mark.parametrize("memory", ["32Mi", "64Mi", "100Mi", "128Mi", "300Mi", "512Mi"])
+def test_every_lower_limit_leaves_room_for_the_folders(memory: str) -> None:
+    spec = session_sandbox("one", spec_of(limits={"memory": memory}), name="one-1", session="1")["spec"]
+    parsed = SandboxSpec.model_validate(spec)
+    assert not [each for each in sandbox.admit(parsed, Policy())]
+    if memory == "512Mi":
+        assert spec == session_sandbox("one", spec_of(), name="one-1", session="1")["spec"]
+
+
 def test_warm_sandboxes_are_those_of_sessions() -> None:
     warm = spec_of(warmReplicas=3, limits={"memory": "64Mi"})
     template, pool = pool_documents("one", warm)
