@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes from pyproject.toml: requirements.lock (run: with PostgreSQL's driver), requirements-dev.lock (that, and the tests' tools)
-# and requirements-panel.lock (that, and what drives a browser); and tests/mcp/requirements.lock (clients of others, in an
-# environment of their own) from the .in file beside it.
+# and requirements-panel.lock (that, and what drives a browser); and tests/mcp/requirements.lock and servers.lock (MCP clients
+# and servers of others, in environments of their own) from the .in files beside them.
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -49,9 +49,11 @@ compile requirements-dev.lock "${project[@]}" --extra dev
 constraint=(--constraint "$work/requirements-dev.lock")
 compile requirements-panel.lock "${project[@]}" --extra dev --extra panel
 constraint=()
-compile tests/mcp/requirements.lock tests/mcp/requirements.in
+for each in requirements servers; do
+    compile "tests/mcp/$each.lock" "tests/mcp/$each.in"
+done
 
-for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock; do
+for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

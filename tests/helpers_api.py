@@ -56,6 +56,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.counted: list[tuple[str, Mapping[str, str]]] = []
+        self.gauges: dict[tuple[str, ...], float] = {}
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
         self.counted.append((name, labels))
@@ -63,7 +64,8 @@ class Meter:
     def observe(self, name: str, seconds: float, /, **labels: str) -> None:
         self.counted.append((name, labels))
 
-    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self.gauges[name, *labels.values()] = value
 
 
 class View:

@@ -67,7 +67,7 @@ def services_of(
 
 
 def start_listeners(
-    core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts
+    core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts, sessions: Sessions
 ) -> tuple[str, int]:
     """Start the API and metrics listeners. Return the TCP listener's address and the metrics port.
 
@@ -78,9 +78,7 @@ def start_listeners(
     def ready() -> list[tuple[str, str]]:
         return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
 
-    sessions = Sessions(services.mcp_servers, core.meter)
     sessions.start()
-    core.undo.callback(sessions.close)
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)

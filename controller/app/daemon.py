@@ -17,6 +17,7 @@ from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.store import open_store
+from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
 from controller.version import VERSION
 
@@ -54,10 +55,12 @@ class Daemon:
         policy = make_policy(core.settings)
         loop = make_loop(core, store, lease, engine, policy)
         services = services_of(core, store, engine, secrets, policy, loop)
-        self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop)
+        sessions = Sessions(services.mcp_servers, core.meter)
+        self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         loop.reconcile_loop.start()
+        undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""

@@ -6,23 +6,40 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from controller.kinds.base import Flag, Form, Model, Name, Text, Whole
+from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
-from controller.kinds.sandbox import Argument, EnvName, EnvVar, HostName, ImageName, age
+from controller.kinds.sandbox import (
+    CPU_MIN_MILLICORES,
+    Argument,
+    EnvName,
+    EnvVar,
+    HostName,
+    ImageName,
+    age,
+)
 
 SESSION_LABEL = "paddock/mcp-session"
 """On the sandbox of a session: the id of the session."""
 INSTALL_LABEL = "paddock/mcp-install"
 """On the sandbox that fetches packages."""
-READY = "Ready"
+POOL_LABEL = "paddock/mcp-server"
+"""On the pool and template of warm sandboxes: the name of their server."""
 INSTALLED = "install"
 """Part of the status: the packages, their image by digest, and the lock."""
+_MEMORY_MIN_BYTES = 32 << 20  # with room for a program beside the sandbox's folders in memory
+READY, SANDBOXED = "Ready", "Sandboxed"
 _TOOL_PATTERN = r"^[A-Za-z0-9_.*/-]+$"
 
 ToolPattern = Annotated[
     Text,
     Field(min_length=1, max_length=128, pattern=_TOOL_PATTERN),
     Form("the name of a tool; `*` stands for any characters"),
+]
+UriPattern = Annotated[
+    Text,
+    Field(min_length=1, max_length=1024, pattern=r"^[!-~]+$"),
+    Form("the URI of a resource; `*` stands for any characters"),
 ]
 Digest = Annotated[Text, Field(pattern=r"^(sha256:[0-9a-f]{64})?$"), Form("sha256: and 64 hexadecimal digits")]
 
@@ -65,6 +82,35 @@ class ServerTools(Model):
     """Digest of the approved definitions of its tools. Empty: those of its first start are pinned."""
 
 
+class ServerPrompts(Model):
+    """Prompts of the server that clients get."""
+
+    allow: Annotated[tuple[ToolPattern, ...], Field(max_length=256)] = ("*",)
+    """Prompts that clients may use."""
+    deny: Annotated[tuple[ToolPattern, ...], Field(max_length=256)] = ()
+    """Prompts that they may not; it wins."""
+
+
+class ServerResources(Model):
+    """Resources of the server that clients get, by their URIs."""
+
+    allow: Annotated[tuple[UriPattern, ...], Field(max_length=256)] = ("*",)
+    """URIs of resources that clients may read and follow."""
+    deny: Annotated[tuple[UriPattern, ...], Field(max_length=256)] = ()
+    """URIs of those that they may not; it wins."""
+
+
+class ServerLimits(Model):
+    """Lower limits for the sandboxes of the server than those of its trust."""
+
+    cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    """CPU time of a session. Default: half a processor, verified one."""
+    memory: Annotated[BytesQuantity | None, Field(ge=_MEMORY_MIN_BYTES, le=1 << 46)] = None
+    """Memory of a session. Default: 512Mi, verified 1Gi."""
+    pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    """Processes and threads of a session. Default: 50, verified 100."""
+
+
 class MCPServerSpec(Model):
     """A server of MCP that speaks over stdin and stdout. Each session of a client runs it in a sandbox of its own."""
 
@@ -87,26 +133,60 @@ class MCPServerSpec(Model):
     """Variables of the program. Whoever may read this object can read them: use `secrets` for secrets."""
     secrets: Annotated[tuple[SecretEnv, ...], Field(max_length=32)] = ()
     """Secrets as variables of the program."""
+    limits: ServerLimits = ServerLimits()
+    """Limits of a session's sandbox, at most those of its trust."""
     network: ServerNetwork = ServerNetwork()
     """Network access. None by default."""
     tools: ServerTools = ServerTools()
     """Its tools that clients get."""
+    prompts: ServerPrompts = ServerPrompts()
+    """Its prompts that clients get."""
+    resources: ServerResources = ServerResources()
+    """Its resources that clients get."""
     startup_seconds: Annotated[Whole, Field(ge=1, le=600)] = 30
     """Seconds for its sandbox to start and for it to answer."""
     call_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 300
     """Maximum of seconds for a call."""
     idle_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 600
     """Seconds without a call after which a session ends."""
+    warm_replicas: Annotated[Whole, Field(ge=0, le=100)] = 0
+    """Number of sandboxes kept ready for new sessions, by a SandboxPool of the server's own."""
     sandbox: Literal["Required", "Preferred"] = "Required"
     """Preferred: `paddock mcp connect --allow-unsandboxed` may run it as the user's own process, for verified ones."""
 
 
+STATES = (
+    "Answering",
+    "Unused",
+    "Disabled",
+    "Installing",
+    "InstallFailed",
+    "NotInstalled",
+    "ToolsChanged",
+    "StartFailed",
+    "CrashLoopBackOff",
+    "QuotaExceeded",
+    "DockerUnavailable",
+)
+"""States of a server, as `state_word` returns them."""
+
+
 def ready_condition(obj: StoredObject) -> Mapping[str, Any]:
     """Return the stored condition Ready; empty if there is none yet."""
+    return condition(obj, READY)
+
+
+def condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
+    """Return a stored condition; empty if there is none."""
     found: Mapping[str, Any] = next(
-        (each for each in obj.status.get("conditions", ()) if each.get("type") == READY), {}
+        (each for each in obj.status.get("conditions", ()) if each.get("type") == type_), {}
     )
     return found
+
+
+def is_sandboxed(obj: StoredObject) -> bool:
+    """Return False while a session of the server runs without a sandbox, as a user's own process."""
+    return condition(obj, SANDBOXED).get("status") != "False"
 
 
 def state_word(obj: StoredObject) -> str:
@@ -136,6 +216,7 @@ KIND = Kind(
         Column("STATUS", lambda obj, _now: state_word(obj)),
         Column("TRUST", lambda obj, _now: str(obj.spec.get("trust", "user_added"))),
         Column("TOOLS", lambda obj, _now: str(obj.status.get("tools", {}).get("count", "-"))),
+        Column("SANDBOXED", lambda obj, _now: "Yes" if is_sandboxed(obj) else "No"),
         Column("SANDBOX", lambda obj, _now: str(obj.spec.get("sandbox", "Required")), wide=True),
         Column("COMMAND", _command, wide=True),
         Column("IMAGE", _image, wide=True),

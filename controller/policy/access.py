@@ -108,10 +108,10 @@ def _usable(caller: Caller) -> Iterator[Grant]:
 def _has_tool(grant: Grant, tool: str) -> bool:
     if grant.tools is None:
         return True
-    return bool(tool) and any(_is_glob_of(each, tool) for each in grant.tools)
+    return bool(tool) and any(is_glob_of(each, tool) for each in grant.tools)
 
 
-def _is_glob_of(pattern: str, name: str) -> bool:
+def is_glob_of(pattern: str, name: str) -> bool:
     """Return True if the pattern, where `*` stands for any text, is of the whole name. No regex: those backtrack."""
     first, *others = pattern.split("*")
     if not others or not name.startswith(first):

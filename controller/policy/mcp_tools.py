@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.kinds.mcpserver import ServerTools
+from controller.policy.access import is_glob_of
 
 MOST_TOOLS = 128
 MOST_DESCRIPTION = 2048
@@ -88,7 +89,25 @@ def is_too_deep(value: Any, most: int = MOST_DEPTH) -> bool:
 
 def is_allowed(name: str, tools: ServerTools) -> bool:
     """Return True if clients may call the tool."""
-    return _matches(name, tools.allow) and not _matches(name, tools.deny)
+    return is_listed(name, tools.allow, tools.deny)
+
+
+def is_listed(text: str, allow: Iterable[str], deny: Iterable[str]) -> bool:
+    """Return True if a pattern allows this name or URI, and none denies it."""
+    return _matches(text, allow) and not _matches(text, deny)
+
+
+def is_name(text: str) -> bool:
+    """Return True if it can be the name of a tool or a prompt."""
+    return _NAME.fullmatch(text) is not None
+
+
+def definition(given: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return these fields of a definition that is not a tool's, with every text cleaned and bounded."""
+    made = {key: given[key] for key in keys if key in given and not is_too_deep(given[key])}
+    for key, each in made.items():
+        made[key] = plain(each, MOST_DESCRIPTION) if isinstance(each, str) else _texts_cleaned(each)
+    return made
 
 
 def plain(text: str, most: int = _MOST_TEXT) -> str:
@@ -105,7 +124,9 @@ def _cleaned(tool: Tool, *, verified: bool) -> Tool:
     for key in ("inputSchema", "outputSchema"):
         if key in made:
             made[key] = _texts_cleaned(made[key])
-    if not isinstance(made.get("outputSchema", {}), dict):
+    made["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
+    output = made.get("outputSchema", {"type": "object"})
+    if not isinstance(output, dict) or output.get("type") != "object":
         del made["outputSchema"]
     annotations = tool.get("annotations")
     if verified and isinstance(annotations, dict):
@@ -124,4 +145,4 @@ def _texts_cleaned(value: Any) -> Any:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(re.fullmatch(".*".join(map(re.escape, each.split("*"))), name) for each in patterns)
+    return any(is_glob_of(each, name) for each in patterns)

@@ -1,12 +1,14 @@
 """Admission of an MCPServer, and the sandbox that a session of it gets."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
+from controller.kinds.common.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
+from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.kinds.runtime.images import PACKAGES
 from controller.policy import images
 from controller.policy.admission import Refusal
@@ -25,6 +27,8 @@ _IMAGES: Mapping[str, str] = MappingProxyType(
 _COMMANDS = ", ".join(sorted(_IMAGES))
 _MOST_LETTERS = 500
 _UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
+_POOL_LETTERS = 48  # of the server's name in that of its pool
+_TMP_BYTES, _HOME_BYTES, _SHM_BYTES, _PAGE_BYTES = 100 << 20, 64 << 20, 16 << 20, 1 << 12
 _LEVEL_WITH_HOSTS = "development"
 
 
@@ -44,7 +48,7 @@ LIMITS: Mapping[str, TrustLimits] = MappingProxyType(
 
 def admit(spec: MCPServerSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a server."""
-    return (*_command(spec, policy), *_variables(spec), *_isolation(spec, policy))
+    return (*_command(spec, policy), *_variables(spec), *_limits(spec), *_isolation(spec, policy))
 
 
 def image_of(spec: MCPServerSpec) -> str:
@@ -95,19 +99,74 @@ def not_installed(spec: MCPServerSpec) -> str:
     return f"`{launch.packages[0]}` is not installed yet; wait, and try again" if launch else ""
 
 
-def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str) -> dict[str, Any]:
-    """Return the document of the sandbox of a session, owned by its server.
+def session_sandbox(
+    server: str, spec: MCPServerSpec, *, name: str, session: str, pooled: bool = False
+) -> dict[str, Any]:
+    """Return the document of the sandbox of a session, owned by its server. `pooled`: of the pool's template.
 
     The server's program is not its main process: it is started in it, and no log holds what it says.
     """
-    limits = LIMITS[spec.trust]
+    body: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
+    }
+    if pooled:
+        body["templateRef"] = {"name": pool_name(server)}
+    else:
+        body["template"] = session_template(spec)
+    hosts = list(spec.network.allowed_hosts)
+    body |= {"network": {"allowedHosts": hosts}} if hosts else {}
+    return _owned("Sandbox", server, name, {SESSION_LABEL: session}, body)
+
+
+def pool_name(server: str) -> str:
+    """Return the name of the SandboxPool and the SandboxTemplate of a server's warm sandboxes."""
+    if len(server) <= _POOL_LETTERS:
+        return f"mcp-{server}"
+    return f"mcp-{server[: _POOL_LETTERS - 9].rstrip('-')}-{hashlib.sha256(server.encode()).hexdigest()[:8]}"
+
+
+def pool_documents(server: str, spec: MCPServerSpec) -> tuple[dict[str, Any], ...]:
+    """Return the template and the pool of a server's warm sandboxes, owned by it; empty if it wants none now."""
+    if not spec.warm_replicas or not spec.enabled or not_installed(spec):
+        return ()
+    name = pool_name(server)
+    body = {"templateRef": {"name": name}, "warmReplicas": spec.warm_replicas, "shutdownGracePeriodSeconds": 0}
+    return (
+        _owned("SandboxTemplate", server, name, {POOL_LABEL: server}, session_template(spec)),
+        _owned("SandboxPool", server, name, {POOL_LABEL: server}, body),
+    )
+
+
+def limits_of(spec: MCPServerSpec) -> TrustLimits:
+    """Return the limits of a session: its own where they are given, else those of its trust."""
+    most, own = LIMITS[spec.trust], spec.limits
+    return TrustLimits(
+        most.memory if own.memory is None else format_bytes(own.memory),
+        most.cpu if own.cpu is None else format_cpu(own.cpu),
+        most.pids if own.pids is None else own.pids,
+    )
+
+
+def _in_memory(memory: int) -> tuple[int, int]:
+    """Return the sizes of /tmp and the workspace: at most half of the memory with the shared memory, in whole pages."""
+    room = max(0, memory - _SHM_BYTES) // 2
+    folder = min(_TMP_BYTES, room * _TMP_BYTES // (_TMP_BYTES + _HOME_BYTES))
+    home = min(_HOME_BYTES, room - folder)
+    return folder // _PAGE_BYTES * _PAGE_BYTES, home // _PAGE_BYTES * _PAGE_BYTES
+
+
+def session_template(spec: MCPServerSpec) -> dict[str, Any]:
+    """Return the template of the sandboxes of a server's sessions."""
+    limits = limits_of(spec)
+    folder, home = _in_memory(parse_bytes(limits.memory))
     template: dict[str, Any] = {
         "image": image_of(spec),
         "command": ["sleep", "infinity"],
         "user": FULL_ISOLATION.default_user,
         "securityLevel": FULL_ISOLATION.name,
-        "tmpfs": [{"mountPath": "/tmp", "size": "100Mi"}],  # noqa: S108 - inside the sandbox
-        "workspace": {},
+        "tmpfs": [{"mountPath": "/tmp", "size": format_bytes(folder)}],  # noqa: S108 - inside the sandbox
+        "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
         "resources": {"limits": {"memory": limits.memory, "cpu": limits.cpu, "pids": limits.pids}},
     }
     hosts = list(spec.network.allowed_hosts)
@@ -120,22 +179,13 @@ def session_sandbox(server: str, spec: MCPServerSpec, *, name: str, session: str
             "readOnlyRootFilesystem": True,
             "seccompProfile": "minimal",
         }
-    body: dict[str, Any] = {
-        "template": template,
-        "restartPolicy": "Never",
-        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
-    }
-    body |= {"network": {"allowedHosts": hosts}} if hosts else {}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Sandbox",
-        "metadata": {
-            "name": name,
-            "labels": {SESSION_LABEL: session},
-            "ownerReferences": [{"kind": "MCPServer", "name": server}],
-        },
-        "spec": body,
-    }
+    return template
+
+
+def _owned(kind: str, server: str, name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+    owners = [{"kind": "MCPServer", "name": server}]
+    metadata = {"name": name, "labels": dict(labels), "ownerReferences": owners}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
 def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
@@ -190,9 +240,24 @@ def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:
         seen.add(name)
 
 
+def _limits(spec: MCPServerSpec) -> Iterator[Refusal]:
+    most, own = LIMITS[spec.trust], spec.limits
+    for name, asked, bound, shown in (
+        ("memory", own.memory, parse_bytes(most.memory), format_bytes),
+        ("cpu", own.cpu, parse_cpu(most.cpu), format_cpu),
+        ("pids", own.pids, most.pids, str),
+    ):
+        if asked is not None and asked > bound:
+            words = f"{shown(asked)} is more than {spec.trust} servers may have; at most {shown(bound)}"
+            yield Refusal(f"spec.limits.{name}", words)
+
+
 def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
     if spec.sandbox == "Preferred" and spec.trust == "user_added":
         words = "a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
         yield Refusal("spec.sandbox", words)
     if spec.network.allowed_hosts and policy.unguarded:
         yield Refusal("spec.network.allowedHosts", policy.unguarded)
+    if spec.network.allowed_hosts and spec.warm_replicas:
+        words = "warm sandboxes have no network of their own; leave out warmReplicas, or network.allowedHosts"
+        yield Refusal("spec.warmReplicas", words)

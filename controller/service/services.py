@@ -34,6 +34,7 @@ from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
+from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
@@ -292,4 +293,5 @@ def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_s
         clock=pipeline.clock,
         engine=engine,
         sandbox_streams=sandbox_streams,
+        pools=WarmPools(objects, Apply(pipeline)),
     )

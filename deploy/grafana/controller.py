@@ -6,7 +6,7 @@ from deploy.grafana.panels import CORES, Panel, Row, make, some
 def controller() -> str:
     """Build the dashboard of the controller."""
     about = "Health of the controller: reconcile loop, engine, store and API."
-    rows = (_loop(), _engine(), _store_and_api(), _itself())
+    rows = (_loop(), _engine(), _store_and_api(), _mcp_servers(), _itself())
     return make("paddock-controller", "Paddock / Controller", about, rows, ())
 
 
@@ -176,6 +176,55 @@ def _store_and_api() -> Row:
                     ("sum(increase(paddock_audit_write_failures_total[5m]))", "failed"),
                 ),
                 decimals=0,
+            ),
+        ),
+    )
+
+
+def _mcp_servers() -> Row:
+    return Row(
+        "MCP servers",
+        (
+            Panel(
+                "Servers",
+                "Other people's MCP servers by state.",
+                (("sum by (state) (paddock_mcp_servers) > 0", "{{state}}"),),
+                kind="bars",
+                width=6,
+                decimals=0,
+                empty="There are no MCP servers",
+            ),
+            Panel(
+                "Sessions",
+                "Running sessions, and those without a sandbox.",
+                (
+                    ('paddock_mcp_sessions{sandboxed="true"}', "in sandboxes"),
+                    ('paddock_mcp_sessions{sandboxed="false"} > 0', "without"),
+                ),
+                width=6,
+                decimals=0,
+            ),
+            Panel(
+                "Tool calls",
+                "Calls of their tools per second, by outcome.",
+                ((some("outcome", "paddock_mcp_server_calls_total"), "{{outcome}}"),),
+                unit="ops",
+                width=6,
+                empty="No call in this time",
+            ),
+            Panel(
+                "Call duration",
+                "Duration of a call, p95, by server.",
+                (
+                    (
+                        "histogram_quantile(0.95, sum by (le, namespace, server) "
+                        "(rate(paddock_mcp_server_call_duration_seconds_bucket[5m])))",
+                        "{{namespace}}/{{server}}",
+                    ),
+                ),
+                unit="s",
+                width=6,
+                empty="No call in the last five minutes",
             ),
         ),
     )

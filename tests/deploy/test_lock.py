@@ -9,7 +9,13 @@ import pytest
 from tests.deploy.conftest import CHECKOUT
 
 PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
-FILES = ("requirements.lock", "requirements-dev.lock", "requirements-panel.lock", "tests/mcp/requirements.lock")
+FILES = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-panel.lock",
+    "tests/mcp/requirements.lock",
+    "tests/mcp/servers.lock",
+)
 
 
 def name_of(requirement: str) -> str:

@@ -16,17 +16,20 @@ from controller.api.app import create_app
 from controller.api.middleware.load import LoadLimits
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.mcp.endpoint import McpEndpoint
+from controller.mcp.servers.sessions import Sessions
 from tests.helpers_api import World
 
 ERAS = ("2026-07-28", "legacy")
 
 
 @contextmanager
-def serving(world: World, load: LoadLimits = LoadLimits(), **rules: Any) -> Iterator[Listeners]:
+def serving(
+    world: World, load: LoadLimits = LoadLimits(), sessions: Sessions | None = None, **rules: Any
+) -> Iterator[Listeners]:
     """Start the listeners with MCP."""
 
     def make(who: Any) -> Any:
-        endpoint = McpEndpoint(world.services, world.meter)
+        endpoint = McpEndpoint(world.services, world.meter, sessions)
         return create_app(
             world.services, ready=lambda: world.checks, meter=world.meter, who=who, load=load, mcp_app=endpoint
         )
@@ -41,13 +44,13 @@ def serving(world: World, load: LoadLimits = LoadLimits(), **rules: Any) -> Iter
 
 @asynccontextmanager
 async def client(
-    listener: Path, era: str = ERAS[0], token: str = "", query: str = "", **options: Any
+    listener: Path, era: str = ERAS[0], token: str = "", query: str = "", path: str = "/mcp", **options: Any
 ) -> AsyncIterator[Client]:
     """The SDK's client over a Unix socket."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     transport = httpx2.AsyncHTTPTransport(uds=str(listener))
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
-        url = f"http://localhost/mcp{query}"
+        url = f"http://localhost{path}{query}"
         async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:
             yield made
 

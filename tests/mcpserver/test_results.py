@@ -4,8 +4,24 @@ import json
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
-from controller.mcp.servers import gateway
+from controller.kinds.mcpserver import KIND, MCPServerSpec
+from controller.kinds.meta import StoredObject
+from controller.mcp.servers import results
+from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice
+from controller.mcp.servers.results import Naming
+from controller.mcp.servers.target import Target
+from controller.service.mcp.server import Server
+
+
+def naming(name: str = "one", **spec: Any) -> Naming:
+    obj = StoredObject(kind=KIND.name, namespace="default", name="one", uid="u", spec={}, created_at=0.0)
+    server = Server(obj, MCPServerSpec.model_validate({"command": "python3", **spec}))
+    return Naming(server, Target("default", name))
+
+
+ALONE, AMONG = naming(), naming("")
 
 
 def text(words: str) -> dict[str, Any]:
@@ -29,13 +45,13 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_results_are_bounded_before_they_are_parsed(raw: Any, says: str) -> None:
-    found = gateway._result(raw, "one.tool")
+    found = results.call_result(raw, "one.tool", ALONE)
     assert found.is_error
     assert says in found.content[0].text
 
 
 def test_blocks_of_no_known_form_are_left_out() -> None:
-    found = gateway._result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool")
+    found = results.call_result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool", ALONE)
     assert [each.text for each in found.content] == ["a", "b"]
     assert not found.is_error
 
@@ -48,7 +64,7 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
         {"type": "resource_link", "uri": "file:///b", "name": evil, "description": evil},
         {"type": "image", "data": "aGk=", "mimeType": "image/png"},
     ]
-    found = gateway._result({"content": blocks, "structuredContent": {evil: [{"a": evil}]}}, "one.tool")
+    found = results.call_result({"content": blocks, "structuredContent": {evil: [{"a": evil}]}}, "one.tool", ALONE)
     sent = found.model_dump(mode="json", by_alias=True)
     assert len(sent["content"]) == 4
     assert sent["structuredContent"] == {"red": [{"a": "red"}]}
@@ -58,5 +74,91 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
 
 def test_a_list_of_tools_fits_a_message() -> None:
     schema = {"type": "object", "description": "x" * 60_000}
-    listed = [gateway.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
-    assert [each.name for each in gateway._fitting(listed[::-1])] == [f"t{number:02}" for number in range(15)]
+    listed = [results.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
+    assert [each.name for each in results.fitting("tools/list", "tools", listed[::-1])] == [
+        f"t{number:02}" for number in range(15)
+    ]
+
+
+def test_what_a_version_can_not_read_is_left_out() -> None:
+    """One such tool would cost the client the whole list."""
+    schemas = {
+        "good": {"type": "object"},
+        "no-type": {},
+        "text": {"type": "string"},
+        "odd": {"type": "object", "properties": 5},
+    }
+    listed = [results.types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
+    assert [each.name for each in results.fitting("tools/list", "tools", listed)] == ["good"]
+
+
+def test_uris_of_a_namespace_name_their_server() -> None:
+    link = {"type": "resource_link", "uri": "file:///b", "name": "b"}
+    inside = {"type": "resource", "resource": {"uri": "file:///a", "text": "x"}}
+    found = results.call_result({"content": [link, inside]}, "tool", AMONG)
+    assert [found.content[0].uri, found.content[1].resource.uri] == ["one+file:///b", "one+file:///a"]
+    read = results.read_result({"contents": [{"uri": "file:///a", "blob": "aGk="}]}, "file:///a", AMONG)
+    assert [(each.uri, each.blob) for each in read.contents] == [("one+file:///a", "aGk=")]
+    [listed] = results.listed_resources([{"uri": "file:///a", "name": "A\u200b", "_meta": {"x": 1}}], AMONG)
+    assert (listed.uri, listed.name, listed.meta) == ("one+file:///a", "A", None)
+
+
+def test_resources_and_prompts_are_filtered_and_cleaned() -> None:
+    among = naming(resources={"allow": ["file:///*"], "deny": ["*/secret*"]}, prompts={"deny": ["hidden*"]})
+    uris = ["file:///a", "file:///secret", "http://x/", "file:///\u202ea", "file:///" + "x" * 3000, 5, ""]
+    listed = results.listed_resources([{"uri": each, "name": "n"} for each in uris] + [{"name": "none"}], among)
+    assert [each.uri for each in listed] == ["file:///a"]
+    [template] = results.listed_templates([{"uriTemplate": "file:///{+path}", "name": "t"}], among)
+    assert template.uri_template == "file:///{+path}"
+    evil = {"name": "ask", "description": "a\u200b\x1b" + "!" * 5000, "arguments": [{"name": "x\u202e"}]}
+    found = results.listed_prompts([evil, {"name": "hidden-1"}, {"name": "a b"}, {"name": 5}], among)
+    assert [each.name for each in found] == ["ask"]
+    assert len(str(found[0].description)) == 2048
+    assert "\u200b" not in str(found[0].description)
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"contents": [{"uri": "a", "text": "x" * (1 << 20)}]}, "larger than 900 KiB"),
+        ({"contents": [{}] * 1001}, "more than 1000 blocks"),
+        ({"contents": nested(900)}, "nested too deeply"),
+        ({"resultType": "input_required"}, "asks for sampling, roots or input"),
+    ],
+)
+def test_contents_are_bounded(raw: Any, says: str) -> None:
+    with pytest.raises(MCPError, match=says):
+        results.read_result(raw, "file:///a", ALONE)
+    assert results.call_result({"resultType": "input_required"}, "t", ALONE).is_error
+
+
+def test_prompts_come_without_control_and_metadata() -> None:
+    messages = [{"role": "user", "content": text("\x1b[2Jhi")}, {"role": "system", "content": text("no")}, 5]
+    found = results.prompt_result({"messages": messages, "description": "d\u200b"}, "ask", ALONE)
+    assert [each.content.text for each in found.messages] == ["hi"]
+    assert found.description == "d"
+    values = results.completion_result({"completion": {"values": ["a\x07", 5, *["b"] * 200]}}).completion
+    assert (values.values[:2], len(values.values), values.has_more) == (["a", "b"], 100, True)
+    assert results.completion_result({"completion": 5}).completion.values == []
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "shown"),
+    [
+        (UPDATED, {"uri": "file:///a", "_meta": {}}, {"uri": "one+file:///a"}),
+        (UPDATED, {"uri": "no:///a"}, None),
+        (UPDATED, {}, None),
+        (
+            MESSAGE,
+            {"level": "info", "data": "\x1b[2Jx", "logger": "l"},
+            {"level": "info", "data": "x", "logger": "one.l"},
+        ),
+        (MESSAGE, {"level": "loud", "data": 1}, None),
+        (MESSAGE, {"level": "info", "data": "x" * 20_000}, None),
+        (MESSAGE, {"level": "info", "data": nested(900)}, None),
+        ("notifications/tools/list_changed", {"a": 1}, {}),
+    ],
+)
+def test_notifications_are_cleaned(method: str, params: dict[str, Any], shown: Any) -> None:
+    among = naming("", resources={"deny": ["no:*"]})
+    assert results.notification(Notice("default", among.server, method, params), among) == shown

@@ -43,8 +43,8 @@ def post(world: World, path: str, method: str, params: dict[str, Any] | None = N
         with connection.getresponse() as answer:
             text = answer.read().decode()
         connection.close()
-    data = next((line[5:] for line in text.splitlines() if line.startswith("data:")), text)
-    return answer.status, json.loads(data)
+    data = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    return answer.status, json.loads(data[-1] if data else text)
 
 
 def test_tools_vanish_while_docker_is_missing(served: World) -> None:

@@ -1,9 +1,6 @@
 """The client of a stdio server, over streams of the test's own: what a hostile server can not do."""
 
-import json
-import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,68 +12,9 @@ from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import MOST_UNASKED, ServerGone, StdioClient
-from controller.service.sandbox.activity import TrackedStream
 from tests.daemon import wait_for
 from tests.helpers_api import World
-
-
-class Program:
-    """A server's process: `answer` returns the chunks that a message to it causes. It ends at an `exit` chunk."""
-
-    def __init__(self, answer: Callable[[dict[str, Any]], Iterable[Chunk]]) -> None:
-        self.read: list[dict[str, Any]] = []
-        self.done = threading.Event()
-        self._answer = answer
-        self._chunks: queue.Queue[Chunk | None] = queue.Queue()
-
-    def start(self, stdin: Iterator[bytes]) -> TrackedStream:
-        threading.Thread(target=self._run, args=(stdin,), daemon=True).start()
-        return TrackedStream(iter(self._chunks.get, None), lambda: self._chunks.put(None))
-
-    def end(self) -> None:
-        self._put(Chunk("exit", b"0"))
-
-    def _put(self, chunk: Chunk) -> None:
-        self._chunks.put(chunk)
-        if chunk.stream == "exit":
-            self._chunks.put(None)
-
-    def _run(self, stdin: Iterator[bytes]) -> None:
-        for line in stdin:
-            self.read.append(json.loads(line))
-            for each in self._answer(self.read[-1]):
-                self._put(each)
-        self.done.set()
-
-
-def out(*messages: dict[str, Any]) -> Chunk:
-    return Chunk("stdout", b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in messages))
-
-
-class Servers:
-    """The use-cases of a world, where each start runs a program of the test."""
-
-    def __init__(self, world: World, make: Callable[[], Program], *secrets: str) -> None:
-        self._real, self._make, self._secrets = world.services.mcp_servers, make, secrets
-        self.starts = 0
-
-    def secret_values(self, _server: Any) -> tuple[str, ...]:
-        return self._secrets
-
-    def start(self, _server: Any, _sandbox: Any, stdin: Iterator[bytes]) -> TrackedStream:
-        self.starts += 1
-        return self._make().start(stdin)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-def server(world: World, **spec: Any) -> Any:
-    body = {"command": "python3", **spec}
-    meta = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": "one"}, "spec": body}
-    world.apply(json.dumps(meta))
-    return world.services.mcp_servers.get("default", "one")
-
+from tests.mcpserver.programs import Program, Servers, out, server
 
 KEY = "-----BEGIN KEY-----\nabcdefghijklmnop\n-----END KEY-----"
 
@@ -167,7 +105,7 @@ def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
         return at_once
 
     assert anyio.run(ask) == len(slow) + 1
-    sessions.close()
+    sessions.close(0)
 
 
 def test_a_server_that_does_not_read_holds_few_bytes() -> None:

@@ -18,6 +18,7 @@ MISSION = (
     + [f"docker.file.{each}" for each in ("read", "write", "list")]
     + ["docker.volume.list", "docker.volume.remove", "docker.network.list"]
     + [f"sandbox.{each}" for each in ("apply", "get", "list", "why", "delete")]
+    + ["mcp.server.list"]
 )
 
 

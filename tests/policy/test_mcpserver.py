@@ -17,6 +17,8 @@ from controller.policy.mcpserver import (
     install_of,
     launch_of,
     not_installed,
+    pool_documents,
+    pool_name,
     runnable,
     session_sandbox,
 )
@@ -220,3 +222,38 @@ def test_verified_needs_an_admin_and_use_a_user() -> None:
             ask = AccessRequest(verb, KIND.name, "default", "s", "mcp")
             assert decide(caller, ask).allowed is allowed
         assert not decide(caller, AccessRequest("update", KIND.name, "default", "s")).allowed
+
+
+def test_limits_are_lowered_and_never_raised() -> None:
+    low = spec_of(limits={"memory": "128Mi", "pids": 20})
+    limits = session_sandbox("one", low, name="one-1", session="1")["spec"]["template"]["resources"]["limits"]
+    assert limits == {"memory": "128Mi", "cpu": "500m", "pids": 20}
+    assert refused(limits={"memory": "128Mi", "cpu": "500m", "pids": 50}) == []
+    assert refused(limits={"memory": "1Gi", "cpu": 1, "pids": 51}) == [
+        "spec.limits.memory: 1Gi is more than user_added servers may have; at most 512Mi",
+        "spec.limits.cpu: 1 is more than user_added servers may have; at most 500m",
+        "spec.limits.pids: 51 is more than user_added servers may have; at most 50",
+    ]
+
+
+@pytest.mark.parametrize("memory", ["32Mi", "64Mi", "100Mi", "128Mi", "300Mi", "512Mi"])
+def test_every_lower_limit_leaves_room_for_the_folders(memory: str) -> None:
+    spec = session_sandbox("one", spec_of(limits={"memory": memory}), name="one-1", session="1")["spec"]
+    parsed = SandboxSpec.model_validate(spec)
+    assert not list(sandbox.admit(parsed, Policy()))
+    if memory == "512Mi":
+        assert spec == session_sandbox("one", spec_of(), name="one-1", session="1")["spec"]
+
+
+def test_warm_sandboxes_are_those_of_sessions() -> None:
+    warm = spec_of(warmReplicas=3, limits={"memory": "64Mi"})
+    template, pool = pool_documents("one", warm)
+    cold = session_sandbox("one", warm, name="one-1", session="1")["spec"]
+    assert template["spec"] == cold["template"]
+    assert pool["spec"]["templateRef"] == {"name": template["metadata"]["name"]} == {"name": "mcp-one"}
+    pooled = session_sandbox("one", warm, name="one-1", session="1", pooled=True)["spec"]
+    assert pooled == {"templateRef": {"name": "mcp-one"}, **{key: cold[key] for key in cold if key != "template"}}
+    assert pool_documents("one", spec_of()) == pool_documents("one", spec_of(warmReplicas=1, enabled=False)) == ()
+    assert len(pool_name("a" * 52)) <= 52
+    assert pool_name("a" * 52) != pool_name("a" * 51 + "b")
+    assert "leave out warmReplicas" in refused(warmReplicas=1, network={"allowedHosts": ["example.org"]})[0]

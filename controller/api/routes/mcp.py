@@ -19,8 +19,10 @@ routes = APIRouter(tags=["mcp"], route_class=BoundedRoute)
 
 @routes.get(SERVERS, include_in_schema=False)
 @routes.get(_ONE, include_in_schema=False)
+@routes.delete(SERVERS, include_in_schema=False)
+@routes.delete(_ONE, include_in_schema=False)
 async def hold(request: Request) -> Response:
-    """Hold a connection."""
+    """Hold a connection, or end it."""
     return _Forwarded(request.app.state.mcp)
 
 

@@ -9,7 +9,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.explain.why import as_json
 
 
@@ -58,15 +58,27 @@ class Why(models.Shape):
     events: list[WhyEvent]
 
 
-routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+routes = APIRouter(prefix=PREFIX)
 _FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 
 
 @routes.get(
     "/namespaces/{namespace}/sandboxes/{name}/why",
     operation_id="readSandboxWhy",
+    tags=["Sandbox"],
     responses={200: {"model": Why}, **_FAILURES},
 )
 def why(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Desired, observed and recorded state, and the pending action or wait."""
     return JSONResponse(as_json(services.why.why(SANDBOX, namespace, name)))
+
+
+@routes.get(
+    "/namespaces/{namespace}/mcpservers/{name}/why",
+    operation_id="readMCPServerWhy",
+    tags=["MCPServer"],
+    responses={200: {"model": Why}, **_FAILURES, **models.failures(Conflict)},
+)
+def why_server(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Limits, sessions and tools of an MCP server, and what it waits for."""
+    return JSONResponse(as_json(services.why.why_server(namespace, name)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
 @click.option("--name", help="Name of a server that is made of a command line; default: that of its package.")
 @click.pass_context
 def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None) -> None:
-    """Let sessions of these servers begin, or make a server of a command line: `enable -- npx -y @scope/server@1.2.3`."""
+    """Let sessions of these servers begin, or make a server of a command line (`-- npx -y @scope/server@1.2.3`)."""
     from controller.policy.packages.launch import STARTERS
 
     if len(names) > 1 and names[0] in STARTERS:
@@ -85,9 +86,10 @@ def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsa
     from controller.cli.commands.mcp import serve_path
     from paddock._client.mcp import server_endpoint
 
+    path = server_endpoint(name, _namespace(ctx, namespace))
     if allow_unsandboxed:
-        _run_unsandboxed(_read(ctx, name, namespace))
-    serve_path(ctx, server_endpoint(name, _namespace(ctx, namespace)), holds=True)
+        _run_unsandboxed(ctx, _read(ctx, name, namespace), path)
+    serve_path(ctx, path, holds=True)
 
 
 @click.command("import")
@@ -138,28 +140,25 @@ def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     say(json_text(mcp_import.exported(names, table, command_word(), words, environment(ctx))))
 
 
-def _run_unsandboxed(server: dict[str, Any]) -> None:
-    """Become the server's program if its spec allows that and the engine is unavailable; else return.
+def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> None:
+    """Run the server as the user's own process if its spec allows that and the engine is unavailable; else return.
 
-    Raises CliError.
+    Raises CliError. Exits with the program.
     """
+    from controller.cli import mcp_unsandboxed
+    from controller.cli.options import located
     from controller.cli.output import note
 
     name, spec = server["metadata"]["name"], server["spec"]
     if spec.get("sandbox") != "Preferred" or spec.get("trust") != "verified":
         raise CliError(f"mcpserver/{name} runs in a sandbox only; leave --allow-unsandboxed out")
-    ready: dict[str, Any] = next(iter(server.get("status", {}).get("conditions", ())), {})
-    if ready.get("reason") != "DockerUnavailable":
+    if _condition(server, "Ready").get("reason") != "DockerUnavailable":
         return
-    command = own_command(spec)
     if spec.get("secrets") or spec.get("image"):
         raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
     note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
     own = {each["name"]: each["value"] for each in spec.get("env", ())}
-    try:
-        os.execvpe(command[0], command, {**os.environ, **own})  # noqa: S606
-    except OSError as error:
-        raise CliError(f"{command[0]}: {error.strerror}; install it, or wait for the engine") from error
+    sys.exit(mcp_unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}))
 
 
 def own_command(spec: Mapping[str, Any]) -> list[str]:
@@ -193,6 +192,13 @@ def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, nam
     connect(ctx).request("POST", _path(_namespace(ctx, namespace)), json=document)
     told = f"; its package is being installed: `paddock get mcpserver {found}`" if packages else ""
     say(f"mcpserver/{found} created{told}")
+
+
+def _condition(server: dict[str, Any], type_: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        (each for each in server.get("status", {}).get("conditions", ()) if each.get("type") == type_), {}
+    )
+    return found
 
 
 def _namespace(ctx: click.Context, given: str | None) -> str:
@@ -236,11 +242,12 @@ def _patch(ctx: click.Context, names: Sequence[str], namespace: str | None, spec
 
 def _row(server: dict[str, Any]) -> list[str]:
     spec, status = server["spec"], server.get("status", {})
-    ready: dict[str, Any] = next(iter(status.get("conditions", ())), {})
+    ready, confined = _condition(server, "Ready"), _condition(server, "Sandboxed")
+    sandboxed = spec.get("sandbox", "Required") if confined.get("status") != "False" else "UNSANDBOXED"
     state = ready.get("reason", "Unused") if spec.get("enabled", True) else "Disabled"
     count = str(status.get("tools", {}).get("count", "-"))
     message = "" if ready.get("status") == "True" else str(ready.get("message", "")).partition("\n")[0]
-    return [server["metadata"]["name"], state, spec["trust"], count, spec.get("sandbox", "Required"), message[:100]]
+    return [server["metadata"]["name"], state, spec["trust"], count, sandboxed, message[:100]]
 
 
 COMMANDS = (list_, enable, disable, approve, connect_, import_, export)

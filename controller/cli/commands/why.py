@@ -20,6 +20,8 @@ _VERDICTS = {
     "NotSeenYet": "not reconciled yet",
 }
 
+_KINDS = ("Sandbox", "MCPServer")
+
 
 @click.command("why")
 @click.argument("what", nargs=-1, required=True, metavar="[KIND] NAME | KIND/NAME")
@@ -27,31 +29,32 @@ _VERDICTS = {
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
 @click.pass_context
 def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output: str | None) -> None:
-    """Explain the state of a sandbox: desired and observed state, the decision, and what it waits for.
+    """Explain the state of a sandbox or an MCP server: desired and observed state, the decision, and what it waits for.
 
     \b
     paddock why quickstart
     paddock why sandbox/quickstart -o yaml
+    paddock why mcpserver/calculator
     """
     client = connect(ctx)
     words = [f"sandbox/{what[0]}"] if len(what) == 1 and "/" not in what[0] else list(what)
     targets = Kinds(client).targets(words)
     if len(targets) != 1 or len(targets[0].names) != 1:
-        raise click.UsageError("name one sandbox")
+        raise click.UsageError("name one sandbox, or one MCP server")
     resource, name = targets[0].resource, targets[0].names[0]
-    if resource.kind != "Sandbox":
-        raise CliError(f"{resource.kind}: no decisions are made for this kind; name a sandbox")
+    if resource.kind not in _KINDS:
+        raise CliError(f"{resource.kind}: no decisions are made for this kind; name a sandbox, or an MCP server")
     found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
     else:
-        say("\n".join(_lines(found)))
+        say("\n".join(_lines(resource.kind, found)))
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(kind: str, found: Mapping[str, Any]) -> Iterator[str]:
     metadata = found["metadata"]
     reason = "" if found["reason"] == found["verdict"] else f"{found['reason']}: "
-    yield f"sandbox/{metadata['name']} is {_VERDICTS.get(found['verdict'], found['verdict'])}"
+    yield f"{kind.lower()}/{metadata['name']} is {_VERDICTS.get(found['verdict'], found['verdict'])}"
     yield f"  {reason}{found['message']}"
     if found["underWay"]:
         yield "  engine calls are in flight"

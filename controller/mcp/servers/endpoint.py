@@ -2,23 +2,28 @@
 
 import asyncio
 import importlib
+import json
 import re
+import secrets
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import anyio
 from starlette.datastructures import Headers, QueryParams
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from controller.mcp.calls import OPTIONS_KEY
+from controller.mcp.servers.notices import Place
 from controller.mcp.servers.sessions import Sessions
-from controller.mcp.servers.target import CONNECTION_HEADER, Target
+from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNSANDBOXED_HEADER, Target
 from controller.ports import Meter
 from controller.service.access import access
-from controller.service.errors import BadRequest, MethodNotAllowed, ServiceError
+from controller.service.errors import BadRequest, Conflict, MethodNotAllowed, ServiceError
 from controller.service.objects import serialize
 from controller.service.services import Services
 
@@ -27,37 +32,52 @@ if TYPE_CHECKING:
 
 _CONNECTION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEEP_ALIVE_SECONDS = 15.0
+_MOST_PEEKED_BYTES = 64 << 10
 
 
 class ServersEndpoint:
-    """Serves other people's servers. Each event loop has a gateway of its own; the sessions are shared."""
+    """Serves other people's servers. Each event loop has a gateway of its own; the sessions are shared.
+
+    A connection is named by the bridge, or by the session that `initialize` began. It lasts while its client holds a
+    GET; notifications come on that.
+    """
 
     def __init__(self, services: Services, sessions: Sessions, meter: Meter) -> None:
         self._services, self._sessions, self._meter = services, sessions, meter
-        self._loading = threading.Lock()
+        self._loading, self._lock = threading.Lock(), threading.Lock()
         self._gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, Gateway] = WeakKeyDictionary()
+        self._held: Counter[Place] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, hosts: Sequence[str]) -> None:
         try:
             target = target_of(scope)
-            if scope["method"] == "GET":
+            if scope["method"] != "POST":
                 if not target.connection:
-                    raise MethodNotAllowed(
-                        f"GET holds a connection, and needs the header {CONNECTION_HEADER}; use POST"
-                    )
-                await self._hold(target, receive, send)
+                    words = f"a connection needs the header {SESSION_HEADER} or {CONNECTION_HEADER}; use POST"
+                    raise MethodNotAllowed(words)
+                await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
                 return
             if target.name:
                 await anyio.to_thread.run_sync(self._services.mcp_servers.get, target.namespace, target.name)
         except ServiceError as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return
+        gateway, body = await self._gateway(), await _body(receive)
+        message = _small_message(body)
+        if message.get("method") == "notifications/cancelled" and target.connection:
+            params = message.get("params")
+            gateway.cancel(target, params.get("requestId") if isinstance(params, dict) else None)
+        if message.get("method") == "initialize" and not target.connection:
+            send = _with_session(send)
+        await gateway.serve({**scope, OPTIONS_KEY: target}, _again(body, receive), send, hosts)
+
+    async def _gateway(self) -> "Gateway":
         loop = asyncio.get_running_loop()
-        gateway = self._gateways.get(loop)
-        if gateway is None:
+        found = self._gateways.get(loop)
+        if found is None:
             made = await anyio.to_thread.run_sync(self._make)
-            gateway = self._gateways.setdefault(loop, made)
-        await gateway.serve({**scope, OPTIONS_KEY: target}, receive, send, hosts)
+            found = self._gateways.setdefault(loop, made)
+        return found
 
     def _make(self) -> "Gateway":
         with self._loading:
@@ -65,34 +85,116 @@ class ServersEndpoint:
             made: Gateway = module.Gateway(self._services, self._sessions, self._meter)
             return made
 
-    async def _hold(self, target: Target, receive: Receive, send: Send) -> None:
-        """Keep the response open as long as the client does; then its sessions end."""
-        asking = access.caller()
-        caller = asking.name if asking is not None else ""
+    async def _end(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        await anyio.to_thread.run_sync(self._sessions.end, *_place(target))
+        await Response(status_code=204)(scope, receive, send)
+
+    async def _hold(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        """Keep the response open as long as the client does, with notifications; then its sessions end."""
+        place, undo = _place(target), ExitStack()
+        if UNSANDBOXED_HEADER.lower().encode() in dict(scope["headers"]):
+            await anyio.to_thread.run_sync(self._note_unsandboxed, target, undo)
+        gateway = await self._gateway()
+        with self._lock:
+            self._held[place] += 1
         try:
             await send(
                 {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
             )
-            message: Message = {}
-            while message.get("type") != "http.disconnect":
-                await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
-                message = {}
-                with anyio.move_on_after(_KEEP_ALIVE_SECONDS):
-                    while message.get("type") != "http.disconnect":
-                        message = await receive()
-        except OSError:  # it is gone
+            async with anyio.create_task_group() as group:
+                group.start_soon(_keep_alive, send)
+                group.start_soon(_notify, gateway.stream(target), send)
+                message: Message = {}
+                while message.get("type") != "http.disconnect":
+                    message = await receive()
+                group.cancel_scope.cancel()
+        except* OSError:  # it is gone
             pass
         finally:
+            with self._lock:
+                self._held[place] -= 1
+                is_last = self._held[place] <= 0
+                if is_last:
+                    del self._held[place]
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._sessions.end, caller, target.connection)
+                await anyio.to_thread.run_sync(undo.close)
+                if is_last:
+                    await anyio.to_thread.run_sync(self._sessions.end, *place)
+
+    def _note_unsandboxed(self, target: Target, undo: ExitStack) -> None:
+        """Note that the connection is that of a server which runs as its client's own process. Raises Conflict."""
+        server = self._services.mcp_servers.get(target.namespace, target.name)
+        if server.spec.sandbox != "Preferred" or server.spec.trust != "verified":
+            raise Conflict(f"{server} runs in a sandbox only; connect without --allow-unsandboxed")
+        undo.enter_context(self._sessions.unsandboxed(server))
+
+
+async def _keep_alive(send: Send) -> None:
+    while True:
+        await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
+        await anyio.sleep(_KEEP_ALIVE_SECONDS)
+
+
+async def _notify(messages: AsyncIterator[Sequence[Mapping[str, Any]]], send: Send) -> None:
+    async for several in messages:
+        for each in several:
+            body = f"event: message\ndata: {json.dumps(each)}\n\n".encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _body(receive: Receive) -> Sequence[Message]:
+    """Return the messages of the request's body."""
+    found: list[Message] = []
+    while not found or found[-1].get("more_body", False):
+        found.append(await receive())
+    return found
+
+
+def _again(body: Sequence[Message], receive: Receive) -> Receive:
+    """Return a `receive` that begins with these messages again."""
+    left = list(body)
+
+    async def again() -> Message:
+        return left.pop(0) if left else await receive()
+
+    return again
+
+
+def _small_message(body: Sequence[Message]) -> Mapping[str, Any]:
+    """Return the message of a body; empty for a large one: those are no notifications, and begin no session."""
+    if sum(len(each.get("body", b"")) for each in body) > _MOST_PEEKED_BYTES:
+        return {}
+    try:
+        found = json.loads(b"".join(each.get("body", b"") for each in body))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _with_session(send: Send) -> Send:
+    """Return a `send` that gives the client the name of a new session."""
+    name = secrets.token_hex(16).encode()
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            message = {**message, "headers": [*message.get("headers", ()), (SESSION_HEADER.lower().encode(), name)]}
+        await send(message)
+
+    return sending
+
+
+def _place(target: Target) -> Place:
+    asking = access.caller()
+    return asking.name if asking is not None else "", target.connection
 
 
 def target_of(scope: Scope) -> Target:
     """Return the target of a request. Raises BadRequest."""
     given, query = scope.get("path_params", {}), QueryParams(scope["query_string"])
-    connection = Headers(scope=scope).get(CONNECTION_HEADER, "")
+    headers = Headers(scope=scope)
+    connection = headers.get(CONNECTION_HEADER, "") or headers.get(SESSION_HEADER, "")
     if connection and not _CONNECTION.fullmatch(connection):
-        raise BadRequest(f"{CONNECTION_HEADER}: must be 1 to 64 letters, digits, `-` and `_`")
+        raise BadRequest(f"{CONNECTION_HEADER}, {SESSION_HEADER}: must be 1 to 64 letters, digits, `-` and `_`")
     known = () if "name" in given else ("namespace",)
     wrong = [f"`{each[:60]}` is not a parameter here" for each in query if each not in known]
     if wrong:

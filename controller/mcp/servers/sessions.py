@@ -2,32 +2,31 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
-from dataclasses import dataclass, field
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import structlog
 
-from controller.kinds.mcpserver import READY, ready_condition
+from controller.kinds.mcpserver import READY, SANDBOXED, STATES, is_sandboxed, ready_condition, state_word
 from controller.kinds.meta import Condition, StoredObject
+from controller.mcp.servers.notices import TOOLS_CHANGED, Notice, Notices, Params, Place
+from controller.mcp.servers.session import LEGACY, MODERN, Session
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
 from controller.policy import mcp_tools
 from controller.policy.mcp_tools import Offered
 from controller.ports import Meter, StreamError
 from controller.service import errors
-from controller.service.mcp.servers import McpServers, Server
+from controller.service.mcp.server import Server
+from controller.service.mcp.servers import McpServers
 from controller.version import VERSION
 
-LEGACY, MODERN = "2025-11-25", "2026-07-28"
-_META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientInfo": {"name": "paddock", "version": VERSION},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 _SWEEP_SECONDS = 1.0
 _MOST_OF_CALLER = 64
 _MOST_PAGES = 20
@@ -35,30 +34,16 @@ _MOST_LISTED = 1000
 _EARLY_SECONDS = 5.0  # after its start, a server's death counts as a failed start
 _FREE_FAILURES = 2  # of starts, before each further one waits
 _MOST_BACKOFF_SECONDS = 60.0
-_METHOD_NOT_FOUND = -32601
+_BLIND_SWEEPS = 3  # in a row without the engine, before servers are said to be unavailable
+_POOL_SECONDS = 60.0  # between two checks of a server's pool
+_STOP_SECONDS = 5.0  # for the sandboxes of all sessions to go when the daemon stops
+_STOP_POLL_SECONDS = 0.05
 _log = structlog.get_logger("paddock.mcp")
 Key = tuple[str, int, str, str]
 
 
 class StartRefused(errors.ServiceUnavailable):
     """No session can begin now."""
-
-
-@dataclass(slots=True)
-class Session:
-    """A running server, in its sandbox. `offered` are the tools that clients get."""
-
-    server: Server
-    sandbox: StoredObject
-    client: StdioClient
-    offered: Offered = field(default_factory=lambda: Offered({}))
-    modern: bool = False
-    began_at: float = 0.0  # on the monotonic clock
-    used_at: float = 0.0
-
-    def params(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a request in the era that the server speaks."""
-        return {**given, "_meta": {**_META, **given.get("_meta", {})}} if self.modern else dict(given)
 
 
 @dataclass(slots=True)
@@ -78,7 +63,15 @@ class Sessions:
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
         self._modern: set[tuple[str, int]] = set()
         self._failures: dict[tuple[str, int], _Failures] = {}
+        self._capabilities: dict[tuple[str, int], Mapping[str, Any]] = {}
         self._sweeper: threading.Thread | None = None
+        self._closing = False
+        self._unsandboxed: Counter[str] = Counter()  # by the uid of the server
+        self._pools: dict[str, tuple[int, float]] = {}  # by that uid: generation, and time of the last check
+        self._blind_sweeps = 0
+        self._offering: Mapping[str, frozenset[tuple[str, int]]] | None = None
+        self._levels: dict[Place, str] = {}
+        self.notices = Notices()
 
     def start(self) -> None:
         """Delete the sandboxes of an earlier daemon's sessions, and start to end idle sessions. Raises ServiceError."""
@@ -87,20 +80,76 @@ class Sessions:
         self._sweeper = threading.Thread(target=self._sweep_always, name="mcp sweep", daemon=True)
         self._sweeper.start()
 
-    def close(self) -> None:
-        """End every session."""
+    def close(self, seconds: float = _STOP_SECONDS) -> None:
+        """End every session, and wait so many seconds until the sandboxes are gone: the loop must still run."""
         self._stop.set()
         if self._sweeper is not None:
             self._sweeper.join()
+        with self._lock:
+            self._closing, going = True, list(self._sessions.values())
+        deadline = time.monotonic() + seconds
         self._end(lambda _key: True)
+        wait_for(going, seconds)
+        left = [each.result().sandbox for each in going if each.done() and each.exception() is None]
+        try:
+            while left and time.monotonic() < deadline and self._servers.sessions_left(left):
+                time.sleep(_STOP_POLL_SECONDS)
+        except errors.ServiceError as error:  # the next daemon removes them
+            _log.warning("mcp sandboxes not awaited", error=str(error))
 
     def count(self) -> int:
         """Return the number of sessions, starting ones too."""
         return len(self._sessions)
 
-    def tools(self, server: Server) -> Offered | None:
-        """Return the server's tools without starting it; None: they are not known yet."""
-        return self._known.get(server.key) if server.spec.enabled else None
+    def tools(self, server: Server, place: Place) -> Offered | None:
+        """Return the server's tools without starting it; None: they are not known, or may not be used, now."""
+        if not server.spec.enabled or self._servers.unavailable():
+            return None
+        session = self.running(server, place)
+        return None if session is not None and session.client.tools_changed else self._known.get(server.key)
+
+    def lacks(self, server: Server, capability: str) -> bool:
+        """Return True if the server is known not to do this."""
+        known = self._capabilities.get(server.key)
+        return known is not None and not isinstance(known.get(capability), Mapping)
+
+    def running(self, server: Server, place: Place) -> Session | None:
+        """Return the running session of a connection."""
+        found = self._sessions.get((*server.key, *place))
+        is_running = found is not None and found.done() and not found.cancelled() and found.exception() is None
+        return found.result() if found is not None and is_running else None
+
+    def of_place(self, place: Place) -> Sequence[Session]:
+        """Return the running sessions of a connection."""
+        return [each for each in self._running() if each.place == place]
+
+    def _running(self) -> Sequence[Session]:
+        with self._lock:
+            found = list(self._sessions.values())
+        return [each.result() for each in found if each.done() and each.exception() is None]
+
+    def set_level(self, place: Place, level: str) -> None:
+        """Set the least level of log messages for the sessions of a connection, present and to come."""
+        self._levels[place] = level
+        for each in self.of_place(place):
+            with suppress(ServerGone):
+                each.set_level(level)
+
+    @contextmanager
+    def unsandboxed(self, server: Server) -> Iterator[None]:
+        """Show, within the block, that a session of the server runs without a sandbox, as a user's own process."""
+        uid = server.obj.uid
+        self._unsandboxed[uid] += 1
+        try:
+            self._servers.report(server, _unsandboxed(self._unsandboxed[uid]))
+            yield
+        finally:
+            self._unsandboxed[uid] -= 1
+            if self._unsandboxed[uid] > 0:
+                self._servers.report(server, _unsandboxed(self._unsandboxed[uid]))
+            else:
+                del self._unsandboxed[uid]
+                self._servers.report(server, _SANDBOXED_AGAIN)
 
     def claim(self, server: Server, caller: str, connection: str) -> tuple[Key, "Future[Session]", bool]:
         """Return the caller's session of this connection, to come, and whether the caller must `open` it.
@@ -112,6 +161,8 @@ class Sessions:
             found = self._sessions.get(key)
             if found is not None:
                 return key, found, False
+            if self._closing:
+                raise StartRefused("the daemon stops; try again once it runs")
             if sum(each[2] == caller for each in self._sessions) >= _MOST_OF_CALLER:
                 words = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
                 raise errors.TooManyRequests(words)
@@ -121,7 +172,7 @@ class Sessions:
     def open(self, key: Key, server: Server, made: "Future[Session]") -> None:
         """Start the claimed session. Blocks; its errors are those of the future."""
         try:
-            session = self._started(server)
+            session = self._started(server, key[2:])
             session.began_at = session.used_at = self._clock()
         except BaseException as error:
             self._fail(key, made, error)
@@ -138,11 +189,13 @@ class Sessions:
 
     def end(self, caller: str, connection: str, server_uid: str = "") -> None:
         """End the sessions of a connection that is gone."""
+        self._levels.pop((caller, connection), None)
         self._end(lambda key: key[2:] == (caller, connection) and server_uid in ("", key[0]))
 
     def sweep(self) -> None:
         """End sessions that are idle, dead, or whose server was changed, disabled or deleted."""
-        current = {each.key: each for each in self._servers.list()}
+        servers = self._servers.list()
+        current = {each.key: each for each in servers}
         now = self._clock()
 
         def is_over(key: Key) -> bool:
@@ -152,13 +205,85 @@ class Sessions:
             if found is None or not found.done() or found.exception() is not None:
                 return False
             session = found.result()
-            idle = not session.client.busy and now - session.used_at >= server.spec.idle_seconds
+            in_use = session.client.busy or session.is_followed
+            idle = not in_use and now - session.used_at >= server.spec.idle_seconds
             return idle or session.client.is_gone
 
         self._end(is_over)
-        for known in (self._known, self._failures):
+        known: dict[tuple[str, int], Any]
+        for known in (self._known, self._failures, self._capabilities):
             for each in [each for each in known if each not in current]:
                 known.pop(each, None)
+        self._keep_states(servers)
+        self._keep_pools(servers)
+
+    def _keep_states(self, servers: Sequence[Server]) -> None:
+        """Report servers that are disabled or without the engine, tell listeners, and count servers by state."""
+        blind = self._servers.unavailable()
+        self._blind_sweeps = self._blind_sweeps + 1 if blind else 0
+        if self._blind_sweeps == _BLIND_SWEEPS and servers:
+            _log.warning("mcp servers without the engine", servers=len(servers), error=blind)
+        for each in servers:
+            ready = self._state_now(each, blind)
+            if ready is not None:
+                self._servers.report(each, ready, quiet=True)
+            if not is_sandboxed(each.obj) and not self._unsandboxed[each.obj.uid]:
+                self._servers.report(each, _SANDBOXED_AGAIN)
+        self._tell(servers, is_blind=self._blind_sweeps >= _BLIND_SWEEPS)
+        self._meter.gauge("paddock_mcp_sessions", self.count(), sandboxed="true")
+        self._meter.gauge("paddock_mcp_sessions", self._unsandboxed.total(), sandboxed="false")
+        counts = Counter((each.spec.trust, state_word(each.obj)) for each in servers)
+        for trust in ("user_added", "verified"):
+            for state in STATES:
+                self._meter.gauge("paddock_mcp_servers", counts[trust, state], trust=trust, state=state)
+
+    def _state_now(self, server: Server, blind: str) -> Condition | None:
+        """Return the condition Ready of a server that nobody starts now; None: it stays as it is."""
+        reason = ready_condition(server.obj).get("reason", "")
+        if not server.spec.enabled:
+            text = f"enable it: `paddock mcp enable {server.obj.name}`"
+            return None if reason == "Disabled" else Condition(READY, "False", "Disabled", text)
+        if self._blind_sweeps >= _BLIND_SWEEPS:
+            text = f"the engine can't be reached: {blind}"
+            return None if reason == "DockerUnavailable" else Condition(READY, "False", "DockerUnavailable", text)
+        if reason in ("DockerUnavailable", "Disabled") and not blind:
+            if any(each.server.key == server.key and not each.client.is_gone for each in self._running()):
+                return Condition(READY, "True", "Answering", "its sessions ran on")
+            return Condition(READY, "Unknown", "Unused", "its next call starts it")
+        return None
+
+    def _tell(self, servers: Sequence[Server], *, is_blind: bool) -> None:
+        """Tell listeners of a namespace that its servers, and so its tools, are others now."""
+        offering: dict[str, set[tuple[str, int]]] = {}
+        for each in servers:
+            if each.spec.enabled and not is_blind:
+                offering.setdefault(each.obj.namespace, set()).add(each.key)
+        now = {name: frozenset(each) for name, each in offering.items()}
+        before, self._offering = self._offering, now
+        for namespace in before.keys() | now.keys() if before is not None else ():
+            if before is not None and before.get(namespace) != now.get(namespace):
+                self.notices.publish_to_all(Notice(namespace, None, TOOLS_CHANGED))
+
+    def _keep_pools(self, servers: Sequence[Server]) -> None:
+        """Make the pools of warm sandboxes as the specs ask: after a change, and once a minute."""
+        now = self._clock()
+        for each in servers:
+            generation, at = self._pools.get(each.obj.uid, (0, 0.0))
+            was_checked = generation == each.obj.generation
+            if was_checked and (now - at < _POOL_SECONDS or not each.spec.warm_replicas):
+                continue
+            self._pools[each.obj.uid] = each.obj.generation, now
+            try:
+                self._servers.keep_pool(each)
+            except errors.ServiceError as error:
+                _log.warning("mcp pool not kept", object=str(each.obj.ref), error=str(error))
+                self._pools[each.obj.uid] = 0, now
+        known = {each.obj.uid for each in servers}
+        for uid in [each for each in self._pools if each not in known]:
+            del self._pools[uid]
+
+    def _noticed(self, server: Server, place: Place, method: str, params: Params) -> None:
+        self.notices.publish(place, Notice(server.obj.namespace, server, method, params))
 
     def _sweep_always(self) -> None:
         while not self._stop.wait(_SWEEP_SECONDS):
@@ -210,7 +335,7 @@ class Sessions:
             self._sessions.pop(key, None)
         made.set_exception(error)
 
-    def _started(self, server: Server) -> Session:
+    def _started(self, server: Server, place: Place) -> Session:
         self._check(server)
         server = self._servers.await_install(server)
         deadline = self._clock() + server.spec.startup_seconds
@@ -219,21 +344,27 @@ class Sessions:
         except errors.Invalid as error:
             raise self._refused(server, "StartFailed", str(error)) from error
         try:
-            return self._talking(server, sandbox, deadline)
+            return self._talking(server, sandbox, place, deadline)
         except BaseException:
             self._remove_sandbox(sandbox)
             raise
 
-    def _talking(self, server: Server, sandbox: StoredObject, deadline: float) -> Session:
+    def _talking(self, server: Server, sandbox: StoredObject, place: Place, deadline: float) -> Session:
         try:
             hidden = self._servers.secret_values(server)
-            client = StdioClient(lambda stdin: self._servers.start(server, sandbox, stdin), sandbox.name, hidden)
+            start, noticed = partial(self._servers.start, server, sandbox), partial(self._noticed, server, place)
+            client = StdioClient(start, sandbox.name, hidden, noticed)
         except (StreamError, errors.ServiceError) as error:
-            raise self._refused(server, "StartFailed", str(error)) from error
-        session = Session(server, sandbox, client)
+            reason = "QuotaExceeded" if self._servers.is_waiting_for_quota(sandbox) else "StartFailed"
+            raise self._refused(server, reason, str(error)) from error
+        session = Session(server, sandbox, client, place)
         try:
             self._greet(session, deadline)
             self._learn(session, deadline)
+            if session.modern:
+                session.listen()
+            if level := self._levels.get(place):
+                session.set_level(level)
         except (ServerGone, ServerRefused, FutureTimeout) as error:
             self._close(client)
             if isinstance(error, FutureTimeout):
@@ -285,18 +416,20 @@ class Sessions:
                 "clientInfo": {"name": "paddock", "version": VERSION},
             }
             try:
-                self._ask(session, "initialize", params, deadline)
+                session.capabilities = _capabilities(self._ask(session, "initialize", params, deadline))
                 session.client.notify("notifications/initialized", {})
                 return
             except ServerRefused as error:
                 _log.info("mcp server without handshake", server=session.server.obj.name, code=error.code)
         session.modern = True
-        self._ask(session, "server/discover", {}, deadline)
+        session.capabilities = _capabilities(self._ask(session, "server/discover", {}, deadline))
         self._modern.add(key)
 
     def _learn(self, session: Session, deadline: float) -> None:
         """List the tools, and compare them with the approved ones. Raises StartRefused if they changed."""
-        server, listed = session.server, self._listed(session, deadline)
+        server = session.server
+        listed = [] if session.capabilities and not session.has("tools") else self._listed(session, deadline)
+        self._capabilities[server.key] = session.capabilities
         found = mcp_tools.digest_of(listed)
         stored = server.obj.status.get("tools", {})
         verdict = mcp_tools.pin(found, server.spec.tools.digest, str(stored.get("digest", "")))
@@ -310,8 +443,10 @@ class Sessions:
         left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
         status = {
             "tools": {
-                **{"count": len(offered.tools), "names": sorted(offered.tools)},
-                **{"leftOut": len(offered.left_out), "digest": found},
+                "count": len(offered.tools),
+                "names": sorted(offered.tools),
+                "leftOut": len(offered.left_out),
+                "digest": found,
             },
             "protocol": MODERN if session.modern else LEGACY,
         }
@@ -349,6 +484,19 @@ class Sessions:
         _, answer = session.client.request(method, session.params(params))
         result: Mapping[str, Any] = answer.result(max(deadline - self._clock(), 0.001))
         return result
+
+
+_SANDBOXED_AGAIN = Condition(SANDBOXED, "True", "Sandboxed", "every session runs in a sandbox")
+
+
+def _unsandboxed(count: int) -> Condition:
+    message = f"sessions without a sandbox, as their users' own processes: {count}"
+    return Condition(SANDBOXED, "False", "Unsandboxed", message)
+
+
+def _capabilities(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = answer.get("capabilities")
+    return found if isinstance(found, dict) else {}
 
 
 def _changed(server: Server) -> Condition:

@@ -8,8 +8,9 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from controller.mcp.servers.sessions import Key, Session, Sessions, StartRefused
-from controller.service.mcp.servers import Server
+from controller.mcp.servers.session import Session
+from controller.mcp.servers.sessions import Key, Sessions, StartRefused
+from controller.service.mcp.server import Server
 
 _THREADS = 32
 _OF_CALLER = 4

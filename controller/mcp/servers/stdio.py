@@ -4,6 +4,7 @@ import itertools
 import json
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -12,12 +13,15 @@ from typing import Any
 
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.lines import Flood, Lines, Message
+from controller.mcp.servers.notices import ENDED, KNOWN, TOOLS_CHANGED
 from controller.mcp.text import decoded
 from controller.ports import StreamError
 from controller.service.sandbox.activity import TrackedStream
 
 OnProgress = Callable[[float, float | None, str], None]
-MOST_UNASKED = 50_000  # messages in a row that answer no request
+OnNotice = Callable[[str, Mapping[str, Any]], None]
+MOST_UNASKED = 50_000  # messages in a row that answer no request, within
+_UNASKED_SECONDS = 60.0
 _MOST_PENDING = 64
 _MOST_QUEUED = 256
 _MOST_QUEUED_BYTES = 8 << 20
@@ -50,21 +54,28 @@ class ServerRefused(Exception):
 class StdioClient:
     """Talks to one process. `start` opens its streams, given its standard input; it may block.
 
-    The values of `hidden` are left out of what it says of the process.
+    The values of `hidden` are left out of what it says of the process. `on_notice` gets its notifications, but for
+    progress, and ENDED at last.
     """
 
     def __init__(
-        self, start: Callable[[Iterator[bytes]], TrackedStream], name: str, hidden: Sequence[str] = ()
+        self,
+        start: Callable[[Iterator[bytes]], TrackedStream],
+        name: str,
+        hidden: Sequence[str] = (),
+        on_notice: OnNotice = lambda _method, _params: None,
     ) -> None:
+        self._on_notice = on_notice
         self._lock, self._ids = threading.Lock(), itertools.count(1)
         self._input: queue.Queue[bytes | None] = queue.Queue(_MOST_QUEUED)
         self._input_bytes = 0  # of lines that the process has not taken
         self._pending: dict[int, Future[Any]] = {}
+        self._lasting: set[int] = set()  # requests that are answered at their end only
         self._progress: dict[int, OnProgress] = {}
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self._hidden = _hidden_parts(hidden)
-        self._unasked = 0
+        self._unasked, self._unasked_since = 0, time.monotonic()
         self._cut = False  # the beginning of standard error is lost
         self._gone, self._exit_code = False, ""
         self._end = ServerGone("")
@@ -85,12 +96,14 @@ class StdioClient:
     @property
     def busy(self) -> bool:
         """True while a request waits for its answer."""
-        return bool(self._pending)
+        return len(self._pending) > len(self._lasting)
 
     def request(
-        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
+        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None, *, lasting: bool = False
     ) -> tuple[int, Future[Any]]:
         """Send a request; return its id, and its result to come (ServerGone, ServerRefused).
+
+        `lasting`: its answer comes at its end only, and nobody waits for it.
 
         Raises ServerGone.
         """
@@ -102,6 +115,8 @@ class StdioClient:
                 raise ServerGone(f"{_MOST_PENDING} calls wait for its answers; wait for some")
             id_ = next(self._ids)
             self._pending[id_] = made
+            if lasting:
+                self._lasting.add(id_)
             if on_progress is not None:
                 self._progress[id_] = on_progress
                 params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": id_}}
@@ -181,6 +196,7 @@ class StdioClient:
             with suppress(StreamError):
                 self._stream.close()
             self.closed.set()
+            self._on_notice(ENDED, {})
 
     def _take(self, chunk: Chunk, lines: Lines) -> None:
         if chunk.stream == "stdout":
@@ -204,6 +220,7 @@ class StdioClient:
             if not self._gone:
                 self._gone, self._end = True, end
             waiting, self._pending, self._progress = list(self._pending.values()), {}, {}
+            self._lasting.clear()
         for each in waiting:
             with suppress(InvalidStateError):
                 each.set_exception(ServerGone(self._end.why, self._end.last))
@@ -211,9 +228,13 @@ class StdioClient:
     def _forget(self, id_: int) -> Future[Any] | None:
         with self._lock:
             self._progress.pop(id_, None)
+            self._lasting.discard(id_)
             return self._pending.pop(id_, None)
 
     def _receive(self, message: Message) -> None:
+        now = time.monotonic()
+        if now - self._unasked_since > _UNASKED_SECONDS:
+            self._unasked, self._unasked_since = 0, now
         self._unasked += 1  # until an answer comes that somebody waits for
         if self._unasked > MOST_UNASKED:
             raise Flood(f"it wrote more than {MOST_UNASKED} messages that answer nothing")
@@ -223,8 +244,14 @@ class StdioClient:
             self._asked(message)
         elif message["method"] == "notifications/progress":
             self._report(message.get("params"))
-        elif message["method"] == "notifications/tools/list_changed":
+        else:
+            self._noted(message["method"], message.get("params"))
+
+    def _noted(self, method: Any, params: Any) -> None:
+        if method == TOOLS_CHANGED:
             self.tools_changed = True
+        if method in KNOWN:
+            self._on_notice(method, params if isinstance(params, dict) else {})
 
     def _answer(self, message: Message) -> None:
         id_ = message.get("id")

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-CONNECTION_HEADER = "Paddock-Connection"
+CONNECTION_HEADER, SESSION_HEADER = "Paddock-Connection", "Mcp-Session-Id"
+UNSANDBOXED_HEADER = "Paddock-Unsandboxed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Section I: HTTP requests. `route` is the template of a route, never a path."""
 
+from controller.kinds.mcpserver import STATES
 from controller.metrics.catalogue.family import Family, counter, gauge, histogram
 
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -39,6 +40,26 @@ FAMILIES: tuple[Family, ...] = (
         "Calls of tools of other people's MCP servers; refused: the server could not be started.",
         ("namespace", "server", "outcome"),
         values={"outcome": ("ok", "error", "refused", "cancelled")},
+    ),
+    histogram(
+        "paddock_mcp_server_call_duration_seconds",
+        "Length of a call of a tool of other people's MCP servers, with the start of a session if it needed one.",
+        ("namespace", "server"),
+        buckets=SHORT,
+    ),
+    gauge(
+        "paddock_mcp_sessions",
+        "Running sessions of other people's MCP servers; sandboxed false: as processes of their users.",
+        ("sandboxed",),
+        values={"sandboxed": ("true", "false")},
+        at_start=0,
+    ),
+    gauge(
+        "paddock_mcp_servers",
+        "MCPServers by trust and state.",
+        ("trust", "state"),
+        values={"trust": ("user_added", "verified"), "state": STATES},
+        at_start=0,
     ),
     counter(
         "paddock_apply_objects_total",

@@ -3,8 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import ValidationError
+
+from controller.kinds.common.owner_reference import owner_uids
+from controller.kinds.mcpserver import KIND as MCPSERVER
+from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.plan.explain import mcpserver
 from controller.plan.explain.why import Explanation, explain
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
@@ -61,6 +68,20 @@ class Why:
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, now, found, [event_object(each) for each in events])
+
+    def why_server(self, namespace: str, name: str) -> Reasons:
+        """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
+        obj, last = self._objects.get(MCPSERVER, namespace, name), self._snapshot()
+        try:
+            spec = MCPServerSpec.model_validate(obj.spec)
+        except ValidationError:
+            raise errors.Conflict(f"mcpserver `{name}`: this version can't read its spec; apply it again") from None
+        labelled = self._objects.list(SANDBOX, namespace, labels=SESSION_LABEL).objects
+        sessions = [each for each in labelled if obj.uid in owner_uids(each)]
+        found = mcpserver.explain(obj, spec, sessions, last.observed.blind if last is not None else "not observed yet")
+        with errors.translate_store_errors():
+            events = self._store.events(uid=obj.uid, limit=_EVENTS)
+        return Reasons(obj, self._clock.now(), found, [event_object(each) for each in events])
 
 
 def _with_agent(seen: Facts, health: str) -> Facts:

@@ -42,7 +42,8 @@ from controller.ports import Engine, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.images.images import ImageService
-from controller.service.mcp.servers import McpServers, Server
+from controller.service.mcp.server import Server
+from controller.service.mcp.servers import McpServers
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
 from controller.service.sandbox.collected_output import Collected, Collector

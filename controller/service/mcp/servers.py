@@ -4,13 +4,12 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from controller.kinds.mcpserver import KIND, READY, SESSION_LABEL, MCPServerSpec, ready_condition
+from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, condition, ready_condition
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
@@ -20,6 +19,8 @@ from controller.policy.mcpserver import not_installed, runnable, session_sandbox
 from controller.ports import Clock, Engine, Store, StoreError
 from controller.service import errors
 from controller.service.access import access
+from controller.service.mcp.pools import WarmPools
+from controller.service.mcp.server import Server
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
 from controller.service.sandbox.activity import TrackedStream
@@ -29,22 +30,6 @@ _WRITTEN_BY = "mcp"
 _NAME_LETTERS = 36  # of the server's name in that of a sandbox
 _INSTALL_LOOK_SECONDS = 0.2
 _log = structlog.get_logger("paddock.mcp")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A stored server with its spec parsed: with the image and command of its package, once that is installed."""
-
-    obj: StoredObject
-    spec: MCPServerSpec
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The server at its generation: a changed spec is another key."""
-        return self.obj.uid, self.obj.generation
-
-    def __str__(self) -> str:
-        return f"mcpserver `{self.obj.name}`"
 
 
 class McpServers:
@@ -59,7 +44,9 @@ class McpServers:
         clock: Clock,
         engine: Engine,
         sandbox_streams: SandboxStreams,
+        pools: WarmPools,
     ) -> None:
+        self._pools = pools
         self._objects, self._write, self._store, self._clock = objects, write, store, clock
         self._engine, self._streams = engine, sandbox_streams
 
@@ -101,10 +88,29 @@ class McpServers:
         """Create the sandbox of a new session."""
         session = secrets.token_hex(6)
         name = f"{server.obj.name[:_NAME_LETTERS].rstrip('-')}-{session}"
-        document = session_sandbox(server.obj.name, server.spec, name=name, session=session)
         with access.acting(None):
+            pooled = self._pools.is_usable(server)
+            document = session_sandbox(server.obj.name, server.spec, name=name, session=session, pooled=pooled)
             body = json.dumps(document)
             return self._write.create(SANDBOX, server.obj.namespace, body, written_by=_WRITTEN_BY)
+
+    def keep_pool(self, server: Server) -> None:
+        """Make the pool of the server's warm sandboxes as its spec asks, or remove it. Raises ServiceError."""
+        self._pools.keep(server)
+
+    def is_waiting_for_quota(self, sandbox: StoredObject) -> bool:
+        """Return True if the sandbox waits for a quota's or the host's memory."""
+        with access.acting(None):
+            try:
+                found = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
+            except errors.NotFound:
+                return False
+        return condition(found, "Scheduled").get("reason") == "QuotaExceeded"
+
+    def sessions_left(self, sandboxes: Iterable[StoredObject]) -> int:
+        """Return how many of these are still stored: their containers may be there."""
+        found = self._objects.list(SANDBOX, None, labels=SESSION_LABEL).objects
+        return len({each.uid for each in found} & {each.uid for each in sandboxes})
 
     def secret_values(self, server: Server) -> Sequence[str]:
         """Return the values of the server's secrets. Raises BadRequest for an unusable one."""
@@ -137,22 +143,31 @@ class McpServers:
             self.remove_sandbox(each)
         return len(left)
 
-    def report(self, server: Server, ready: Condition, parts: Mapping[str, Any] | None = None) -> None:
-        """Store the condition Ready of a server, with an event if its reason is new. A failing store is only logged."""
+    def report(
+        self, server: Server, found: Condition, parts: Mapping[str, Any] | None = None, *, quiet: bool = False
+    ) -> None:
+        """Store a condition of a server, with an event if its reason is new, and a warning in the log if not `quiet`.
+
+        A failing store is only logged.
+        """
         try:
             current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
             if current is None or current.uid != server.obj.uid:
                 return
-            prior, now = ready_condition(current), self._clock.now()
-            made = dated(ready, prior or None, server.obj.generation, now)
-            others = [each for each in current.status.get("conditions", ()) if each.get("type") != READY]
-            status = {**current.status, **(parts or {}), "conditions": [*others, made]}
+            prior, now = condition(current, found.type), self._clock.now()
+            made = dated(found, prior or None, server.obj.generation, now)
+            others = [each for each in current.status.get("conditions", ()) if each.get("type") != found.type]
+            both = sorted([*others, made], key=lambda each: str(each.get("type")))  # Ready is the first
+            status = {**current.status, **(parts or {}), "conditions": both}
             events: tuple[Event, ...] = ()
-            if ready.status == "False" and (prior.get("reason"), prior.get("message")) != (ready.reason, ready.message):
-                is_asked = ready.reason == "Installing"
-                event = Event(current.ref, "Normal" if is_asked else "Warning", ready.reason, ready.message, now)
+            if found.status == "False" and (prior.get("reason"), prior.get("message")) != (found.reason, found.message):
+                is_asked = found.reason in ("Disabled", "Installing")
+                event = Event(current.ref, "Normal" if is_asked else "Warning", found.reason, found.message, now)
                 events = (event,)
-                _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
+                if not quiet:
+                    _log.warning("mcp server not ready", object=str(current.ref), reason=found.reason)
+            elif found.status == "True" and prior.get("reason", found.reason) != found.reason:
+                events = (Event(current.ref, "Normal", found.reason, found.message, now),)
             self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
         except StoreError as error:
             _log.warning("status write failed", object=str(server.obj.ref), error=str(error))

@@ -137,10 +137,19 @@ class Exchange:
 
 
 class Hold:
-    """A connection that the daemon holds sessions for: they end with it, or with this process."""
+    """A connection that the daemon holds sessions for: they end with it, or with this process.
 
-    def __init__(self, server: Server, path: str) -> None:
-        self._server, self._path = server, path
+    `receive` gets their notifications. `headers` go with its request.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        path: str,
+        receive: Callable[[Message], None] = lambda _: None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._server, self._path, self._receive, self._headers = server, path, receive, headers or {}
         self.name = secrets.token_hex(16)
         self._ended = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
@@ -158,11 +167,12 @@ class Hold:
         while not self._ended.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError, ClientError):
                 self._connection = _connect(self._server)
-                headers = {_CONNECTION_HEADER: self.name, **authorization(self._server)}
+                headers = {_CONNECTION_HEADER: self.name, **self._headers, **authorization(self._server)}
                 self._connection.request("GET", self._path, headers=headers)
                 with self._connection.getresponse() as answer:
-                    while not self._ended.is_set() and answer.readline():
-                        pass
+                    if answer.status == http.client.OK:
+                        for each in filter(None, map(_message, _events(answer))):
+                            self._receive(each)
             if self._connection is not None:
                 self._connection.close()
             self._ended.wait(1.0)
@@ -176,10 +186,10 @@ class Bridge:
 
     def __init__(self, server: Server, path: str, write: Callable[[bytes], None], *, holds: bool = False) -> None:
         self._server, self._path, self._write = server, path, write
-        self._hold = Hold(server, path) if holds else None
         self._writing, self._lock = threading.Lock(), threading.Lock()
         self._running: dict[str, Exchange] = {}  # by the request's id in JSON
         self._negotiated = ""  # the version of an `initialize`
+        self._hold = Hold(server, path, self._notified) if holds else None
         self._idle = threading.Condition(self._lock)
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -216,6 +226,11 @@ class Bridge:
                 self._cancel(message)
         else:
             self._start(message)
+
+    def _notified(self, message: Message) -> None:
+        """Pass a notification of the connection on. Clients without a handshake ask for theirs by a request."""
+        if self._negotiated:
+            self._send(message)
 
     def _start(self, message: Message) -> None:
         key = json.dumps(message["id"])

@@ -1,0 +1,270 @@
+"""Results and notifications of other people's servers, as clients get them. All is untrusted: bounded and cleaned.
+
+Whatever treats a whole result may take a while: call it in a thread.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import mcp_types as types
+import structlog
+from mcp.shared.exceptions import MCPError
+from mcp_types import methods
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from controller.mcp.calls import MESSAGE_BYTES
+from controller.mcp.names import shown
+from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
+from controller.mcp.servers.session import LEGACY, MODERN
+from controller.mcp.servers.target import Target
+from controller.mcp.text import plain
+from controller.policy import mcp_tools
+from controller.service.mcp.server import Server
+
+IN_SANDBOX = "paddock/isSandboxed"
+_MOST_BLOCKS = 1000  # of a result
+_MOST_DEPTH = 64  # of objects and lists in it
+_MOST_URI_LETTERS = 2048
+_MOST_LOG_LETTERS = 16 << 10
+_MOST_VALUES = 100  # of a completion: so many the protocol allows
+_INPUT_WANTED = "input_required"
+_log = structlog.get_logger("paddock.mcp")
+_CONTENT: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
+_CONTENTS: TypeAdapter[Any] = TypeAdapter(types.TextResourceContents | types.BlobResourceContents)
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+Item = TypeVar("Item", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Names and URIs of one server at an address: of all of a namespace they have the server's name in front."""
+
+    server: Server
+    target: Target
+
+    def name(self, own: str) -> str:
+        """Return the name of a tool or prompt as listed."""
+        return own if self.target.name else shown(f"{self.server.obj.name}.{own}")
+
+    def uri(self, own: str) -> str:
+        """Return a URI, or a URI template, as listed."""
+        return own if self.target.name else f"{self.server.obj.name}+{own}"
+
+    def may_read(self, uri: str) -> bool:
+        """Return True if clients get the resource."""
+        spec = self.server.spec.resources
+        return mcp_tools.is_listed(uri, spec.allow, spec.deny)
+
+    def may_prompt(self, name: str) -> bool:
+        """Return True if clients get the prompt."""
+        spec = self.server.spec.prompts
+        return mcp_tools.is_listed(name, spec.allow, spec.deny)
+
+
+def call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
+    """Return the result of a tool; its own metadata is dropped."""
+    try:
+        return _call_result(raw, tool, naming)
+    except RecursionError:
+        return failed(f"the result of {tool} is nested too deeply to be passed on")
+
+
+def failed(text: str) -> types.CallToolResult:
+    """Return the result of a call that failed."""
+    return types.CallToolResult(content=[_text(text)], is_error=True)
+
+
+def read_result(raw: Params, uri: str, naming: Naming) -> types.ReadResourceResult:
+    """Return the contents of a resource. Raises MCPError."""
+    contents = []
+    for each in _bounded(raw, f"the resource {uri[:200]}").get("contents") or ():
+        checked = _valid(_CONTENTS, _with_uri(each, naming))
+        if checked is not None:
+            contents.append(checked)
+    return types.ReadResourceResult(contents=contents, _meta={IN_SANDBOX: True})
+
+
+def prompt_result(raw: Params, name: str, naming: Naming) -> types.GetPromptResult:
+    """Return the messages of a prompt. Raises MCPError."""
+    found = _bounded(raw, f"the prompt {name[:100]}")
+    messages = []
+    for each in found.get("messages") or ():
+        content = _valid(_CONTENT, _block(each.get("content"), naming)) if isinstance(each, dict) else None
+        if content is not None and each.get("role") in ("user", "assistant"):
+            messages.append(types.PromptMessage(role=each["role"], content=content))
+    text = found.get("description")
+    description = mcp_tools.plain(text, mcp_tools.MOST_DESCRIPTION) if isinstance(text, str) else None
+    return types.GetPromptResult(description=description, messages=messages, _meta={IN_SANDBOX: True})
+
+
+def completion_result(raw: Params) -> types.CompleteResult:
+    """Return proposed values."""
+    found = raw.get("completion")
+    values = found.get("values") if isinstance(found, dict) else None
+    kept = [mcp_tools.plain(each) for each in values or () if isinstance(each, str)] if isinstance(values, list) else []
+    more = len(kept) > _MOST_VALUES or (isinstance(found, dict) and found.get("hasMore") is True)
+    return types.CompleteResult(completion=types.Completion(values=kept[:_MOST_VALUES], has_more=more))
+
+
+def listed_resources(raw: Iterable[Params], naming: Naming) -> list[types.Resource]:
+    """Return the resources that clients get."""
+    keys = ("name", "title", "description", "uri", "mimeType", "size")
+    return _listed(types.Resource, raw, "uri", keys, naming)
+
+
+def listed_templates(raw: Iterable[Params], naming: Naming) -> list[types.ResourceTemplate]:
+    """Return the templates of resources that clients get."""
+    keys = ("name", "title", "description", "uriTemplate", "mimeType")
+    return _listed(types.ResourceTemplate, raw, "uriTemplate", keys, naming)
+
+
+def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
+    """Return the prompts that clients get."""
+    found = []
+    for each in raw:
+        name = each.get("name")
+        if not isinstance(name, str) or not mcp_tools.is_name(name) or not naming.may_prompt(name):
+            continue
+        made = mcp_tools.definition(each, ("name", "title", "description", "arguments"))
+        found.append(_valid(types.Prompt, {**made, "name": naming.name(name)}))
+    return [each for each in found if each is not None]
+
+
+def fitting(method: str, key: str, listed: Sequence[Item]) -> list[Item]:
+    """Return the items of a list by name: those that every version of the protocol has, as many as fit a message."""
+    kept, size = [], 0
+    for each in sorted(listed, key=lambda each: str(getattr(each, "name", ""))):
+        shown = each.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if not _is_of_all_versions(method, key, shown):
+            _log.warning("mcp item left out of a list", method=method, name=getattr(each, "name", ""))
+            continue
+        size += len(json.dumps(shown))
+        if size > MESSAGE_BYTES:
+            _log.warning("mcp items left out of a list", first=getattr(each, "name", ""), limit=MESSAGE_BYTES)
+            break
+        kept.append(each)
+    return kept
+
+
+def notification(notice: Notice, naming: Naming | None) -> Params | None:
+    """Return the parameters of a notice as clients get them; None: they don't. `naming` None: of Paddock's own."""
+    if naming is None:
+        return {}
+    if notice.method == UPDATED:
+        uri = notice.params.get("uri")
+        if not isinstance(uri, str) or len(uri) > _MOST_URI_LETTERS or not naming.may_read(uri):
+            return None
+        return {"uri": naming.uri(plain(uri))}
+    if notice.method != MESSAGE:
+        return {}
+    level, logger = notice.params.get("level"), notice.params.get("logger")
+    try:
+        data = _cleaned(notice.params.get("data"))
+    except RecursionError:
+        return None
+    if level not in LEVELS or len(json.dumps(data)) > _MOST_LOG_LETTERS:
+        return None
+    own = mcp_tools.plain(logger, 128) if isinstance(logger, str) else ""
+    named = own if naming.target.name else ".".join(filter(None, (naming.server.obj.name, own)))
+    return {"level": level, "data": data, **({"logger": named} if named else {})}
+
+
+def _listed(model: type[Item], raw: Iterable[Params], key: str, keys: Sequence[str], naming: Naming) -> list[Item]:
+    found = []
+    for each in raw:
+        uri = each.get(key)
+        usable = isinstance(uri, str) and 0 < len(uri) <= _MOST_URI_LETTERS and uri == mcp_tools.plain(uri, len(uri))
+        if usable and naming.may_read(str(uri)):
+            made = mcp_tools.definition(each, keys)
+            found.append(_valid(model, {**made, key: naming.uri(str(uri))}))
+    return [each for each in found if each is not None]
+
+
+def _is_of_all_versions(method: str, key: str, item: Mapping[str, Any]) -> bool:
+    """Return True if clients of every version can read an item: one that they can't would cost them the whole list."""
+    result = {key: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    try:
+        for version in (LEGACY, MODERN):
+            methods.serialize_server_result(method, version, result)
+    except ValidationError:
+        return False
+    return True
+
+
+def _valid(model: Any, value: Any) -> Any:
+    """Return the value as the model has it; None if it is not valid."""
+    try:
+        return model.validate_python(value) if isinstance(model, TypeAdapter) else model.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _bounded(raw: Params, subject: str) -> dict[str, Any]:
+    """Return a result without terminal control. Raises MCPError."""
+    if raw.get("resultType") == _INPUT_WANTED:
+        raise MCPError(types.INTERNAL_ERROR, f"{subject}: the server asks for sampling, roots or input; refused")
+    if len(json.dumps(raw)) > MESSAGE_BYTES:
+        raise MCPError(types.INTERNAL_ERROR, f"{subject} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
+    try:
+        found = _cleaned(dict(raw))
+    except RecursionError:
+        raise MCPError(types.INTERNAL_ERROR, f"{subject} is nested too deeply to be passed on") from None
+    if any(isinstance(each, list) and len(each) > _MOST_BLOCKS for each in found.values()):
+        raise MCPError(types.INTERNAL_ERROR, f"{subject} has more than {_MOST_BLOCKS} blocks; ask for less")
+    return {key: each for key, each in found.items() if isinstance(each, list | str)}
+
+
+def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
+    content = raw.get("content")
+    if raw.get("resultType") == _INPUT_WANTED:
+        return failed(f"{tool} asks for sampling, roots or input; servers in sandboxes get none of these")
+    if isinstance(content, list) and len(content) > _MOST_BLOCKS:
+        return failed(f"the result of {tool} has more than {_MOST_BLOCKS} blocks; ask for less")
+    too_large = f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less"
+    if len(json.dumps(raw)) > MESSAGE_BYTES:  # before anything is made of it
+        return failed(too_large)
+    found = [_valid(_CONTENT, _block(each, naming)) for each in (content if isinstance(content, list) else ())]
+    structured = _cleaned(raw.get("structuredContent"))
+    made = types.CallToolResult(
+        content=[each for each in found if each is not None],
+        structured_content=structured if isinstance(structured, dict) else None,
+        is_error=raw.get("isError") is True,
+        _meta={IN_SANDBOX: True},
+    )
+    return failed(too_large) if len(json.dumps(made.model_dump(mode="json", by_alias=True))) > MESSAGE_BYTES else made
+
+
+def _block(value: Any, naming: Naming) -> Any:
+    """Return a block of content without terminal control, with URIs as clients know them."""
+    found = _cleaned(value)
+    if not isinstance(found, dict):
+        return found
+    if found.get("type") == "resource":
+        return {**found, "resource": _with_uri(found.get("resource"), naming)}
+    return _with_uri(found, naming) if found.get("type") == "resource_link" else found
+
+
+def _with_uri(value: Any, naming: Naming) -> Any:
+    """Return contents of a resource, or a link to it, without metadata, and with its URI as clients know it."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("uri"), str):
+        return value
+    return {**{key: each for key, each in value.items() if key != "_meta"}, "uri": naming.uri(value["uri"])}
+
+
+def _text(text: str) -> types.TextContent:
+    return types.TextContent(type="text", text=text)
+
+
+def _cleaned(value: Any, depth: int = _MOST_DEPTH) -> Any:
+    """Return a value of JSON without terminal control in any of its texts. Raises RecursionError."""
+    if isinstance(value, str):
+        return plain(value)
+    if not isinstance(value, dict | list):
+        return value
+    if not depth:
+        raise RecursionError
+    if isinstance(value, list):
+        return [_cleaned(each, depth - 1) for each in value]
+    return {plain(key): _cleaned(each, depth - 1) for key, each in value.items()}

@@ -1,0 +1,112 @@
+"""One running server in its sandbox: what it offers, and what of it is followed."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.kinds.meta import StoredObject
+from controller.mcp.servers.notices import Place
+from controller.mcp.servers.stdio import ServerGone, StdioClient
+from controller.policy.mcp_tools import Offered
+from controller.service.mcp.server import Server
+from controller.version import VERSION
+
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+_META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "paddock", "version": VERSION},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+_LIST_CHANGES = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+
+@dataclass(slots=True)
+class Session:
+    """A running server, in its sandbox. `offered` are the tools that clients get."""
+
+    server: Server
+    sandbox: StoredObject
+    client: StdioClient
+    place: Place = ("", "")
+    offered: Offered = field(default_factory=lambda: Offered({}))
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    modern: bool = False
+    began_at: float = 0.0  # on the monotonic clock
+    used_at: float = 0.0
+    level: str = ""  # of log messages, if a client chose one
+    held: set[str] = field(default_factory=set)  # URIs that the connection itself follows
+    _followed: Counter[str] = field(default_factory=Counter)
+    _listening: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def params(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a request in the era that the server speaks."""
+        if not self.modern:
+            return dict(given)
+        level = {_LOG_LEVEL: self.level} if self.level else {}
+        return {**given, "_meta": {**_META, **level, **given.get("_meta", {})}}
+
+    def has(self, capability: str) -> bool:
+        """Return True if the server says that it can do this."""
+        return isinstance(self.capabilities.get(capability), Mapping)
+
+    def has_detail(self, capability: str, detail: str) -> bool:
+        """Return True if it says so of a detail, such as `subscribe` of `resources`."""
+        return self.has(capability) and self.capabilities[capability].get(detail) is True
+
+    @property
+    def is_followed(self) -> bool:
+        """True while somebody follows one of its resources."""
+        return bool(self._followed)
+
+    def follow(self, uri: str) -> "Future[Any] | None":
+        """Hear of changes of a resource; return the answer to come, None: none is needed. Raises ServerGone."""
+        with self._lock:
+            self._followed[uri] += 1
+            if self._followed[uri] > 1:
+                return None
+        if self.modern:
+            self.listen()
+            return None
+        return self.client.request("resources/subscribe", {"uri": uri})[1]
+
+    def unfollow(self, uri: str) -> None:
+        """Hear of its changes no more, if nobody else follows it."""
+        with self._lock:
+            self._followed[uri] -= 1
+            if self._followed[uri] > 0:
+                return
+            del self._followed[uri]
+        with suppress(ServerGone):
+            if self.modern:
+                self.listen()
+            else:
+                self.client.request("resources/unsubscribe", {"uri": uri})
+
+    def set_level(self, level: str) -> None:
+        """Choose the least level of log messages. Raises ServerGone."""
+        if level == self.level:
+            return
+        self.level = level
+        if not self.modern and self.has("logging"):
+            self.client.request("logging/setLevel", {"level": level})
+
+    def listen(self) -> None:
+        """Ask a server without handshake for its notifications: those of lists, and of followed resources.
+
+        Raises ServerGone.
+        """
+        wanted: dict[str, Any] = {name: True for each, name in _LIST_CHANGES.items() if self.has(each)}
+        with self._lock:
+            wanted |= {"resourceSubscriptions": sorted(self._followed)} if self._followed else {}
+            before, self._listening = self._listening, None
+            if wanted:
+                sent = self.params({"notifications": wanted})
+                self._listening = self.client.request("subscriptions/listen", sent, lasting=True)[0]
+        if before is not None:
+            self.client.cancel(before, "another subscription replaces it")

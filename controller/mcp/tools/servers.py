@@ -1,0 +1,71 @@
+"""mcp.server.list: other people's MCP servers, with their state and how they are confined."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from controller.kinds.mcpserver import KIND, is_sandboxed, ready_condition, state_word
+from controller.mcp.arguments import Arguments, Result
+from controller.mcp.text import plain
+from controller.mcp.tool import Call, Tool
+
+_MOST_LISTED = 200
+
+
+class ListArguments(Arguments):
+    namespace: Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")] = ""
+
+
+class ServerItem(Result):
+    """One server. `isSandboxed` is false while a session of it runs as a user's own process."""
+
+    name: str
+    namespace: str
+    state: str
+    message: str
+    trust: str
+    tools: int | None
+    isSandboxed: bool
+
+
+class ServerList(Result):
+    """Servers by name. `isDockerAvailable`: their sandboxes can be started. `more` are not listed."""
+
+    items: list[ServerItem]
+    isDockerAvailable: bool
+    more: int = 0
+
+
+async def list_(call: Call, asked: ListArguments) -> ServerList:
+    namespace = asked.namespace or call.namespace
+    call.require("list", KIND, namespace)
+    servers = call.services.mcp_servers
+    found = await call.thread(servers.list, namespace)
+    items = [
+        ServerItem(
+            name=each.obj.name,
+            namespace=each.obj.namespace,
+            state=state_word(each.obj),
+            message=plain(str(ready_condition(each.obj).get("message", ""))),
+            trust=each.spec.trust,
+            tools=each.obj.status.get("tools", {}).get("count"),
+            isSandboxed=is_sandboxed(each.obj),
+        )
+        for each in found[:_MOST_LISTED]
+    ]
+    return ServerList(items=items, isDockerAvailable=not servers.unavailable(), more=len(found) - len(items))
+
+
+TOOLS = (
+    Tool(
+        name="mcp.server.list",
+        title="List MCP servers",
+        description="Return other people's MCP servers of a namespace: their state, how many tools they have, and if"
+        " they run in sandboxes. Their tools are at addresses of their own.",
+        arguments=ListArguments,
+        result=ServerList,
+        run=list_,
+        role="viewer",
+        read_only=True,
+    ),
+)

@@ -1,0 +1,71 @@
+"""Explanation of an MCP server: its limits by trust, the state of its sessions, and what they wait for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from controller.kinds.mcpserver import MCPServerSpec, is_sandboxed, ready_condition, state_word
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import status_word
+from controller.plan.explain.why import Explanation, Facts
+from controller.policy.mcpserver import image_of, limits_of
+
+_VERDICTS: Mapping[str, str] = MappingProxyType(
+    {
+        "Answering": "AsAsked",
+        "Unused": "AsAsked",
+        "Disabled": "AsAsked",
+        "ToolsChanged": "Refused",
+        "NotInstalled": "Refused",
+        "InstallFailed": "Refused",
+        "DockerUnavailable": "Unknown",
+    }
+)
+_UNUSED = "nobody has used it yet; its first call starts it"
+
+
+def explain(obj: StoredObject, spec: MCPServerSpec, sessions: Sequence[StoredObject], blind: str) -> Explanation:
+    """Return the explanation of a server. `sessions` are its sandboxes, `blind` is why the engine is not observable."""
+    state, ready = state_word(obj), ready_condition(obj)
+    return Explanation(
+        verdict=_VERDICTS.get(state, "Waiting"),
+        reason=state,
+        message=str(ready.get("message") or _UNUSED),
+        wanted=tuple(_wanted(spec)),
+        seen=tuple(_seen(obj, sessions, blind)),
+        remembered=_remembered(obj),
+    )
+
+
+def _wanted(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
+    limits = limits_of(spec)
+    yield "enabled", "yes" if spec.enabled else "no"
+    yield "trust", f"{spec.trust}: {limits.memory} memory, {limits.cpu} cpu, {limits.pids} pids"
+    yield "image", image_of(spec) or "none"
+    yield "network", ", ".join(spec.network.allowed_hosts) or "none at all"
+    for name, part in (("tools", spec.tools), ("prompts", spec.prompts), ("resources", spec.resources)):
+        denied = f", but {', '.join(part.deny)}" if part.deny else ""
+        yield name, f"{', '.join(part.allow) or 'none'}{denied}"
+    yield "sandbox", spec.sandbox
+    if spec.warm_replicas:
+        yield "warm sandboxes", str(spec.warm_replicas)
+
+
+def _seen(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> Iterator[tuple[str, str]]:
+    if blind:
+        yield "engine", f"not observable: {blind}"
+    yield "sandboxed", "yes" if is_sandboxed(obj) else "no: it runs as a user's own process"
+    tools = obj.status.get("tools", {})
+    if "count" in tools:
+        yield "tools", f"{tools['count']}, {tools.get('leftOut', 0)} left out"
+    if "protocol" in obj.status:
+        yield "protocol", str(obj.status["protocol"])
+    for each in sessions:
+        yield "session", f"sandbox/{each.name} is {status_word(each)}"
+    if not sessions:
+        yield "session", "none"
+
+
+def _remembered(obj: StoredObject) -> Facts:
+    tools = obj.status.get("tools", {})
+    found = (("pinned tools", tools.get("digest")), ("changed tools", tools.get("changedDigest")))
+    return tuple((name, str(value)) for name, value in found if value)

@@ -1,0 +1,272 @@
+"""Resources, prompts, notifications, progress, logs and cancellation pass the gateway: each era to each era."""
+
+import http.client
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from controller.kinds.common.chunk import Chunk
+from controller.mcp.servers.sessions import Sessions
+from tests.daemon import wait_for
+from tests.helpers_api import World
+from tests.mcpserver.clients import ERAS, client, serving
+from tests.mcpserver.programs import Program, Servers, out
+from tests.mcpserver.test_servers import PLACE, document, post
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+ONE, ALL = f"{PLACE}/one/mcp", "/mcp/servers?namespace=default"
+CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "logging": {}, "completions": {}}
+MODERN_VERSION = "io.modelcontextprotocol/protocolVersion"
+
+
+class Answers:
+    """A server of one era, which is driven by its tool `make`: it sends the notification that its argument names."""
+
+    sessions: Sessions
+
+    def __init__(self, *, modern: bool) -> None:
+        self.modern, self.asked = modern, list[dict[str, Any]]()
+
+    def __call__(self, message: dict[str, Any]) -> list[Chunk]:
+        self.asked.append(message)
+        if "id" not in message or "method" not in message:
+            return []
+        params = message.get("params", {})
+        is_modern = MODERN_VERSION in params.get("_meta", {})
+        if self.modern and not is_modern:
+            return [out({"id": message["id"], "error": {"code": -32022, "message": "unknown version"}})]
+        before, result = self.answer(message["method"], params)
+        return [*before, *([out({"id": message["id"], "result": result})] if result is not None else [])]
+
+    def answer(self, method: str, params: dict[str, Any]) -> tuple[list[Chunk], dict[str, Any] | None]:
+        pages = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": CAPABILITIES, "serverInfo": {}},
+            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES},
+            "tools/list": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in ("make", "wait")]},
+            "resources/list": {"resources": [{"uri": f"demo://{each}", "name": each} for each in ("a", "b", "hidden")]},
+            "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "demo://{x}", "name": "any"}]},
+            "prompts/list": {"prompts": [{"name": "greet", "arguments": [{"name": "who"}]}]},
+            "completion/complete": {"completion": {"values": ["ann", "anton"]}},
+        }
+        if method == "resources/list" and "cursor" not in params:
+            return [], {**pages[method], "nextCursor": "2", "resources": pages[method]["resources"][:1]}
+        if method == "resources/list":
+            return [], {"resources": pages[method]["resources"][1:]}
+        if method == "resources/read":
+            return [], {"contents": [{"uri": params["uri"], "text": "\x1b[2Jcontent"}]}
+        if method == "prompts/get":
+            words = f"hello {params['arguments']['who']}"
+            return [], {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]}
+        if method == "tools/call" and params["name"] == "wait":
+            token = params["_meta"]["progressToken"]
+            log = {"level": "warning", "logger": "demo", "data": "patience"}
+            progress = {"progressToken": token, "progress": 1, "total": 4, "message": "going"}
+            messages = ({"method": "notifications/message", "params": log},)
+            return [out(*messages, {"method": "notifications/progress", "params": progress})], None
+        if method == "tools/call":
+            given = params["arguments"]
+            notice = {"method": given["method"], "params": given.get("params", {})}
+            return [out(notice)], {"content": [{"type": "text", "text": "made"}]}
+        if method == "subscriptions/listen":
+            return [out({"method": "notifications/subscriptions/acknowledged", "params": {}})], None
+        return [], pages.get(method, {})
+
+
+@pytest.fixture(params=[False, True], ids=["legacy server", "modern server"])
+def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
+    """A running server `one` of one era, and a second one without resources."""
+    answers = Answers(modern=request.param)
+    servers: Any = Servers(world, lambda: Program(answers))
+    sessions = Sessions(servers, world.meter)
+    hidden = {"deny": ["*hidden*"]}
+    world.apply(document("one", resources=hidden, callSeconds=60))
+    answers.sessions = sessions
+    with serving(world, sessions=sessions):
+        yield answers
+    sessions.close(0)
+
+
+@asynccontextmanager
+async def connected(world: World, era: str, path: str = ONE, **more: Any) -> AsyncIterator[Client]:
+    async with client(world.socket, era, path=path, **more) as made:
+        yield made
+
+
+def run(do: Callable[[], Any]) -> None:
+    async def within() -> None:
+        with anyio.fail_after(60):
+            await do()
+
+    anyio.run(within)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_resources_and_prompts_pass(world: World, server: Answers, era: str) -> None:
+    async def ask() -> None:
+        for path, uri, prompt in ((ONE, "demo://", "greet"), (ALL, "one+demo://", "one.greet")):
+            async with connected(world, era, path) as mcp:
+                listed = await mcp.list_resources()
+                assert [each.uri for each in listed.resources] == [f"{uri}a", f"{uri}b"]
+                templates = await mcp.list_resource_templates()
+                assert [each.uri_template for each in templates.resource_templates] == [f"{uri}{{x}}"]
+                read = await mcp.read_resource(f"{uri}a")
+                assert [(each.uri, each.text) for each in read.contents] == [(f"{uri}a", "content")]
+                with pytest.raises(MCPError, match="Unknown resource"):
+                    await mcp.read_resource(f"{uri}hidden")
+                [greet] = (await mcp.list_prompts()).prompts
+                assert (greet.name, greet.arguments[0].name) == (prompt, "who")
+                got = await mcp.get_prompt(prompt, {"who": "ann"})
+                assert got.messages[0].content.text == "hello ann"
+                ref = {"type": "ref/prompt", "name": prompt}
+                completed = await mcp.complete(ref, {"name": "who", "value": "an"})
+                assert completed.completion.values == ["ann", "anton"]
+
+    run(ask)
+
+
+def test_subscriptions_of_modern_clients(world: World, server: Answers) -> None:
+    async def ask(path: str, prefix: str) -> None:
+        uri, tool = f"{prefix}demo://a", "one.make" if prefix else "make"
+        async with connected(world, ERAS[0], path) as mcp:
+            listening = mcp.listen(resources_list_changed=True, resource_subscriptions=[uri, f"{prefix}demo://hidden"])
+            async with listening as changes:
+                assert changes.honored.resource_subscriptions == [uri]
+                told = aiter(changes)
+                for other in ("demo://b", "demo://hidden", "demo://a"):
+                    sent = {"method": "notifications/resources/updated", "params": {"uri": other}}
+                    await mcp.call_tool(tool, sent)
+                assert await anext(told) == ResourceUpdated(uri)
+                await mcp.call_tool(tool, {"method": "notifications/tools/list_changed"})  # not asked for
+                await mcp.call_tool(tool, {"method": "notifications/resources/list_changed"})
+                assert await anext(told) == ResourcesListChanged()
+
+    run(lambda: ask(ONE, ""))
+    run(lambda: ask(ALL, "one+"))
+    if server.modern:
+        wanted = [each["params"]["notifications"] for each in server.asked if each["method"] == "subscriptions/listen"]
+        assert {"resourceSubscriptions": ["demo://a"]}.items() <= wanted[1].items()
+    else:
+        methods = [each["method"] for each in server.asked if "subscribe" in each["method"]]
+        wait_for("both ended", lambda: [each["method"] for each in server.asked if "unsub" in each["method"]][1:])
+        assert methods[:2] == ["resources/subscribe", "resources/unsubscribe"]
+
+
+def test_subscriptions_of_legacy_clients(world: World, server: Answers) -> None:
+    heard: list[tuple[str, Any]] = []
+
+    async def hear(message: Any) -> None:
+        if not isinstance(message, Exception):
+            heard.append((message.method, getattr(message.params, "uri", None)))
+
+    async def ask() -> None:
+        async with connected(world, "legacy", message_handler=hear) as mcp:
+            with pytest.raises(MCPError, match="Unknown resource"):
+                await mcp.subscribe_resource("demo://hidden")
+            await mcp.subscribe_resource("demo://a")
+            await mcp.subscribe_resource("demo://a")
+            for count, method in enumerate(("resources/updated", "prompts/list_changed")):
+                while len(set(heard)) <= count:  # its event stream opens sometime after the handshake
+                    params = {"uri": "demo://a"}
+                    await mcp.call_tool("make", {"method": f"notifications/{method}", "params": params})
+            await mcp.unsubscribe_resource("demo://a")
+
+    run(ask)
+    assert set(heard) == {("notifications/resources/updated", "demo://a"), ("notifications/prompts/list_changed", None)}
+
+
+def test_a_legacy_session_is_a_connection_of_its_own(world: World, server: Answers) -> None:
+    async def ask() -> None:
+        call = "make", {"method": "notifications/tools/list_changed"}
+        async with connected(world, "legacy") as one, connected(world, "legacy") as other:
+            await one.call_tool(*call)
+            await other.call_tool(*call)
+            assert len([each for each in server.asked if each["method"] == "tools/call"]) == 2
+            assert len([each for each in server.asked if each["method"] == "tools/list"]) >= 2  # each has a server
+
+    run(ask)
+    wait_for("no sandbox is left", lambda: not [each for each in world.store.list("Sandbox")[0] if not each.deleted_at])
+    assert post(world, ONE, "resources/subscribe", {"uri": "demo://a"})[1]["error"]["message"].startswith("there is no")
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era: str) -> None:
+    progress: list[Any] = []
+    logs: list[Any] = []
+
+    async def log(params: Any) -> None:
+        logs.append((params.level, params.logger, params.data))
+
+    async def ask() -> None:
+        with anyio.CancelScope() as scope:
+
+            async def report(*given: Any) -> None:
+                progress.append(given)
+                scope.cancel()
+
+            level = {"log_level": "info"} if era != "legacy" else {}
+            async with connected(world, era, logging_callback=log, **level) as mcp:
+                if era == "legacy":
+                    await mcp.set_logging_level("info")
+                await mcp.call_tool("wait", {}, progress_callback=report)
+
+    run(ask)
+    assert progress == [(1, 4, "going")]
+    assert logs == [("warning", "demo", "patience")]
+    cancelled = "notifications/cancelled"  # unless the client's whole session ended before
+    wait_for("it ended", lambda: server.asked[-1]["method"] == cancelled or not server.sessions.count())
+    if server.modern:
+        metas = [each["params"]["_meta"] for each in server.asked if each["method"] == "tools/call"]
+        assert metas[0]["io.modelcontextprotocol/logLevel"] == "info"
+    else:
+        assert {"level": "info"} in [each["params"] for each in server.asked if each["method"] == "logging/setLevel"]
+
+
+def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answers) -> None:
+    session = {"Mcp-Session-Id": "abc"}
+    found: list[Any] = []
+
+    async def ask() -> None:
+        def call() -> None:
+            found.append(post(world, ONE, "tools/call", {"name": "wait", "arguments": {}}, **session))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, call)
+            while not any(each["method"] == "tools/call" for each in server.asked):
+                await anyio.sleep(0.01)
+            while not found:
+                message = {"requestId": 1}
+                await anyio.to_thread.run_sync(notify, world, "notifications/cancelled", message, session)
+                await anyio.sleep(0.05)
+
+    run(ask)
+    assert "was cancelled" in found[0][1]["error"]["message"]
+    wait_for("its cancellation", lambda: server.asked[-1]["method"] == "notifications/cancelled")
+
+
+def notify(world: World, method: str, params: dict[str, Any], headers: dict[str, str]) -> None:
+    """Send one notification."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX) as connected_:
+        connected_.connect(str(world.socket))
+        connection.sock = connected_
+        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+        connection.request("POST", ONE, json.dumps({"jsonrpc": "2.0", "method": method, "params": params}), sent)
+        connection.getresponse().read()
+
+
+def test_a_changed_set_of_servers_is_told(world: World, server: Answers) -> None:
+    async def ask() -> None:
+        async with connected(world, ERAS[0], ALL) as mcp, mcp.listen(tools_list_changed=True) as changes:
+            told = aiter(changes)
+            await mcp.call_tool("one.make", {"method": "notifications/tools/list_changed"})
+            assert await anext(told) == ToolsListChanged()
+
+    run(ask)

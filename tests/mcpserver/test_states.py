@@ -1,0 +1,174 @@
+"""States of servers that nobody calls: without the engine, disabled, unsandboxed; and their warm sandboxes."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner
+
+from controller.cli.main import cli
+from controller.kinds.mcpserver import KIND, condition, is_sandboxed, ready_condition, state_word
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandboxpool import KIND as POOL
+from controller.kinds.sandboxtemplate import KIND as TEMPLATE
+from controller.mcp.servers.sessions import Sessions, StartRefused
+from controller.mcp.servers.starts import Starts
+from tests.daemon import wait_for
+from tests.helpers_api import World
+from tests.mcpserver.clients import client, connected, serving
+from tests.mcpserver.programs import Program, Servers
+from tests.mcpserver.test_servers import PLACE, document, post
+from tests.mcpserver.test_stdio import talks
+
+
+@pytest.fixture
+def sessions(world: World) -> Iterator[Sessions]:
+    """Served sessions whose servers are programs of the test; the test sweeps."""
+    servers: Any = Servers(world, lambda: Program(talks))
+    made = Sessions(servers, world.meter)
+    with serving(world, sessions=made):
+        yield made
+    made.close(0)
+
+
+def stored(world: World, name: str = "one") -> StoredObject:
+    return world.services.objects.get(KIND, "default", name)
+
+
+def blind(world: World, why: str = "no such socket") -> None:
+    world.view.seen = replace(world.view.seen, blind=why)
+
+
+def test_is_docker_available(world: World, sessions: Sessions) -> None:
+    world.apply(document("one"))
+    world.apply(document("off", enabled=False))
+    assert post(world, f"{PLACE}/one/mcp", "tools/list")[1]["result"]["tools"][0]["name"] == "echo"
+    blind(world)
+    assert post(world, "/mcp/servers", "tools/list")[1]["result"]["tools"] == []  # though they are known
+    sessions.sweep()
+    assert state_word(stored(world)) == "Answering"  # it may be back at once
+    for _ in range(5):
+        sessions.sweep()
+    assert ready_condition(stored(world))["message"] == "the engine can't be reached: no such socket"
+    events = [each for each in world.store.events(kind="MCPServer", name="one") if each.reason == "DockerUnavailable"]
+    assert [each.count for each in events] == [1]  # one warning
+    assert state_word(stored(world, "off")) == "Disabled"
+    assert world.meter.gauges["paddock_mcp_servers", "user_added", "DockerUnavailable"] == 1
+    with connected(world.socket) as mcp:
+        found = mcp.data("mcp.server.list")
+    assert [(each["name"], each["state"]) for each in found["items"]] == [
+        ("off", "Disabled"),
+        ("one", "DockerUnavailable"),
+    ]
+    assert not found["isDockerAvailable"]
+    blind(world, "")
+    sessions.sweep()
+    assert state_word(stored(world)) == "Answering"
+    assert post(world, "/mcp/servers", "tools/list")[1]["result"]["tools"][0]["name"] == "one.echo"
+    line = ["--server", f"unix://{world.socket}", "why", "mcpserver/one"]
+    why = CliRunner().invoke(cli, line).output
+    assert why.startswith("mcpserver/one is as desired\n  Answering: its sessions ran on")
+    assert "user_added: 512Mi memory, 500m cpu, 50 pids" in why
+    assert "sandbox/one-" in why
+    assert "pinned tools" in why
+
+
+def test_servers_that_come_and_go_are_told(world: World, sessions: Sessions) -> None:
+    world.apply(document("one"))
+    sessions.sweep()
+
+    async def ask() -> list[str]:
+        path = "/mcp/servers?namespace=default"
+        async with client(world.socket, path=path) as mcp, mcp.listen(tools_list_changed=True) as changes:
+            await anyio.to_thread.run_sync(world.apply, document("two"))
+            await anyio.to_thread.run_sync(sessions.sweep)
+            told = [type(await anext(aiter(changes))).__name__]
+            return told + [each.name for each in (await mcp.list_tools()).tools]
+
+    assert anyio.run(ask) == ["ToolsListChanged", "one.echo", "two.echo"]
+
+
+def test_is_sandboxed(world: World, sessions: Sessions) -> None:
+    world.apply(document("one", trust="verified", sandbox="Preferred"))
+    world.apply(document("two"))
+    sessions.sweep()
+
+    def hold(name: str) -> http.client.HTTPConnection:
+        made = http.client.HTTPConnection("localhost")
+        made.sock = socket.socket(socket.AF_UNIX)
+        made.sock.connect(str(world.socket))
+        made.request("GET", f"{PLACE}/{name}/mcp", headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "true"})
+        return made
+
+    refused = hold("two")
+    assert "runs in a sandbox only" in json.loads(refused.getresponse().read())["message"]
+    refused.close()
+    held = hold("one")
+    assert held.getresponse().status == 200
+    wait_for("it shows", lambda: not is_sandboxed(stored(world)))
+    assert is_sandboxed(stored(world, "two"))
+    sessions.sweep()
+    assert world.meter.gauges["paddock_mcp_sessions", "false"] == 1
+    found = condition(stored(world), "Sandboxed")
+    assert (found["reason"], found["message"]) == (
+        "Unsandboxed",
+        "sessions without a sandbox, as their users' own processes: 1",
+    )
+    with connected(world.socket) as mcp:
+        assert [each["isSandboxed"] for each in mcp.data("mcp.server.list")["items"]] == [False, True]
+    assert [each.reason for each in world.store.events(kind="MCPServer", name="one")] == ["Unsandboxed"]
+    held.sock.shutdown(socket.SHUT_RDWR)
+    held.close()
+    wait_for("it shows", lambda: is_sandboxed(stored(world)))
+    sessions.sweep()
+    assert world.meter.gauges["paddock_mcp_sessions", "false"] == 0
+
+
+def test_warm_sandboxes_come_from_a_pool_of_the_server(world: World, sessions: Sessions) -> None:
+    world.apply(document("one", warmReplicas=2))
+    sessions.sweep()
+    pool = world.services.objects.get(POOL, "default", "mcp-one")
+    template = world.services.objects.get(TEMPLATE, "default", "mcp-one")
+    uid = stored(world).uid
+    assert [each["uid"] for each in (*pool.owner_references, *template.owner_references)] == [uid, uid]
+    assert (pool.spec["warmReplicas"], template.spec["resources"]["limits"]["pids"]) == (2, 50)
+    anyio.run(Starts(sessions).session, world.services.mcp_servers.get("default", "one"), "ann", "a")
+    [box] = world.store.list("Sandbox")[0]
+    assert box.spec["templateRef"] == {"name": "mcp-one"}
+    world.apply(document("one", warmReplicas=1, trust="verified"))
+    for _ in range(2):
+        sessions.sweep()
+    assert world.services.objects.get(POOL, "default", "mcp-one").spec["warmReplicas"] == 1
+    assert world.services.objects.get(TEMPLATE, "default", "mcp-one").spec["resources"]["limits"]["pids"] == 100
+    world.apply(document("one"))
+    sessions.sweep()
+    left = [each for each in world.store.list("SandboxPool")[0] if each.deleted_at is None]
+    assert not left
+
+
+def test_a_pool_of_others_is_not_taken_over(world: World, sessions: Sessions) -> None:
+    other = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "mcp-one"}}
+    world.apply(json.dumps({**other, "spec": {"image": "evil:1", "command": ["sleep", "1"]}}))
+    world.apply(document("one", warmReplicas=1))
+    sessions.sweep()
+    assert world.services.objects.get(TEMPLATE, "default", "mcp-one").spec["image"] == "evil:1"
+    assert not world.store.list("SandboxPool")[0]
+    anyio.run(Starts(sessions).session, world.services.mcp_servers.get("default", "one"), "ann", "")
+    [box] = world.store.list("Sandbox")[0]
+    assert box.spec["template"]["image"] == "paddock/python:1"
+
+
+def test_a_daemon_that_stops_begins_no_session(world: World, sessions: Sessions) -> None:
+    world.apply(document("one"))
+    server = world.services.mcp_servers.get("default", "one")
+    anyio.run(Starts(sessions).session, server, "ann", "")
+    sessions.close(0)
+    assert all(each.deleted_at is not None for each in world.store.list("Sandbox")[0])
+    with pytest.raises(StartRefused, match="the daemon stops"):
+        anyio.run(Starts(sessions).session, server, "ann", "")
+    assert sessions.count() == 0
