@@ -122,7 +122,7 @@ def test_user_added_servers_never_run_without_a_sandbox(paddock: Run, file: Path
 
 
 def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
-    done = paddock("enable", "npx", "-y", "@scope/server-files@1.2.3", "/workspace", "--verbose")
+    done = paddock("enable", "--", "npx", "-y", "@scope/server-files@1.2.3", "/workspace", "--verbose")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("mcpserver/server-files created; its package is being installed: ")
     spec = stored(world, "server-files").spec
