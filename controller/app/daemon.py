@@ -13,6 +13,7 @@ from controller.app.core import make_core
 from controller.app.crash_handler import end_with_endless_threads
 from controller.app.engine import make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
+from controller.app.gateway import start_gateway
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
@@ -58,6 +59,7 @@ class Daemon:
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         loop.reconcile_loop.start()
+        start_gateway(core, services, store, engine, secrets, policy, loop)
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""

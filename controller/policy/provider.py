@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.kinds.provider import ProviderSpec
+from controller.kinds.runtime.models import HOST
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 
-PORT = 8090
-"""Port of the gateway on 127.0.0.1 of each sandbox."""
-HOST = "models.paddock.internal"
-"""Name of 127.0.0.1 in a sandbox that was created with models."""
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?(/[A-Za-z0-9._~/-]*)?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.?")

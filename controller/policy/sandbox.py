@@ -289,6 +289,7 @@ def render(
         seccomp=level.seccomp,
         sysctls=level.sysctls,
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
+        models=bool(spec.models),
     )
     config, way, open_ = _networked(agent.with_agent(config, template, namespace, policy), spec, level, uid)
     config = disk.sized(confinement.confined(config, template, policy), policy)

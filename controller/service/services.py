@@ -34,6 +34,7 @@ from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.mcp.servers import McpServers
+from controller.service.models.servers import ModelServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
@@ -151,6 +152,7 @@ class SandboxServices:
     why: Why
     images: ImageService
     mcp_servers: McpServers
+    model_servers: ModelServers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +191,7 @@ def make_services(
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet.recorder)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -229,10 +231,10 @@ def make_sandbox(
     limits: ServiceLimits,
     policy: Policy,
     calls: AgentCalls,
-    recorder: Recorder,
+    fleet: FleetServices,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
-    store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
+    store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
     sandbox_streams = SandboxStreams(
         objects=objects,
         engine=engine,
@@ -247,6 +249,7 @@ def make_sandbox(
         secrets=host.secrets,
         agents=calls,
     )
+    forward = PortForward(sandbox_streams, host.ports, limits.connections)
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
@@ -260,7 +263,7 @@ def make_sandbox(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
         files=SandboxFiles(sandbox_streams, host.files, limits.transfers),
-        forward=PortForward(sandbox_streams, host.ports, limits.connections),
+        forward=forward,
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=Why(
@@ -278,6 +281,13 @@ def make_sandbox(
             clock=clock,
             engine=engine,
             sandbox_streams=sandbox_streams,
+        ),
+        model_servers=ModelServers(
+            objects=objects,
+            apply=fleet.apply,
+            sandbox_streams=sandbox_streams,
+            forward=forward,
+            in_use=loop.in_use,
         ),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
-from controller.kinds.runtime.secret import NoSecret
+from controller.kinds.runtime.secret import NoSecret, SecretNotFound
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
 MOST_BYTES = 1 << 20
@@ -34,11 +34,11 @@ class SecretFolder:
         try:
             outer = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise NoSecret(_missing(path, error)) from error
+            raise _missing(path, error) from error
         try:
             return self._read(outer, namespace, name, path)
         except OSError as error:
-            raise NoSecret(_missing(path, error)) from error
+            raise _missing(path, error) from error
         finally:
             os.close(outer)
 
@@ -74,9 +74,9 @@ def _trusted(found: os.stat_result, bits: int) -> bool:
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & bits
 
 
-def _missing(path: Path, error: OSError) -> str:
+def _missing(path: Path, error: OSError) -> NoSecret:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"secret {path}: not found; create the file, owned by root, with mode 0600"
+        return SecretNotFound(f"secret {path}: not found; create the file, owned by root, with mode 0600")
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return f"{path}: contains a symlink; put the file itself there"
-    return f"{path}: can't be read: {error.strerror}"
+        return NoSecret(f"{path}: contains a symlink; put the file itself there")
+    return NoSecret(f"{path}: can't be read: {error.strerror}")

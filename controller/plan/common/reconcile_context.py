@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import InstanceState
@@ -45,6 +46,7 @@ class ReconcileContext:
     short. `network` is the state of its networks. `written_bytes` is what its container was last measured to have
     written to disk (0: not measured). `stale_gpus`: the devices of its container are no longer its own. `volumes` are
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
+    `models` is the state of the gateway's listener in it (None: not known).
     """
 
     now: float
@@ -67,6 +69,7 @@ class ReconcileContext:
     stale_gpus: bool = False
     volumes: tuple[str, ...] = ()
     was_unguarded: bool = False
+    models: ModelsState | None = None
 
     @property
     def deleting(self) -> bool:
