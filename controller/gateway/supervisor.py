@@ -51,6 +51,7 @@ class _Held:
     sock: socket.socket | None
     state: ModelsState = _UP
     retry_at: float = 0.0
+    given_to: Child | None = None
 
     def close(self) -> None:
         if self.sock is not None:
@@ -153,7 +154,8 @@ class Supervisor:
             self._start_child()
             if not snapshot.observed.blind:  # unknown is not gone
                 self._listen(found.containers, found)
-            self._configure(found)
+            self._configure(found)  # before its listeners: nobody is refused who may use them
+            self._hand_over()
             self._publish(self._view_of(found, servers))
         self._parts.ledger.write_due(snapshot)
         return True
@@ -182,9 +184,7 @@ class Supervisor:
             if uid in self._held:
                 continue
             container = containers.get(uid)
-            self._held[uid] = held = self._listener(run, container, now)
-            if held.sock is not None:
-                self._hand_over(uid, held.sock)
+            self._held[uid] = self._listener(run, container, now)
 
     def _listener(self, run: Run, container: Container | None, now: float) -> _Held:
         try:
@@ -198,12 +198,17 @@ class Supervisor:
                 _log.warning("models not served on this host", port=self._parts.port, error=str(error))
             return _Held(run, None, ModelsState("NotListening", str(error)), now + _RETRY_SECONDS)
 
-    def _hand_over(self, listener: str, sock: socket.socket) -> None:
+    def _hand_over(self) -> None:
+        """Give the process the listeners that it has not got yet."""
         child = self._child
-        if child is not None and self._ready:
-            message = {"type": "listen", "listener": listener, "host": listener == HOST}
-            with suppress(ChannelClosed):  # its end is noticed elsewhere
-                child.send(message, [sock.fileno()])
+        if child is None or not self._ready:
+            return
+        for listener, held in self._held.items():
+            if held.sock is not None and held.given_to is not child:
+                message = {"type": "listen", "listener": listener, "host": listener == HOST}
+                with suppress(ChannelClosed):  # its end is noticed elsewhere
+                    child.send(message, [held.sock.fileno()])
+                held.given_to = child
 
     # The process
 
@@ -283,9 +288,7 @@ class Supervisor:
             self._parts.meter.gauge("paddock_model_gateway_up", 1)
             found = Wanted(self._targets, {}, {}, {}, {})
             self._configure(found)
-            for uid, each in self._held.items():
-                if each.sock is not None:
-                    self._hand_over(uid, each.sock)
+            self._hand_over()
 
     # Requests of the process
 

@@ -74,10 +74,11 @@ class Upstream:
     ) -> AsyncIterator[Answer]:
         """Send a request, and yield its answer once that begins. Raises UpstreamError."""
         target, seconds = self.target, self.target.timeouts
+        length = [(b"Content-Length", str(len(body)).encode())] if method == "POST" else []
         request = httpcore.Request(
             method,
             self._base + route.encode(),
-            headers=[(b"Host", self._host()), *headers, *_key_headers(target)],
+            headers=[(b"Host", self._host()), *length, *headers, *_key_headers(target)],
             content=body,
             extensions={"timeout": {"connect": None, "read": None, "write": seconds.idle, "pool": seconds.first_byte}},
         )
@@ -228,4 +229,4 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore asks before it uses a kept connection: none is kept."""
-        return info == "is_readable"
+        return True if info == "is_readable" else None
