@@ -267,8 +267,7 @@ def render(
     level = level_of(template, policy)
     if level is None:
         raise KeyError(template.security_level)
-    limits = effective_limits(spec.resources, template, level.limits)
-    places = mounts.slots(spec, template)
+    limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),

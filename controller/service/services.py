@@ -282,12 +282,6 @@ def make_sandbox(
             engine=engine,
             sandbox_streams=sandbox_streams,
         ),
-        model_servers=ModelServers(
-            objects=objects,
-            apply=fleet.apply,
-            sandbox_streams=sandbox_streams,
-            forward=forward,
-            in_use=loop.in_use,
-        ),
+        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
     )

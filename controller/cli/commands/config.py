@@ -1,4 +1,4 @@
-"""`paddock config`: contexts, which are named daemons and namespaces. It needs no daemon."""
+"""`paddock config`: contexts, which are named daemons and namespaces. Only `config provider` needs a daemon."""
 
 import sys
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from controller.cli.commands.config_provider import provider
 from controller.cli.errors import CliError
 from controller.cli.output import columns, note, say
 from paddock._client import contexts as stored
@@ -25,6 +26,7 @@ def config_() -> None:
     \b
     paddock config set-context work --server https://paddock.example.org:9465 --token-stdin --use
     paddock --context work get sandboxes
+    paddock config provider add openai --type openai --secret openai-key
     """
 
 
@@ -110,6 +112,9 @@ def delete_context(name: str) -> None:
 def view() -> None:
     """Print the file of contexts; tokens are not in it."""
     say(stored.load_contexts().as_toml().rstrip("\n"))
+
+
+config_.add_command(provider)
 
 
 def _token_file(name: str) -> Path:

@@ -43,7 +43,6 @@ class ModelServers:
 
     def __init__(
         self,
-        *,
         objects: Objects,
         apply: Apply,
         sandbox_streams: SandboxStreams,
