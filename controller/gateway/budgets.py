@@ -20,7 +20,7 @@ class BudgetUsed(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """Use of one source. `seconds` counts its requests by second of the last minute, `day` is the number of the day."""
+    """Use of one source. `seconds` counts its requests by the end of their second, `day` is the number of the day."""
 
     seconds: dict[int, int] = field(default_factory=dict)
     day: int = 0
@@ -38,7 +38,7 @@ class Budget:
         if limits.requests_per_minute is not None and sum(self.seconds.values()) >= limits.requests_per_minute:
             left = math.ceil(min(self.seconds) + _MINUTE - now)
             raise BudgetUsed(f"its {limits.requests_per_minute} requests of this minute are used up", max(left, 1))
-        second = int(now)
+        second = int(now) + 1  # its end, so that no minute holds more
         self.seconds[second] = self.seconds.get(second, 0) + 1
         self.running += 1
 
@@ -52,7 +52,7 @@ class Budget:
         today = int(now // _DAY)
         if today != self.day:
             self.day, self.tokens = today, 0
-        for each in [each for each in self.seconds if not now - _MINUTE < each <= now]:  # also of a clock set back
+        for each in [each for each in self.seconds if not now - _MINUTE < each <= now + 1]:  # also of a clock set back
             del self.seconds[each]
 
 

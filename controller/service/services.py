@@ -274,14 +274,14 @@ def make_sandbox(
             policy=policy,
             agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
         ),
-        mcp_servers=McpServers(
-            objects=objects,
-            write=Write(pipeline),
-            store=store,
-            clock=clock,
-            engine=engine,
-            sandbox_streams=sandbox_streams,
-        ),
+        mcp_servers=_mcp_servers(pipeline, objects, engine, sandbox_streams),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
+    )
+
+
+def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+    store, clock, write = pipeline.store, pipeline.clock, Write(pipeline)
+    return McpServers(
+        objects=objects, write=write, store=store, clock=clock, engine=engine, sandbox_streams=sandbox_streams
     )
