@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.gateway.budgets import Budgets, BudgetUsed
-from controller.gateway.config import HOST, Config, Form, Target, is_match
+from controller.gateway.config import HOST, Config, Form, Target, choose, is_match
 from controller.gateway.request import (
     LOOP_HEADER,
     ROUTES,
@@ -71,6 +71,7 @@ class Exchange:
     user: str
     target: Target
     route: str
+    model: str
     task: asyncio.Task[None] | None = None
     revoked: bool = False
     begun: bool = False
@@ -199,7 +200,7 @@ class Gateway:
             self._count(user, target.id, "limited")
             message = f"{target.subject}: {error}; try again in {error.retry_after} s"
             raise Refused(429, message, retry_after=error.retry_after) from error
-        exchange = Exchange(listener, user, target, route)
+        exchange = Exchange(listener, user, target, route, found["model"])
         self._running.add(exchange)
         try:
             work = self._pass_on(exchange, headers, body, send, is_stream=found.get("stream") is True)
@@ -241,7 +242,8 @@ class Gateway:
             known = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
             await self._failed(exchange, known, meter, send)
         finally:
-            made = meter.tokens(ended=ended) if exchange.begun else (0, 0)
+            counts = exchange.begun and exchange.route not in _FREE
+            made = meter.tokens(ended=ended) if counts else (0, 0)
             use = self._use(exchange.user, target.id)
             use.tokens_in, use.tokens_out = use.tokens_in + made[0], use.tokens_out + made[1]
             self.budgets.end(target.id, sum(made))
@@ -350,7 +352,7 @@ class Gateway:
 
     def _is_allowed(self, exchange: Exchange) -> bool:
         target = self.config.targets.get(exchange.target.id)
-        if target is None or target.broken or target.models != exchange.target.models:
+        if target is None or target.broken or choose([target], exchange.model) is None:
             return False
         if exchange.listener == HOST:
             return True
@@ -369,6 +371,7 @@ class Gateway:
         task.add_done_callback(self._background.discard)
 
 
+_FREE = ("/messages/count_tokens",)  # it uses no tokens
 _WELL = ("Answering", "")
 _REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
 _LIST = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1"),

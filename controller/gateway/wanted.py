@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controller.gateway.config import HOST, Access, Config, Limits, Target, Timeouts
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import ModelServerSpec
 from controller.kinds.observed.models import NOT_TRIED, ModelsState
@@ -132,11 +133,16 @@ def _sources(
 
 def _running(snapshot: Snapshot, uid: str) -> Container | None:
     """Return the container of a sandbox that runs, if it has one."""
-    found = snapshot.observed.containers.get(uid, ())
-    held = snapshot.instances.get(uid)
-    named = held.memory.container if held is not None else ""
-    alive = [each for each in found if each.state in (State.RUNNING, State.PAUSED)]
-    return max(alive, key=lambda each: (each.id == named, each.started_at), default=None)
+    obj, held = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
+    own = (held.memory.container, held.memory.run[0]) if held is not None else ()
+    alive = [
+        each
+        for each in snapshot.observed.containers.get(uid, ())
+        if each.state in (State.RUNNING, State.PAUSED)
+        # Others may have its labels: `docker commit` copies them.
+        and (each.id in own or each.name == container_name(obj.name, uid))
+    ]
+    return max(alive, key=lambda each: each.started_at, default=None)
 
 
 def _deaf(box: Sandbox, policy: Policy) -> str:
