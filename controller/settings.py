@@ -19,6 +19,7 @@ from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
+from controller.policy.provider import hosts_refused
 from controller.service.images.images import ImageWorkRules
 from controller.service.mcp.installs import InstallRules
 from controller.service.sandbox.exec_limits import ExecRules
@@ -260,6 +261,23 @@ class Settings(BaseSettings):
         default=Path("/etc/paddock/secrets"),
         description="folder of secrets, as files NAMESPACE/NAME that only root may read",
     )
+    provider_hosts: tuple[str, ...] = Field(
+        default=(),
+        max_length=64,
+        description=(
+            "endpoints of model providers that need not be public nor use https, as host:port (such as "
+            "`127.0.0.1:11434`); at most 64; default: none"
+        ),
+    )
+    models_port: int = Field(
+        default=8090,
+        ge=0,
+        le=65535,
+        description=(
+            "port on 127.0.0.1 of this host at which callers with a token use the models of a namespace, while there "
+            "are providers or model servers; 0: none"
+        ),
+    )
     objects_per_namespace: int = Field(
         default=1500,
         ge=0,
@@ -376,6 +394,13 @@ class Settings(BaseSettings):
     def _reachable(cls, value: str) -> str:
         if value and not _REGISTRY.fullmatch(value):
             raise ValueError("must be https://HOST/PATH without a login or another port: sandboxes reach nothing else")
+        return value
+
+    @field_validator("provider_hosts")
+    @classmethod
+    def _are_endpoints(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := "; ".join(hosts_refused(value)):
+            raise ValueError(wrong)
         return value
 
     @field_validator("network_range")

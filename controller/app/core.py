@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controller.app.errors import CannotStart
 from controller.loop.clock import SystemClock
-from controller.loop.last_snapshot import LastSnapshot
+from controller.loop.last_snapshot import LastGateway, LastSnapshot
 from controller.loop.wake import LoopWaker
 from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
@@ -30,6 +30,7 @@ class Core:
     waker: LoopWaker = field(default_factory=LoopWaker)
     traces: Traces = field(default_factory=Traces)
     last: LastSnapshot = field(default_factory=LastSnapshot)
+    gateway: LastGateway = field(default_factory=LastGateway)
 
     @property
     def is_local(self) -> bool:

@@ -13,6 +13,7 @@ from controller.app.core import make_core
 from controller.app.crash_handler import end_with_endless_threads
 from controller.app.engine import make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
+from controller.app.gateway import start_gateway
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
@@ -61,6 +62,7 @@ class Daemon:
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
+        start_gateway(core, services, store, engine, secrets, policy, loop)
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""

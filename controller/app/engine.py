@@ -52,6 +52,8 @@ def make_policy(settings: Settings) -> Policy:
         local_network=settings.local_network,
         peers=settings.peers,
         guard_lost=settings.guard_lost,
+        provider_hosts=settings.provider_hosts,
+        models_port=settings.models_port,
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
     return with_packages(policy, read_package_hosts(settings.package_sources), listed)

@@ -168,6 +168,7 @@ def _make_pass(
         canary=canary,
         layers=layers.now,
         last=core.last,
+        gateway=core.gateway,
     )
 
 

@@ -42,6 +42,7 @@ from controller.ports import (
     Meter,
     NullMeter,
     PortForwarder,
+    PortListener,
     Probes,
     Streams,
     Wake,
@@ -181,6 +182,11 @@ class DockerEngine:
     def files(self) -> Files:
         """Files of the sandboxes on this engine; closed with it."""
         return self._files
+
+    @property
+    def listeners(self) -> PortListener:
+        """Listeners inside sandboxes."""
+        return self._ports
 
     @property
     def ports(self) -> PortForwarder:

@@ -260,6 +260,35 @@ class NetworkSpec(Model):
     """
 
 
+class ProviderReference(Model):
+    """Reference to a Provider of the same namespace."""
+
+    name: Name
+    """Name of the Provider."""
+
+
+class ModelServerReference(Model):
+    """Reference to a ModelServer of the same namespace."""
+
+    name: Name
+    """Name of the ModelServer."""
+
+
+class ModelSource(Model):
+    """A source of models: a Provider or a ModelServer."""
+
+    provider_ref: ProviderReference | None = None
+    """A model API outside, which the sandbox uses without its key and without a network."""
+    model_server_ref: ModelServerReference | None = None
+    """A model of this host."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "ModelSource":
+        if (self.provider_ref is None) == (self.model_server_ref is None):
+            raise ValueError("needs one of `providerRef:` and `modelServerRef:`, and not both")
+        return self
+
+
 class Lifecycle(Model):
     """Deadlines and idleness. A stored spec without `idleTimeoutSeconds` predates it, and has none."""
 
@@ -318,6 +347,8 @@ class SandboxSpec(Model):
     """Deadlines and idleness."""
     network: NetworkSpec = NetworkSpec()
     """Network access."""
+    models: Annotated[tuple[ModelSource, ...], Field(max_length=32)] = ()
+    """Models that it may use at http://127.0.0.1:8090, at any security level. Changed at once, in a running sandbox."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from controller.kinds import hostquota, quota, securityprofile
+from controller.kinds import hostquota, modelserver, provider, quota, securityprofile
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -32,6 +32,8 @@ class Desired:
         self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
         self.profiles = ObjectCache((securityprofile.KIND.name,), securityprofile.stored_profile)
         self.counts = ObjectCounts()
+        self.providers = ObjectCache((provider.KIND.name,), provider.stored_provider)
+        self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -50,8 +52,8 @@ class Desired:
     def _relist(self) -> None:
         # Templates first, with their revision: later changes are read again from the watch log.
         templates, revision = self._store.list("SandboxTemplate")
-        self.quotas.relist(self._store)
-        self.profiles.relist(self._store)
+        for cache in (self.quotas, self.profiles, self.providers, self.model_servers):
+            cache.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
         everything = [obj for kind in discover() for obj in self._store.list(kind.name)[0]]
@@ -75,8 +77,8 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
-        self.quotas.take_in(changes)
-        self.profiles.take_in(changes)
+        for cache in (self.quotas, self.profiles, self.providers, self.model_servers):
+            cache.take_in(changes)
         self._garbage.take_in(changes)
         self.counts.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])

@@ -9,6 +9,7 @@ import structlog
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.observed.canary import UNWATCHED
+from controller.kinds.observed.models import NO_GATEWAY, GatewayView
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
@@ -54,11 +55,13 @@ class ReconcilePass:
         canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         last: LastSnapshot | None = None,
+        gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
     ) -> None:
         """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
 
         `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
         Without `canary` the network guard is not tested. `layers` are the measured sizes of writable layers.
+        `gateway` is the state of the model gateway.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -67,7 +70,7 @@ class ReconcilePass:
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
-        self._layers = layers
+        self._layers, self._gateway = layers, gateway
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
@@ -147,6 +150,9 @@ class ReconcilePass:
             pressure=self._pressure.observe_now(observed.facts.root_dir),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,
             layers=self._layers(),
+            providers=self._desired.providers.now,
+            model_servers=self._desired.model_servers.now,
+            gateway=self._gateway(),
         )
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> dict[str, Instance]:

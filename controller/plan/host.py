@@ -26,11 +26,13 @@ from controller.plan.common.contexts import context_with
 from controller.plan.common.events import result_events
 from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Settled
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.modelserver import reconcile_model_servers
 from controller.plan.network import stray_networks
 from controller.plan.network.networks import reconcile_networks
 from controller.plan.pool import launch
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool.reconcile import reconcile_pools
+from controller.plan.provider import reconcile_providers
 from controller.plan.sandbox import disk_limit, gpus, sandbox
 from controller.plan.sandbox.log_tail import remember
 from controller.plan.securityprofile import reconcile_profiles
@@ -168,6 +170,7 @@ def _unsettled(
         observed.networks,
         memo.weight_bounds(snapshot),
     )
+    models = snapshot.gateway.sandboxes
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, each in planned.items():
@@ -185,6 +188,7 @@ def _unsettled(
             and known.probed is probed.get(uid)
             and known.activity is used
             and known.egress is beside
+            and known.models is models.get(uid)
             and uid not in moved
         ):
             timer = timers.get(uid)
@@ -193,7 +197,7 @@ def _unsettled(
             if timer.since <= now < timer.due:
                 wakes.append(timer.due)
                 continue
-        yield each, Settled(each, seen, held, host, probed.get(uid), used, beside)
+        yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
 
 
 def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None:
@@ -298,7 +302,16 @@ def _sweep(builder: PlanBuilder) -> None:
 
 
 # The steps of one pass, in order: a step sees in the builder what those before it decided.
-_STEPS = (_reconcile_sandboxes, _admit_pending, _reconcile_quotas, reconcile_profiles, reconcile_pools, _sweep)
+_STEPS = (
+    _reconcile_sandboxes,
+    _admit_pending,
+    _reconcile_quotas,
+    reconcile_profiles,
+    reconcile_providers,
+    reconcile_model_servers,
+    reconcile_pools,
+    _sweep,
+)
 
 
 def _finish(builder: PlanBuilder) -> Plan:

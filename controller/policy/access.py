@@ -1,8 +1,9 @@
 """Authorization for every listener: a caller and a request in, a decision out.
 
 viewer    reads the objects of the namespace, and logs
-user      also writes sandboxes there, and works in them (exec ...); uses MCP servers
-operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
+user      also writes sandboxes there, and works in them (exec ...); uses MCP servers, providers and model servers
+operator  also writes every other kind of the namespace (templates, pools, providers, which use secrets of the host
+          ...), and deletes its volumes
 admin     also writes its quotas, and verifies its MCP servers; with namespace `*` host-scoped kinds, tokens, audit and
           backups
 
@@ -35,7 +36,7 @@ _SEEN = (
     "-/metrics",
 )  # subresources that need no more than reading the object
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
-_USED_BY_USERS = ("MCPServer",)  # written by operators
+_USED_BY_USERS = ("MCPServer", "Provider", "ModelServer")  # written by operators
 _LEAST_WRITER: Role = "user"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 _ORDINARY_SHARES = 1024  # the default weight of a container

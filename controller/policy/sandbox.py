@@ -268,8 +268,7 @@ def render(
     level = level_of(template, policy)
     if level is None:
         raise KeyError(template.security_level)
-    limits = effective_limits(spec.resources, template, level.limits)
-    places = mounts.slots(spec, template)
+    limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
@@ -291,6 +290,7 @@ def render(
         seccomp=level.seccomp,
         sysctls=level.sysctls,
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
+        models=bool(spec.models),
     )
     config, way, open_ = _networked(agent.with_agent(config, template, namespace, policy), spec, level, uid)
     config = disk.sized(confinement.confined(config, template, policy), policy)

@@ -44,6 +44,8 @@ from controller.ports.streams import (
     Files,
     FileWork,
     PortForwarder,
+    PortListener,
+    PortTaken,
     StreamError,
     Streams,
 )
@@ -75,6 +77,8 @@ __all__ = [
     "Meter",
     "NullMeter",
     "PortForwarder",
+    "PortListener",
+    "PortTaken",
     "Probes",
     "Secrets",
     "Store",

@@ -71,11 +71,22 @@ class Streams(Protocol):
         ...
 
 
+class PortTaken(StreamError):
+    """Another program listens on the port."""
+
+
 class PortForwarder(Protocol):
     """TCP ports of a sandbox, from inside its own network."""
 
     def connect(self, container: Container, port: int) -> socket.socket:
         """Connect to that port of the sandbox's 127.0.0.1. May block for some seconds. Raises StreamError."""
+
+
+class PortListener(Protocol):
+    """Listeners in a sandbox, inside its own network."""
+
+    def listen(self, container: Container, port: int) -> socket.socket:
+        """Listen on that port of the sandbox's 127.0.0.1. Raises PortTaken; StreamError."""
 
 
 class AgentError(Exception):

@@ -36,6 +36,7 @@ from controller.service.images.images import ImageService, ImageWorkRules, NoIma
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.servers import McpServers
+from controller.service.models.servers import ModelServers
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
@@ -155,6 +156,7 @@ class SandboxServices:
     images: ImageService
     mcp_servers: McpServers
     mcp_installs: Installs
+    model_servers: ModelServers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +195,7 @@ def make_services(
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet.recorder)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -233,10 +235,10 @@ def make_sandbox(
     limits: ServiceLimits,
     policy: Policy,
     calls: AgentCalls,
-    recorder: Recorder,
+    fleet: FleetServices,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
-    store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
+    store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
     sandbox_streams = SandboxStreams(
         objects=objects,
         engine=engine,
@@ -251,6 +253,7 @@ def make_sandbox(
         secrets=host.secrets,
         agents=calls,
     )
+    forward = PortForward(sandbox_streams, host.ports, limits.connections)
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
@@ -268,7 +271,7 @@ def make_sandbox(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
         files=files,
-        forward=PortForward(sandbox_streams, host.ports, limits.connections),
+        forward=forward,
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=Why(
@@ -281,16 +284,18 @@ def make_sandbox(
         ),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
+        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
         images=images,
     )
 
 
 def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+    store, clock, write = pipeline.store, pipeline.clock, Write(pipeline)
     return McpServers(
         objects=objects,
-        write=Write(pipeline),
-        store=pipeline.store,
-        clock=pipeline.clock,
+        write=write,
+        store=store,
+        clock=clock,
         engine=engine,
         sandbox_streams=sandbox_streams,
         pools=WarmPools(objects, Apply(pipeline)),

@@ -1,4 +1,4 @@
-"""`paddock config`: contexts, which are named daemons and namespaces. It needs no daemon."""
+"""`paddock config`: contexts, which are named daemons and namespaces. Only `config provider` needs a daemon."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from controller.cli.commands.config_provider import provider
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.output import columns, note, say, say_table
 from paddock._client import contexts as stored
@@ -30,6 +31,7 @@ def config_() -> None:
     \b
     paddock config set-context work --server https://paddock.example.org:9465 --token-stdin --use
     paddock --context work get sandboxes
+    paddock config provider add openai --type openai --secret openai-key
     """
 
 
@@ -150,6 +152,9 @@ def set_(setting: str, value: str) -> None:
         "MCP clients never get Docker's socket: the daemon alone uses it; to have it use another engine, set"
         f" docker_host = {json.dumps(address)} in {_SETTINGS} and restart it"
     )
+
+
+config_.add_command(provider)
 
 
 def _token_file(name: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.kinds.observed.observed import OutOfBandSettings
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.runtime.models import HOST, with_models
 
 NANO_PER_MILLI = 1_000_000
 # World-writable with the sticky bit, as every system has them; any other folder belongs to the sandbox's user.
@@ -49,7 +50,7 @@ def create_body(
         "Hostname": config.hostname,
         "User": config.user,
         "WorkingDir": config.working_dir,
-        "Env": [f"{name}={value}" for name, value in config.env],
+        "Env": [f"{name}={value}" for name, value in _environment(config)],
         "Labels": dict(labels),
         # An image's own health check would run commands that no spec requests.
         "Healthcheck": {"Test": ["NONE"]},
@@ -61,6 +62,17 @@ def create_body(
     elif config.args:
         body["Cmd"] = list(config.args)
     return body
+
+
+def _environment(config: ContainerConfig) -> list[tuple[str, str]]:
+    """Return the variables, with those of the model gateway: they and its name in no_proxy are not part of the hash."""
+    if not config.models:
+        return list(config.env)
+    found = with_models(dict(config.env))
+    for name in ("NO_PROXY", "no_proxy"):
+        if name in found:
+            found[name] = f"{found[name]},{HOST}"
+    return sorted(found.items())
 
 
 def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
@@ -94,6 +106,7 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
         **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
         **({"DeviceRequests": [_gpus(config.gpus, config.gpu_ids)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
+        **({"ExtraHosts": [f"{HOST}:127.0.0.1"]} if config.models else {}),
     }
 
 

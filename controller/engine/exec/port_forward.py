@@ -1,15 +1,17 @@
-"""ports.Ports: connections to a sandbox's own 127.0.0.1, from inside its network namespace; also with network `none`.
+"""Connections to a sandbox's own 127.0.0.1, and listeners there, from inside its network; also with network `none`.
 
 No port of the host is opened, no route or rule is added, and nothing but the sandbox is reachable.
 """
 
+import errno
 import socket
 
 from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.observed.observed import Container
-from controller.ports import StreamError
+from controller.ports import PortTaken, StreamError
 
 _CONNECT_SECONDS = 5.0
+_BACKLOG = 128
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -45,3 +47,22 @@ class DockerPorts:
         raise StreamError(
             f"port {port} in the sandbox does not answer: {(said.strerror or str(said)).lower()}"
         ) from said
+
+    def listen(self, container: Container, port: int) -> socket.socket:
+        """Listen on that port, by IPv4. Nothing outside of the sandbox can connect. Raises PortTaken; StreamError."""
+        try:
+            made = socket_in(container.pid, container.id)
+        except NetworkUnreachable as error:
+            raise StreamError(f"port {port} can't be listened on: {error}") from error
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((_LOOPBACKS[0][1], port))
+            made.listen(_BACKLOG)
+        except OSError as error:
+            made.close()
+            if error.errno == errno.EADDRINUSE:
+                raise PortTaken(
+                    f"a program in the sandbox listens on port {port}; stop it, or let it use another"
+                ) from error
+            raise StreamError(f"port {port} can't be listened on: {(error.strerror or str(error)).lower()}") from error
+        return made

@@ -1,6 +1,7 @@
 """Secrets: files of the operator on this host, one folder for each namespace, one file for each secret.
 
-    /etc/paddock/secrets/<namespace>/<name>     owned by root, and readable for root only (0600 or less)
+    /etc/paddock/secrets/<namespace>/<name>            owned by root, and readable for root only (0600 or less)
+    /etc/paddock/secrets/<namespace>.models/<name>     keys of providers: no sandbox can name them
 
 A value is read on demand and never stored: a sandbox gets it as a file in memory, or in the environment of one command.
 No message ever contains a part of a value.
@@ -8,14 +9,17 @@ No message ever contains a part of a value.
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
-from controller.kinds.runtime.secret import NoSecret
+from controller.kinds.runtime.secret import NoSecret, SecretNotFound, providers_folder
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
 MOST_BYTES = 1 << 20
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+_OF_PROVIDERS = providers_folder("")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -34,11 +38,11 @@ class SecretFolder:
         try:
             outer = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise NoSecret(_missing(path, error)) from error
+            raise _missing(path, error) from error
         try:
             return self._read(outer, namespace, name, path)
         except OSError as error:
-            raise NoSecret(_missing(path, error)) from error
+            raise _missing(path, error) from error
         finally:
             os.close(outer)
 
@@ -60,6 +64,53 @@ class SecretFolder:
             raise NoSecret(f"{path}: larger than {MOST_BYTES} bytes, the limit of a secret")
         return value
 
+    def write(self, namespace: str, name: str, value: bytes) -> bool:
+        """Write a secret, readable by this user alone; return True if it is new. Raises NoSecret; OSError."""
+        path = self._path(namespace, name)
+        if len(value) > MOST_BYTES:
+            raise NoSecret(f"{path}: larger than {MOST_BYTES} bytes, the limit of a secret")
+        for folder in (self._folder, path.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _trusted(folder.stat(), _OTHERS_WRITE):
+                raise NoSecret(f"{folder}: writable for others than root; chown root, and chmod go-w")
+        is_new = not path.exists()
+        fresh = path.with_name(f".{name}.new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        return is_new
+
+    def names(self, namespace: str) -> list[tuple[str, float]]:
+        """Return the names of a namespace's secrets, with the times of their last change (Unix seconds)."""
+        try:
+            found = list((self._folder / namespace).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((each.name, each.stat().st_mtime) for each in found if not each.name.startswith("."))
+
+    def namespaces(self) -> list[str]:
+        """Return the names of all folders of secrets."""
+        try:
+            return sorted(each.name for each in self._folder.iterdir() if each.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Delete a secret. Raises NoSecret; OSError."""
+        path = self._path(namespace, name)
+        try:
+            path.unlink()
+        except FileNotFoundError as error:
+            raise SecretNotFound(f"there is no secret `{name}`: {path} is not there") from error
+
+    def _path(self, namespace: str, name: str) -> Path:
+        if _NAME.fullmatch(name) is None or _NAME.fullmatch(namespace.removesuffix(_OF_PROVIDERS)) is None:
+            raise NoSecret(f"secret `{name}` of namespace `{namespace}`: names have lower-case letters, digits and `-`")
+        return self._folder / namespace / name
+
 
 def _check(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
@@ -74,9 +125,9 @@ def _trusted(found: os.stat_result, bits: int) -> bool:
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & bits
 
 
-def _missing(path: Path, error: OSError) -> str:
+def _missing(path: Path, error: OSError) -> NoSecret:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"secret {path}: not found; create the file, owned by root, with mode 0600"
+        return SecretNotFound(f"secret {path}: not found; create the file, owned by root, with mode 0600")
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return f"{path}: contains a symlink; put the file itself there"
-    return f"{path}: can't be read: {error.strerror}"
+        return NoSecret(f"{path}: contains a symlink; put the file itself there")
+    return NoSecret(f"{path}: can't be read: {error.strerror}")

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.observed.activity import Activity
 from controller.kinds.observed.canary import UNWATCHED, CanaryResult
+from controller.kinds.observed.models import NO_GATEWAY, GatewayView
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.observed.pressure import NONE as NO_PRESSURE
 from controller.kinds.observed.pressure import Pressure
@@ -15,6 +17,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.planning.plan import Shortage
+from controller.kinds.provider import StoredProvider
 from controller.kinds.quota import StoredQuota
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -77,6 +80,8 @@ _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
+_NO_PROVIDERS: Mapping[str, StoredProvider] = MappingProxyType({})
+_NO_SERVERS: Mapping[str, StoredModelServer] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Snapshot:
     id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
+    `gateway` is the state of the model gateway.
     """
 
     now: float
@@ -112,6 +118,9 @@ class Snapshot:
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     shortages: tuple[Shortage, ...] = ()
     objects: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    providers: Mapping[str, StoredProvider] = field(default_factory=lambda: _NO_PROVIDERS)
+    model_servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
+    gateway: GatewayView = NO_GATEWAY
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

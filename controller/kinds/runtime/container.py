@@ -80,6 +80,7 @@ class ContainerConfig:
     # The agent's image, whose runtime is mounted: its id, or its name while the id is not known; "": there is no agent.
     # A newer image recreates nothing. That there is an agent is hashed with the command.
     agent: str = field(default="", metadata=_MUTABLE)
+    models: bool = field(default=False, metadata=_MUTABLE)  # its main process finds the gateway, too
 
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""

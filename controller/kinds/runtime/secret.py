@@ -17,3 +17,12 @@ Environment = Mapping[str, str | SecretRef]
 
 class NoSecret(Exception):
     """The secret can't be used; the message names it, the reason, and the remedy."""
+
+
+class SecretNotFound(NoSecret):
+    """There is no secret of that name."""
+
+
+def providers_folder(namespace: str) -> str:
+    """Return the folder of the keys of a namespace's providers: no sandbox can name it, since it is no namespace."""
+    return f"{namespace}.models"

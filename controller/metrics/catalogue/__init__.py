@@ -3,7 +3,20 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from controller.metrics.catalogue import agents, api, containers, engine, host, loop, objects, own, pools, quotas, store
+from controller.metrics.catalogue import (
+    agents,
+    api,
+    containers,
+    engine,
+    host,
+    loop,
+    models,
+    objects,
+    own,
+    pools,
+    quotas,
+    store,
+)
 from controller.metrics.catalogue.family import Family
 
 METER: tuple[Family, ...] = (
@@ -12,6 +25,7 @@ METER: tuple[Family, ...] = (
     + store.FAMILIES
     + api.FAMILIES
     + agents.FAMILIES
+    + models.FAMILIES
     + own.FAMILIES
     + pools.CLAIMS
     + quotas.WAITING

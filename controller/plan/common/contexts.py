@@ -57,6 +57,7 @@ def context_with(
         written_bytes=_written(snapshot, ranked),
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
         volumes=bound.passing(snapshot, sandbox),
+        models=snapshot.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
         above_quota=above,
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, HostFacts
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import (
@@ -22,6 +23,7 @@ from controller.kinds.planning.plan import (
     Warm,
 )
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.provider import StoredProvider
 from controller.kinds.quota import StoredQuota
 from controller.kinds.runtime.network import Network
 from controller.kinds.runtime.probe import ProbeState
@@ -78,6 +80,7 @@ class Settled:
     probed: ProbeState | None
     activity: Activity | None
     egress: tuple[Container, ...] | None
+    models: ModelsState | None
 
 
 class HostKey(NamedTuple):
@@ -107,6 +110,13 @@ class ProfilesKey(NamedTuple):
 
     profiles: Mapping[str, StoredProfile]
     policy: str
+
+
+class ProvidersKey(NamedTuple):
+    """Inputs of the providers' statuses."""
+
+    providers: Mapping[str, StoredProvider]
+    states: Mapping[str, ModelsState]
 
 
 class KnownRender(NamedTuple):
@@ -160,6 +170,8 @@ class Memo:
     settled: dict[str, Settled] = field(default_factory=dict)
     quotas: QuotasKey | None = None  # inputs of the quotas' statuses, once all of those are stored
     profiles: ProfilesKey | None = None  # the same of the security profiles
+    providers: ProvidersKey | None = None  # the same of the providers
+    owned: dict[str, str] = field(default_factory=dict)  # uids of model servers' sandboxes, by the server's
     orphans: Sightings = field(default_factory=Sightings)
     fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects

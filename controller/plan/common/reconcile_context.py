@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import InstanceState
@@ -46,6 +47,7 @@ class ReconcileContext:
     written to disk (0: not measured). `stale_gpus`: the devices of its container are no longer its own. `volumes` are
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
+    `models` is the state of the gateway's listener in it (None: not known).
     """
 
     now: float
@@ -69,6 +71,7 @@ class ReconcileContext:
     volumes: tuple[str, ...] = ()
     was_unguarded: bool = False
     above_quota: str = ""
+    models: ModelsState | None = None
 
     @property
     def deleting(self) -> bool:

@@ -17,7 +17,7 @@ from controller.plan.common.contexts import context_of
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.host import decide, plan
 from controller.plan.network import networks
-from controller.plan.sandbox import agent, drift, mounts
+from controller.plan.sandbox import agent, drift, models, mounts
 from controller.plan.sandbox.deaths import ENDED
 from controller.policy.levels.levels import Policy
 
@@ -120,6 +120,7 @@ def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
         yield "limits", _limits(config.limits)
         yield "network", ", ".join(networks.names(context, context.rendered))
         yield from agent.wanted(context)
+        yield from models.wanted(context)
 
 
 def _seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
@@ -142,6 +143,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
     yield "limits", _limits(container.limits) if container.limits else "not known"
     yield "network", ", ".join(container.networks) or "none at all"
     yield from agent.seen(context, container)
+    yield from models.seen(context)
     if context.rendered is not None:
         for field, found, want in drift.differences(context.rendered.config.limits, container):
             yield "differs", f"{field} found {found}, desired {want}"

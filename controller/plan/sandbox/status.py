@@ -11,7 +11,7 @@ from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
-from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, mounts, probes
+from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, models, mounts, probes
 
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.
@@ -48,7 +48,7 @@ CONDITIONS = frozenset(
     }
 )
 # Conditions of some sandboxes only.
-OPTIONAL_CONDITIONS = frozenset({agent.TYPE})
+OPTIONAL_CONDITIONS = frozenset({agent.TYPE, models.TYPE})
 
 
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
@@ -110,6 +110,7 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield networks.condition(context)
     yield attest.condition(context)
     yield from agent.condition(context)
+    yield from models.condition(context)
     yield _outdated(context)
     yield _suspended(context, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")

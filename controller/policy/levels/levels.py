@@ -120,6 +120,8 @@ class Policy:
     are hosts of package managers that no sandbox can reach, as messages. `local_network`: sandboxes of a level with the
     Internet may ask for the local network, too. `peers`: sandboxes of a level that allows it may ask to join others of
     their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
+    `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
+    the port of the model gateway on this host (0: none).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -137,6 +139,8 @@ class Policy:
     peers: bool = True
     guard_lost: GuardLost = "pause"
     packages_left_out: tuple[str, ...] = ()
+    provider_hosts: tuple[str, ...] = ()
+    models_port: int = 8090
 
     def version(self) -> str:
         """Return a digest that changes when admission or a rendered config may come out differently."""

@@ -43,6 +43,10 @@ class ExecDeadlines:
         level = obj.spec.get("securityLevel") or (template or {}).get("securityLevel", "")
         return None if seconds is None else float(seconds), self._of_level(level)
 
+    def template(self, obj: StoredObject) -> Mapping[str, Any]:
+        """Return the sandbox's current template; empty if there is none."""
+        return template_of(self._store, obj) or {}
+
     def _of_level(self, name: str) -> tuple[int, int]:
         if not name or name in BUILT_IN_NAMES:
             return exec_limits(name, ())

@@ -27,6 +27,10 @@ class NoPorts:
         """Raise StreamError."""
         raise StreamError("ports are not served here")
 
+    def listen(self, _container: Container, _port: int) -> socket.socket:
+        """Raise StreamError."""
+        raise StreamError("the gateway listens in no sandbox here")
+
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:

@@ -11,6 +11,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.models import with_models
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
 from controller.policy.exec_paths import folder_refused, program_refused
 from controller.ports import AdoptedExecs, AgentError, Engine, ExecStream, Secrets, StreamError, Streams
@@ -100,7 +101,7 @@ class SandboxStreams:
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        options: dict[str, Any] = {"env": self.environment(namespace, env or {}), "working_dir": working_dir}
+        options: dict[str, Any] = {"env": self._variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or detachable) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
@@ -171,6 +172,16 @@ class SandboxStreams:
             except NoSecret as error:
                 raise errors.BadRequest(f"{variable}: {error}") from error
         return found
+
+    def _variables(self, obj: StoredObject, env: Environment) -> Mapping[str, str]:
+        """Return a command's variables; in a sandbox with models also those of the gateway, unless it has its own."""
+        given = self.environment(obj.namespace, env)
+        if not obj.spec.get("models"):
+            return given
+        own = {str(each["name"]): "" for each in self._deadlines.template(obj).get("env", ())}
+        return {
+            name: value for name, value in with_models({**own, **given}).items() if name in given or name not in own
+        }
 
     def time_limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
         """Return the time limit of a command in this sandbox, in seconds; None: no limit. Raises BadRequest."""

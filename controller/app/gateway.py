@@ -1,0 +1,54 @@
+"""The model gateway: its supervisor, over the services and the reconcile loop."""
+
+from functools import partial
+
+from controller.app.core import Core
+from controller.app.loop import LoopParts
+from controller.engine.engine import DockerEngine
+from controller.gateway.ledger import Ledger
+from controller.gateway.supervisor import GatewayParts, Supervisor
+from controller.kinds.observed.models import GatewayView
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Secrets
+from controller.service.models.callers import ModelCallers
+from controller.service.models.keys import provider_key
+from controller.service.services import Services
+from controller.store.sql_store import SqlStore
+
+
+def start_gateway(
+    core: Core,
+    services: Services,
+    store: SqlStore,
+    engine: DockerEngine,
+    secrets: Secrets,
+    policy: Policy,
+    loop: LoopParts,
+) -> None:
+    """Start the supervisor. It starts the gateway's process once there are providers or model servers."""
+    settings = core.settings
+
+    def publish(view: GatewayView) -> None:
+        core.gateway.now = view
+
+    supervisor = Supervisor(
+        GatewayParts(
+            snapshot=core.last,
+            publish=publish,
+            wake=core.waker.wake,
+            in_use=loop.activity,
+            policy=partial(as_seen, policy),
+            port=settings.models_port,
+            key_of=partial(provider_key, secrets),
+            listeners=engine.listeners,
+            servers=services.model_servers,
+            callers=ModelCallers(store.tokens, core.clock, services.recorder),
+            ledger=Ledger(
+                settings.state_dir / "models" / "budgets.json", audit=store.audit, clock=core.clock, meter=core.meter
+            ),
+            meter=core.meter,
+        )
+    )
+    core.undo.callback(supervisor.close)
+    supervisor.start()

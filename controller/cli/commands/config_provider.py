@@ -1,0 +1,111 @@
+"""`paddock config provider`: model providers of a namespace."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+
+_PORT = 8090
+_OWN = re.compile(
+    rf"https?://(localhost|127\.0\.0\.1|\[::1\]|docker-llm-gateway|models\.paddock\.internal):{_PORT}(/.*)?"
+)
+# Type on the command line: the form of its API, and its own address.
+_TYPES = {
+    "openai": ("OpenAI", "https://api.openai.com/v1"),
+    "anthropic": ("Anthropic", "https://api.anthropic.com"),
+    "gemini": ("OpenAI", "https://generativelanguage.googleapis.com/v1beta/openai"),
+    "docker": ("", f"http://localhost:{_PORT}"),
+}
+
+
+@click.group("provider")
+def provider() -> None:
+    """Add, list and remove model providers. Sandboxes use them without their keys."""
+
+
+@provider.command("add")
+@click.argument("name")
+@click.option("--type", "type_", type=click.Choice([*_TYPES], case_sensitive=False), required=True, help="Its API.")
+@click.option("--endpoint", metavar="URL", help="Its base URL. [default: that of the type]")
+@click.option("--secret", metavar="NAME", help="The secret with its key, as `paddock secret set NAME` got it.")
+@click.option("--model", "models", multiple=True, metavar="PATTERN", help="A model that may be used; repeatable.")
+@namespace_option
+@click.pass_context
+def add(
+    ctx: click.Context,
+    /,
+    name: str,
+    type_: str,
+    endpoint: str | None,
+    secret: str | None,
+    models: Sequence[str],
+    namespace: str | None,
+) -> None:
+    """Create or change a provider.
+
+    The type docker stands for the ModelServers of the namespace, which Paddock's gateway serves already.
+
+    \b
+    paddock config provider add openai --type openai --secret openai-key --model 'gpt-*'
+    paddock config provider add ollama --type openai --endpoint http://127.0.0.1:11434/v1
+    """
+    from controller.cli.client import connect
+    from controller.cli.output import say
+
+    form, usual = _TYPES[type_.lower()]
+    place = namespace or DEFAULT_NAMESPACE
+    if not form:
+        say(_of_docker(name, endpoint or usual, place))
+        return
+    spec: dict[str, Any] = {"type": form, "url": endpoint or usual}
+    spec |= {"secretRef": {"name": secret}} if secret else {}
+    spec |= {"models": list(models)} if models else {}
+    metadata = {"name": name, "namespace": place}
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Provider", "metadata": metadata, "spec": spec}
+    sent = {"documents": [{"file": f"provider/{name}", "text": json.dumps(document)}]}
+    for each in connect(ctx).request("POST", "apply", json=sent)["items"]:
+        say(f"provider.paddock/{each['metadata']['name']} {each['result']}")
+
+
+@provider.command("list")
+@namespace_option
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Whole objects; default: table.")
+@click.pass_context
+def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> None:
+    """List the providers of a namespace; the same as `paddock models`."""
+    from controller.cli.commands.models import models_
+
+    ctx.invoke(models_, namespace=namespace, output=output)
+
+
+@provider.command("remove")
+@click.argument("name")
+@namespace_option
+@click.pass_context
+def remove(ctx: click.Context, /, name: str, namespace: str | None) -> None:
+    """Delete a provider. Its requests in progress are cut off."""
+    from controller.cli.client import connect, segment
+    from controller.cli.output import say
+
+    place = segment(namespace or DEFAULT_NAMESPACE)
+    connect(ctx).request("DELETE", f"namespaces/{place}/providers/{segment(name)}")
+    say(f"provider.paddock/{name} deleted")
+
+
+def _of_docker(name: str, endpoint: str, namespace: str) -> str:
+    """Return what stands for a provider of the type docker. Raises CliError for another address than the gateway's."""
+    if _OWN.fullmatch(endpoint) is None:
+        raise CliError(
+            f"{name}: models in containers are served by Paddock's own gateway at http://localhost:{_PORT}, not at "
+            f"{endpoint}; write that address, or add a server of others with --type openai"
+        )
+    return (
+        f"{name}: the ModelServers of namespace {namespace} are served at http://127.0.0.1:{_PORT}/{namespace}/v1 "
+        "already, with a Paddock token as the API key; add models with `paddock apply -f specs/modelserver/smol.yaml`, "
+        "and name them in a sandbox as `models: [{modelServerRef: {name: ...}}]`"
+    )

@@ -1,0 +1,106 @@
+"""`paddock secret`: the operator's secrets. It runs on the host itself, as root, without a daemon."""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import columns, note, say
+
+_MOST_BYTES = 1 << 20
+_USE = click.option(
+    "--for",
+    "use",
+    type=click.Choice(["providers", "sandboxes"]),
+    default="providers",
+    show_default=True,
+    help="providers: keys that no sandbox can name. sandboxes: files and variables of sandboxes.",
+)
+_CONFIG = click.option("--config", metavar="FILE", help="The daemon's settings. [default: /etc/paddock/paddock.toml]")
+
+
+@click.group("secret")
+def secret_() -> None:
+    """Set, list and delete secrets of this host, as root. Values are never shown, and no argument holds one.
+
+    \b
+    sudo paddock secret set anthropic-key
+    sudo paddock secret set npm-token --for sandboxes --from-file token.txt
+    """
+
+
+@secret_.command("set")
+@click.argument("name")
+@click.option("--from-file", metavar="FILE", help="Read the value from a file; `-` is stdin.")
+@_USE
+@namespace_option
+@_CONFIG
+def set_(name: str, from_file: str | None, use: str, namespace: str | None, config: str | None) -> None:
+    """Set a secret: its value is typed without echo, or read from a file or stdin."""
+    value = _value(name, from_file)
+    space = namespace or DEFAULT_NAMESPACE
+    is_new = _on_host("set_secret", config, space, name, value, use)
+    say(f"secret {name} of namespace {space} {'set' if is_new else 'changed'}, for {use}")
+
+
+@secret_.command("list")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces.")
+@namespace_option
+@_CONFIG
+def list_(all_namespaces: bool, namespace: str | None, config: str | None) -> None:
+    """List the names of secrets, without their values."""
+    space = None if all_namespaces else namespace or DEFAULT_NAMESPACE
+    found = _on_host("list_secrets", config, space)
+    if not found:
+        note("No secrets found.")
+        return
+    rows = [["NAMESPACE", "NAME", "FOR", "CHANGED"]]
+    rows += [[each.namespace, each.name, each.use, _date(each.changed_at)] for each in found]
+    say(columns(rows))
+
+
+@secret_.command("delete")
+@click.argument("name")
+@_USE
+@namespace_option
+@_CONFIG
+def delete(name: str, use: str, namespace: str | None, config: str | None) -> None:
+    """Delete a secret. Providers with it are not ready from then on."""
+    space = namespace or DEFAULT_NAMESPACE
+    _on_host("delete_secret", config, space, name, use)
+    say(f"secret {name} of namespace {space} deleted, for {use}")
+
+
+def _value(name: str, from_file: str | None) -> bytes:
+    if from_file is not None and from_file != "-":
+        try:
+            value = Path(from_file).read_bytes()
+        except OSError as error:
+            raise CliError(f"{from_file}: {error.strerror}; name a readable file") from error
+    elif from_file is None and sys.stdin.isatty():
+        value = str(click.prompt(f"Value of {name}", hide_input=True, err=True)).encode()
+    else:
+        value = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    value = value.removesuffix(b"\n")
+    if not value:
+        raise CliError(f"the value of {name} is empty; type it, or give it on stdin or with --from-file")
+    return value
+
+
+def _on_host(what: str, config: str | None, *given: Any) -> Any:
+    settings, app = (importlib.import_module(f"controller.{each}") for each in ("settings", "app.secrets"))
+    try:
+        return getattr(app, what)(settings.load_settings(config), *given)
+    except settings.SettingsError as error:
+        raise UsageProblem(str(error)) from error
+    except app.CannotStart as error:
+        raise CliError(str(error)) from error
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

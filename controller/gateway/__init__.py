@@ -1,0 +1,1 @@
+"""The model gateway: sandboxes use models through it, without their keys and without a network."""

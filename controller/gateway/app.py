@@ -1,0 +1,450 @@
+"""The gateway's HTTP application: a request of a sandbox goes to the source of its model, with the key, as it is."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controller.gateway.budgets import Budgets, BudgetUsed
+from controller.gateway.config import HOST, Config, Form, Target, choose, is_match
+from controller.gateway.request import (
+    LOOP_HEADER,
+    ROUTES,
+    Bodies,
+    Refused,
+    error_event,
+    parsed,
+    passed,
+    resolve,
+    returned,
+)
+from controller.gateway.upstream import Answer, Upstream, UpstreamError
+from controller.gateway.usage import Redactor, UsageReader
+
+_PROGRESS_SECONDS = 1.0
+_LISTED_SECONDS = 60.0
+_LIST_SECONDS = 5.0
+_MOST_LISTED_BYTES = 4 << 20
+_PROBE_SECONDS = 15.0
+_KNOWN_CALLER_SECONDS = 5.0
+_MOST_KNOWN = 1024
+_OUTCOMES = {401: "unauthorized", 404: "not_found", 413: "refused", 429: "limited"}
+
+
+class Daemon(Protocol):
+    """The daemon, as the application asks it."""
+
+    async def open(self, target: Target) -> tuple[socket.socket, Callable[[], None]]:
+        """Connect to a model server, which is started for it. The second result ends the use. Raises UpstreamError."""
+
+    async def authorize(self, token: str, namespace: str) -> str:
+        """Return the caller's name. Raises Refused."""
+
+    def state(self, target: str, reason: str, message: str) -> None:
+        """Say that the state of a source changed."""
+
+
+@dataclass(slots=True)
+class Use:
+    """Use of one source by one user since the last report."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    first_bytes: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """One request for a model, while it runs."""
+
+    listener: str
+    user: str
+    target: Target
+    route: str
+    model: str
+    task: asyncio.Task[None] | None = None
+    revoked: bool = False
+    begun: bool = False
+    outcome: str = "failed"
+
+    @property
+    def form(self) -> Form:
+        return ROUTES[self.route]
+
+
+class Gateway:
+    """All listeners of the gateway, in one event loop."""
+
+    def __init__(self, daemon: Daemon, tls: ssl.SSLContext, clock: Callable[[], float] = time.time) -> None:
+        self.config = Config()
+        self.budgets = Budgets(clock)
+        self.uses: dict[tuple[str, str], Use] = {}
+        self._daemon, self._tls, self._bodies = daemon, tls, Bodies()
+        self._upstreams: dict[str, Upstream] = {}
+        self._running: set[Exchange] = set()
+        self._states: dict[str, tuple[str, str]] = {}
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+        self._callers: dict[tuple[str, str], tuple[float, str]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    def configure(self, config: Config) -> None:
+        """Serve this from now on. What is revoked by it is cut off; what is new is tried."""
+        before, self.config = self.config, config
+        for known in [each for each in self._upstreams if config.targets.get(each) != before.targets.get(each)]:
+            self._later(self._upstreams.pop(known).close())
+            self._listed.pop(known, None)
+        for exchange in self._running:
+            if not self._is_allowed(exchange) and exchange.task is not None:
+                exchange.revoked = True
+                exchange.task.cancel()
+        for each in config.targets.values():
+            if not each.is_server and not each.broken and before.targets.get(each.id) != each:
+                self._states.pop(each.id, None)
+                self._later(self._probe(each))
+
+    async def probe_again(self) -> None:
+        """Try the providers that failed; those that answer need no trial."""
+        failed = [each for each in self.config.targets.values() if self._states.get(each.id, ("", ""))[0] not in _WELL]
+        await asyncio.gather(*(self._probe(each) for each in failed if not each.is_server and not each.broken))
+
+    def app(self, listener: str) -> ASGIApp:
+        """Return the application of one listener: the listener says who asks."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                return
+            try:
+                await self._serve(listener, scope, receive, send)
+            except Refused as error:
+                await _respond(send, error.status, error.headers, error.body())
+
+        return serve
+
+    async def _serve(self, listener: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if LOOP_HEADER in headers:
+            raise Refused(508, "the request came from a gateway of Paddock; a provider must not be one")
+        path: str = scope["path"]
+        if listener == HOST:
+            user, targets, path = await self._of_host(path, headers)
+        else:
+            access = self.config.listeners.get(listener)
+            if access is None:
+                raise Refused(403, "this sandbox may use no models any more", code="revoked")
+            user, targets = access.user, access.targets
+        known = [self.config.targets[each] for each in targets if each in self.config.targets]
+        route = path.removeprefix("/v1") if path.startswith("/v1/") else ""
+        if route == "/models" or route.startswith("/models/"):
+            await self._models(scope["method"], known, route.removeprefix("/models").strip("/"), send)
+            return
+        if route not in ROUTES:
+            raise Refused(404, f"there is no `{path[:200]}` here; known are /v1/models, {_routes()}")
+        if scope["method"] != "POST":
+            raise Refused(405, f"{scope['method']} is not served at /v1{route}; use POST")
+        body = await self._bodies.read(headers, receive)
+        try:
+            await self._exchange(listener, user, known, route, headers, body, receive, send)
+        finally:
+            self._bodies.release(len(body))
+
+    async def _of_host(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[str, tuple[str, ...], str]:
+        """Return the user, the sources and the rest of the path of a request on the host. Raises Refused."""
+        namespace, _, rest = path.removeprefix("/").partition("/")
+        if not rest.startswith("v1/"):
+            raise Refused(404, "the address here is http://127.0.0.1:PORT/NAMESPACE/v1")
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else headers.get(b"x-api-key", b"").decode("latin-1")
+        if not token:
+            raise Refused(401, "a Paddock token is needed as the API key (`paddock token create`)")
+        at, caller = self._callers.get((token, namespace), (0.0, ""))
+        if time.monotonic() - at > _KNOWN_CALLER_SECONDS:
+            caller = await self._daemon.authorize(token, namespace)
+            if len(self._callers) >= _MOST_KNOWN:
+                self._callers.clear()
+            self._callers[token, namespace] = (time.monotonic(), caller)
+        return f"{namespace}/ {caller}", self.config.of_namespace(namespace), f"/{rest}"
+
+    async def _exchange(
+        self,
+        listener: str,
+        user: str,
+        known: list[Target],
+        route: str,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Pass one request on, until its answer ends, its user is gone or it is revoked."""
+        try:
+            found = await parsed(body)
+            target, model = resolve(known, route, found["model"])
+        except Refused as error:
+            self._count(user, "", _OUTCOMES.get(error.status, "refused"))
+            raise
+        if model != found["model"]:
+            body = json.dumps({**found, "model": model}, ensure_ascii=False).encode()
+        try:
+            self.budgets.take(target.id, target.limits)
+        except BudgetUsed as error:
+            self._count(user, target.id, "limited")
+            message = f"{target.subject}: {error}; try again in {error.retry_after} s"
+            raise Refused(429, message, retry_after=error.retry_after) from error
+        exchange = Exchange(listener, user, target, route, found["model"])
+        self._running.add(exchange)
+        try:
+            work = self._pass_on(exchange, headers, body, send, is_stream=found.get("stream") is True)
+            exchange.task = asyncio.create_task(work)
+            await _while_there(exchange.task, receive)
+        except asyncio.CancelledError:
+            exchange.outcome = "revoked" if exchange.revoked else "cancelled"
+            if exchange.revoked and not exchange.begun:
+                raise Refused(403, "this sandbox may not use it any more", code="revoked") from None
+        except UpstreamError as error:
+            raise Refused(502, str(error), code=error.reason.lower()) from error
+        finally:
+            self._running.discard(exchange)
+            self._count(user, target.id, exchange.outcome)
+
+    async def _pass_on(
+        self, exchange: Exchange, headers: Mapping[bytes, bytes], body: bytes, send: Send, *, is_stream: bool
+    ) -> None:
+        target, meter, ended = exchange.target, UsageReader("", len(body)), False
+        began, redactor = time.monotonic(), Redactor(target.key)
+        try:
+            async with asyncio.timeout(target.timeouts.total), AsyncExitStack() as stack:
+                progress = _Progress(exchange, send) if target.is_server and is_stream else contextlib.nullcontext()
+                async with progress:
+                    asked = self._upstream(target).send("POST", exchange.route, passed(headers), body)
+                    answer = await stack.enter_async_context(asked)
+                self._judge(target, answer)
+                meter = UsageReader(_content_type(answer), len(body))
+                self._use(exchange.user, target.id).first_bytes.append(time.monotonic() - began)
+                await self._begin(exchange, answer, redactor, send)
+                async for part in answer.parts:
+                    meter.feed(part)
+                    if shown := redactor.feed(part):
+                        async with asyncio.timeout(target.timeouts.idle):
+                            await send({"type": "http.response.body", "body": shown, "more_body": True})
+                await send({"type": "http.response.body", "body": redactor.rest()})
+                ended, exchange.outcome = True, "ok" if answer.status < 400 else "rejected"
+        except (UpstreamError, TimeoutError) as error:
+            known = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
+            await self._failed(exchange, known, meter, send)
+        finally:
+            counts = exchange.begun and exchange.route not in _FREE
+            made = meter.tokens(ended=ended) if counts else (0, 0)
+            use = self._use(exchange.user, target.id)
+            use.tokens_in, use.tokens_out = use.tokens_in + made[0], use.tokens_out + made[1]
+            self.budgets.end(target.id, sum(made))
+
+    async def _begin(self, exchange: Exchange, answer: Answer, redactor: Redactor, send: Send) -> None:
+        """Send the head of the answer, unless a stream has begun while its server was starting."""
+        if not exchange.begun:
+            kept = returned(answer.headers, redactor.is_in)
+            await send({"type": "http.response.start", "status": answer.status, "headers": kept})
+            exchange.begun = True
+        elif answer.status >= 400:
+            raise UpstreamError("Rejected", f"{exchange.target.subject} answered with {answer.status}")
+
+    async def _failed(self, exchange: Exchange, error: UpstreamError, meter: UsageReader, send: Send) -> None:
+        """Say why an answer failed: as an error, or as an event of a stream that has begun. Raises UpstreamError."""
+        self._tell(exchange.target, error.reason, str(error))
+        if not exchange.begun:
+            raise error
+        if meter.is_stream or exchange.target.is_server:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    event = error_event(exchange.form, str(error))
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+        # The body is left unfinished: its reader must not take it for a whole answer.
+
+    def _judge(self, target: Target, answer: Answer) -> None:
+        """Take the provider's state from its answer. Raises Refused for one that is not passed on."""
+        if target.is_server:
+            return
+        if answer.status == 401:
+            message = f"{target.subject} refuses the key that the operator set for it"
+            raise UpstreamError("Unauthorized", f"{message}; ask the operator")
+        if 300 <= answer.status < 400:
+            raise UpstreamError("Unreachable", f"{target.subject} redirects ({answer.status}), which is not followed")
+        self._tell(target, "Answering", "")
+
+    def _tell(self, target: Target, reason: str, message: str) -> None:
+        """Report the state of a provider, if it changed. A broken answer says nothing about the next one."""
+        if target.is_server or reason not in _REPORTED or target != self.config.targets.get(target.id):
+            return
+        if self._states.get(target.id) != (reason, message):
+            self._states[target.id] = (reason, message)
+            self._daemon.state(target.id, reason, message)
+
+    async def _probe(self, target: Target) -> None:
+        """Ask a provider for its models: any answer but a refused key is well."""
+        try:
+            async with (
+                asyncio.timeout(_PROBE_SECONDS),
+                self._upstream(target).send("GET", "/models", _LIST, b"") as got,
+            ):
+                self._judge(target, got)
+        except UpstreamError as error:
+            self._tell(target, error.reason, str(error))
+        except TimeoutError:
+            self._tell(target, "Unreachable", f"{target.subject} did not answer within {_PROBE_SECONDS:g} s")
+
+    async def _models(self, method: str, known: list[Target], name: str, send: Send) -> None:
+        """Answer with the models that may be used, in the form of both APIs."""
+        if method not in ("GET", "HEAD"):
+            raise Refused(405, f"{method} is not served here; use GET")
+        lists = await asyncio.gather(*(self._names(each) for each in known))
+        found = {model: each for each, models in reversed(list(zip(known, lists, strict=True))) for model in models}
+        listed = [_model(model, found[model]) for model in sorted(found)]
+        if name:
+            one = next((each for each in listed if each["id"] == name), None)
+            if one is None:
+                raise Refused(404, f"the model `{name[:200]}` does not exist or you may not use it")
+            await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(one).encode())
+            return
+        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
+        answer = {"object": "list", "data": listed, "has_more": False, **ends}
+        await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(answer).encode())
+
+    async def _names(self, target: Target) -> list[str]:
+        """Return the names of a source's models. Only a provider with patterns is asked."""
+        if not any("*" in each for each in target.models):
+            return list(target.models)
+        at, known = self._listed.get(target.id, (0.0, None))
+        if known is None or time.monotonic() - at > _LISTED_SECONDS:
+            known = await self._asked(target) if not target.broken else []
+            self._listed[target.id] = (time.monotonic(), known)
+        plain = [each for each in target.models if "*" not in each]
+        return [*plain, *(each for each in known if any(is_match(pattern, each) for pattern in target.models))]
+
+    async def _asked(self, target: Target) -> list[str]:
+        parts = b""
+        try:
+            async with asyncio.timeout(_LIST_SECONDS), self._upstream(target).send("GET", "/models", _LIST, b"") as got:
+                self._judge(target, got)
+                async for part in got.parts:
+                    parts += part
+                    if len(parts) > _MOST_LISTED_BYTES:
+                        return []
+            found = json.loads(parts)["data"]
+            names = [each["id"] for each in found if isinstance(each["id"], str)]
+        except (UpstreamError, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
+            return []
+        return [each for each in names if target.key not in each or not target.key]
+
+    def _upstream(self, target: Target) -> Upstream:
+        found = self._upstreams.get(target.id)
+        if found is None or found.target != target:
+            found = self._upstreams[target.id] = Upstream(target, self._tls, self._daemon.open)
+        return found
+
+    def _is_allowed(self, exchange: Exchange) -> bool:
+        target = self.config.targets.get(exchange.target.id)
+        if target is None or target.broken or choose([target], exchange.model) is None:
+            return False
+        if exchange.listener == HOST:
+            return True
+        access = self.config.listeners.get(exchange.listener)
+        return access is not None and target.id in access.targets
+
+    def _use(self, user: str, target: str) -> Use:
+        return self.uses.setdefault((user, target), Use())
+
+    def _count(self, user: str, target: str, outcome: str) -> None:
+        self._use(user, target).outcomes[outcome] += 1
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+_FREE = ("/messages/count_tokens",)  # it uses no tokens
+_WELL = ("Answering", "")
+_REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
+_LIST = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1"),
+         (b"anthropic-version", b"2023-06-01")]  # fmt: skip
+
+
+class _Progress:
+    """Comments in a stream while its server starts, which say that the request is not forgotten."""
+
+    def __init__(self, exchange: Exchange, send: Send) -> None:
+        self._exchange, self._send = exchange, send
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._tell())
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _tell(self) -> None:
+        began = time.monotonic()
+        await asyncio.sleep(_PROGRESS_SECONDS)
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        self._exchange.begun = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})
+        while True:
+            text = f": {self._exchange.target.subject} is starting, {time.monotonic() - began:.0f} s\n\n"
+            await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            await asyncio.sleep(_PROGRESS_SECONDS)
+
+
+async def _while_there(task: "asyncio.Task[None]", receive: Receive) -> None:
+    """Wait for the task; cancel it when its user is gone. Raises what it raises."""
+
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    gone = asyncio.create_task(leave())
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+        await task
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _model(name: str, target: Target) -> dict[str, Any]:
+    """Return one model in the form of both APIs. Its time is not known."""
+    own = {"id": name, "object": "model", "created": 0, "owned_by": target.name}
+    return {**own, "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
+def _content_type(answer: Answer) -> str:
+    found = next((value for name, value in answer.headers if name.lower() == b"content-type"), b"")
+    return found.decode("latin-1")
+
+
+def _too_long(target: Target) -> str:
+    return f"{target.subject} did not end its answer within {target.timeouts.total:g} s, or nobody read it"
+
+
+def _routes() -> str:
+    return ", ".join(f"/v1{each}" for each in ROUTES)

@@ -1,0 +1,76 @@
+"""The gateway's process, as the daemon sees it: started, told what to serve, listened to."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from controller.gateway.channel import Channel, ChannelClosed, Message
+
+_STOP_SECONDS = 5.0
+_PASSED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "TZ")
+
+
+class Child:
+    """One run of the process. `take` gets its messages, `gone` is called once when it ended; each in a thread."""
+
+    def __init__(self, take: Callable[["Child", Message], None], gone: Callable[["Child"], None]) -> None:
+        own, its = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controller.gateway.process", str(its.fileno())],
+                pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except BaseException:
+            own.close()
+            raise
+        finally:
+            its.close()
+        self._channel, self._take, self._gone = Channel(own), take, gone
+        self._thread = threading.Thread(target=self._receive, name="gateway", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any], sockets: Sequence[int] = ()) -> None:
+        """Send a message. Raises ChannelClosed."""
+        self._channel.send(message, sockets)
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self._channel.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_STOP_SECONDS)
+
+    def _receive(self) -> None:
+        with suppress(ChannelClosed):
+            while True:
+                message, sockets = self._channel.receive()
+                for each in sockets:  # it has none to give
+                    os.close(each)
+                self._take(self, message)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        self._gone(self)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return {**kept, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}

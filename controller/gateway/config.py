@@ -1,0 +1,133 @@
+"""The gateway's configuration, as its process gets it: the sources of models, and who may use which."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Form = Literal["OpenAI", "Anthropic", "Any"]
+HOST = "host"
+"""Id of the listener on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Budgets of a source; None: unlimited."""
+
+    requests_per_minute: int | None = None
+    concurrent: int | None = None
+    tokens_per_day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for a source."""
+
+    first_byte: float = 300.0
+    idle: float = 120.0
+    total: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A source of models: a Provider at `base`, or a ModelServer (`base` is empty), which the daemon connects to.
+
+    `id` is the object's uid. `private`: its address need not be public. `renamed` is what a server itself calls its
+    model. `broken` says why it can't be used ("": it can).
+    """
+
+    id: str
+    namespace: str
+    name: str
+    form: Form
+    models: tuple[str, ...]
+    base: str = ""
+    key: str = field(default="", repr=False)
+    private: bool = False
+    renamed: str = ""
+    broken: str = ""
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+
+    @property
+    def is_server(self) -> bool:
+        return not self.base
+
+    @property
+    def subject(self) -> str:
+        """The object, for messages."""
+        return f"{'modelserver' if self.is_server else 'provider'} `{self.name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One listener: `user` is who uses it (namespace/name of a sandbox), `targets` the ids of its sources in order."""
+
+    user: str
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that the gateway serves. `listeners` are by id."""
+
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    listeners: Mapping[str, Access] = field(default_factory=dict)
+
+    def of_namespace(self, namespace: str) -> tuple[str, ...]:
+        """Return the ids of all sources of a namespace, in order of their names."""
+        found = (each for each in self.targets.values() if each.namespace == namespace)
+        return tuple(each.id for each in sorted(found, key=lambda each: (each.is_server, each.name)))
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """Return the configuration as JSON."""
+    return {
+        "targets": [asdict(each) for each in config.targets.values()],
+        "listeners": {name: asdict(each) for name, each in config.listeners.items()},
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> Config:
+    """Return the configuration of its JSON."""
+    targets = [_target(each) for each in data["targets"]]
+    listeners = {name: Access(each["user"], tuple(each["targets"])) for name, each in data["listeners"].items()}
+    return Config({each.id: each for each in targets}, listeners)
+
+
+def _target(data: Mapping[str, Any]) -> Target:
+    return Target(
+        **{
+            **data,
+            "models": tuple(data["models"]),
+            "limits": Limits(**data["limits"]),
+            "timeouts": Timeouts(**data["timeouts"]),
+        }
+    )
+
+
+def is_match(pattern: str, model: str) -> bool:
+    """Return True if the pattern, where `*` stands for any characters, is of the whole name."""
+    first, *others = pattern.split("*")
+    if not others or not model.startswith(first):
+        return pattern == model
+    *middle, last = others
+    at = len(first)
+    for each in middle:
+        found = model.find(each, at)
+        if found < 0:
+            return False
+        at = found + len(each)
+    return model.endswith(last) and at + len(last) <= len(model)
+
+
+def choose(targets: Sequence[Target], model: str) -> tuple[Target, str] | None:
+    """Return the source that serves this model, and the model's name there; None: no source does.
+
+    `NAME/MODEL` with the name of a source goes to that one; any other name to the first one that lists it.
+    """
+    prefix, _, rest = model.partition("/")
+    named = next((each for each in targets if each.name == prefix), None) if rest else None
+    if named is not None and any(is_match(each, rest) for each in named.models):
+        return named, named.renamed or rest
+    found = next((each for each in targets if any(is_match(pattern, model) for pattern in each.models)), None)
+    return None if found is None else (found, found.renamed or model)

@@ -1,0 +1,163 @@
+"""Use of models as the daemon keeps it: metrics, sums in the audit log, and budgets that survive a restart."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.gateway.channel import Message
+from controller.gateway.config import Config
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.planning.snapshot import Snapshot
+from controller.ports import Audit, Clock, Meter, StoreError
+
+VERB = "models"
+_AUDIT_SECONDS = 30.0
+_SAVE_SECONDS = 10.0
+_MOST_BYTES = 16 << 20
+_log = structlog.get_logger("paddock.models")
+
+
+@dataclass(slots=True)
+class _Sum:
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class Ledger:
+    """Thread-safe. `file` holds the budgets' use; `write_due` is called about every second."""
+
+    def __init__(self, file: Path, *, audit: Audit, clock: Clock, meter: Meter) -> None:
+        self._file, self._audit, self._clock, self._meter = file, audit, clock, meter
+        self._lock = threading.Lock()
+        self._used: dict[str, Any] = _read(file)
+        self._saved: dict[str, Any] = dict(self._used)
+        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._audited_at = self._saved_at = clock.now()
+
+    def used(self) -> dict[str, Any]:
+        """Return the use of all budgets, for a process that starts."""
+        with self._lock:
+            return dict(self._used)
+
+    def take(self, message: Message, config: Config) -> None:
+        """Take a report of the process."""
+        for each in message["uses"]:
+            target = config.targets.get(each["target"])
+            namespace, _, _ = str(each["user"]).partition("/")
+            labels = {"namespace": namespace, "provider": target.name if target else ""}
+            for outcome, count in each["outcomes"].items():
+                self._meter.count("paddock_model_requests_total", count, **labels, outcome=outcome)
+            for direction, tokens in (("in", each["tokensIn"]), ("out", each["tokensOut"])):
+                if tokens:
+                    self._meter.count("paddock_model_tokens_total", tokens, **labels, direction=direction)
+            for seconds in each["firstBytes"]:
+                self._meter.observe("paddock_model_first_byte_seconds", seconds, **labels)
+            with self._lock:
+                found = self._sums.setdefault((str(each["user"]), labels["provider"]), _Sum())
+                found.outcomes.update(each["outcomes"])
+                found.tokens_in, found.tokens_out = (
+                    found.tokens_in + each["tokensIn"],
+                    found.tokens_out + each["tokensOut"],
+                )
+        self._meter.gauge("paddock_model_requests_in_flight", message["running"])
+        with self._lock:
+            self._used = {uid: use for uid, use in message["used"].items() if uid in config.targets}
+
+    def write_due(self, snapshot: Snapshot | None) -> None:
+        """Write what is due to the audit log and to the file of the budgets."""
+        now = self._clock.now()
+        if not 0 <= now - self._audited_at < _AUDIT_SECONDS:
+            self._audited_at = now
+            self._write_audit(snapshot)
+        if not 0 <= now - self._saved_at < _SAVE_SECONDS:
+            self._saved_at = now
+            self.save()
+
+    def save(self) -> None:
+        """Write the sums and the budgets now. A failure is logged."""
+        self._write_audit(None)
+        with self._lock:
+            used = dict(self._used)
+        if used == self._saved:
+            return
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = self._file.with_suffix(".new")
+            fresh.write_text(json.dumps(used, separators=(",", ":")))
+            fresh.replace(self._file)
+        except OSError as error:
+            _log.warning("budgets of models not saved", error=str(error))
+            return
+        self._saved = used
+
+    def _write_audit(self, snapshot: Snapshot | None) -> None:
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        if not sums:
+            return
+        uids = (
+            {f"{each.obj.namespace}/{each.obj.name}": uid for uid, each in snapshot.sandboxes.items()}
+            if snapshot
+            else {}
+        )
+        entries = [self._entry(user, provider, found, uids.get) for (user, provider), found in sums.items()]
+        try:
+            self._audit.append(entries)
+        except StoreError as error:
+            _log.warning("audit of models delayed", reason=str(error))
+            with self._lock:
+                for key, found in sums.items():
+                    later = self._sums.setdefault(key, _Sum())
+                    later.outcomes.update(found.outcomes)
+                    later.tokens_in, later.tokens_out = (
+                        later.tokens_in + found.tokens_in,
+                        later.tokens_out + found.tokens_out,
+                    )
+
+    def _entry(self, user: str, provider: str, found: _Sum, uid_of: Callable[[str], str | None]) -> AuditEntry:
+        namespace, _, name = user.partition("/")
+        is_token = name.startswith(" ")  # no sandbox has such a name
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=name.strip() if is_token else "paddock",
+            source="",
+            verb=VERB,
+            kind="Provider" if is_token else "Sandbox",
+            namespace=namespace,
+            name=provider if is_token else name,
+            uid="" if is_token else uid_of(user) or "",
+            detail={
+                "provider": provider,
+                "requests": dict(found.outcomes),
+                "tokensIn": found.tokens_in,
+                "tokensOut": found.tokens_out,
+            },
+        )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the saved use. A file that can't be read counts as none, and is said in the log."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError("too large")
+        found = json.loads(file.read_text())
+        return {
+            str(uid): {
+                "seconds": {str(int(each)): int(count) for each, count in use["seconds"].items()},
+                "day": int(use["day"]),
+                "tokens": int(use["tokens"]),
+            }
+            for uid, use in found.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        _log.warning("budgets of models not read; they begin anew", error=str(error))
+        return {}

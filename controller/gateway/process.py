@@ -1,0 +1,271 @@
+"""The gateway's process: without privileges, it gets listeners, connections and keys from the daemon.
+
+Run as `python -m controller.gateway.process FD`, where FD is its end of the socket pair. It ends with the daemon.
+"""
+
+import asyncio
+import concurrent.futures.thread  # noqa: F401 - loaded while files can still be read
+import contextlib
+import ctypes
+import encodings.idna  # noqa: F401 - as above
+import gc
+import logging
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio._backends._asyncio  # noqa: F401 - as above
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from controller.gateway.app import Gateway
+from controller.gateway.channel import Channel, ChannelClosed, Message
+from controller.gateway.config import Target, from_json
+from controller.gateway.request import Refused
+from controller.gateway.upstream import UpstreamError, tls_context
+
+USER = 18_090
+"""Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
+_REPORT_SECONDS = 1.0
+_PROBE_SECONDS = 30.0
+_MOST_CONNECTIONS = 64
+_MOST_CONNECTIONS_OF_HOST = 512
+_HEAD_SECONDS = 30.0
+_MOST_FILES = 65_536
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+
+
+def drop_privileges(user: int = USER) -> None:
+    """Give up every privilege: another user, no core dumps, no memory that others can read, no new privileges."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.chdir("/")
+    os.umask(0o077)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0)):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's protocol with a limit of connections, and a deadline for the head of a request."""
+
+    most = _MOST_CONNECTIONS
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+            return
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._missed)
+
+    def _missed(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+
+class _HostProtocol(_Protocol):
+    most = _MOST_CONNECTIONS_OF_HOST
+
+
+class _Listener:
+    """A listening socket, and its connections."""
+
+    def __init__(self, server: asyncio.Server, state: ServerState) -> None:
+        self._server, self._state = server, state
+
+    def close(self) -> None:
+        """Accept no more connections, and end those that are open."""
+        self._server.close()
+        for each in list(self._state.connections):
+            each.transport.abort()
+
+
+class DaemonSide:
+    """The daemon, over the channel. Its answers come by number."""
+
+    def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        self._channel, self._loop = channel, loop
+        self._answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
+        self._number = 0
+        self._outgoing: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        threading.Thread(target=self._send_all, name="to the daemon", daemon=True).start()
+
+    def tell(self, message: Message) -> None:
+        """Send a message, without waiting."""
+        self._outgoing.put(message)
+
+    def state(self, target: str, reason: str, message: str) -> None:
+        """See app.Daemon."""
+        self.tell({"type": "state", "target": target, "reason": reason, "message": message})
+
+    async def open(self, target: Target) -> tuple[socket.socket, Callable[[], None]]:
+        """Have the daemon connect to a model server. Raises UpstreamError."""
+        number, answer, sockets = await self._ask({"type": "open", "target": target.id})
+
+        def end() -> None:
+            self.tell({"type": "closed", "number": number})
+
+        if not sockets:
+            raise UpstreamError("Unreachable", str(answer.get("message", "the daemon gave no connection")))
+        return socket.socket(fileno=sockets[0]), end
+
+    async def authorize(self, token: str, namespace: str) -> str:
+        """See app.Daemon."""
+        _, answer, _ = await self._ask({"type": "authorize", "token": token, "namespace": namespace})
+        if answer["status"] != 200:
+            raise Refused(int(answer["status"]), str(answer["message"]))
+        return str(answer["message"])
+
+    def answered(self, message: Message, sockets: list[int]) -> None:
+        """Take an answer of the daemon's."""
+        waiting = self._answers.pop(message["number"], None)
+        if waiting is None or waiting.done():
+            for each in sockets:
+                os.close(each)
+            if sockets:
+                self.tell({"type": "closed", "number": message["number"]})
+            return
+        waiting.set_result((message, sockets))
+
+    async def _ask(self, message: Message) -> tuple[int, Message, list[int]]:
+        self._number += 1
+        number = self._number
+        waiting = self._answers[number] = self._loop.create_future()
+        self.tell({**message, "number": number})
+        try:
+            answer, sockets = await waiting
+        except asyncio.CancelledError:
+            self.tell({"type": "closed", "number": number})
+            raise
+        return number, answer, sockets
+
+    def _send_all(self) -> None:
+        with contextlib.suppress(ChannelClosed):
+            while True:
+                self._channel.send(self._outgoing.get())
+
+
+class Process:
+    """The process: what the daemon says is done in the event loop."""
+
+    def __init__(self, channel: Channel, tls: Any) -> None:
+        self._channel, self._tls = channel, tls
+        self._listeners: dict[str, _Listener] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until the daemon is gone."""
+        loop = asyncio.get_running_loop()
+        self._daemon = DaemonSide(self._channel, loop)
+        self._gateway = Gateway(self._daemon, self._tls)
+        incoming: asyncio.Queue[tuple[Message, list[int]]] = asyncio.Queue()
+        threading.Thread(target=self._receive_all, args=(loop, incoming), name="from the daemon", daemon=True).start()
+        for work in (self._report(), self._probe()):
+            self._tasks.add(asyncio.create_task(work))
+        self._daemon.tell({"type": "ready"})
+        while True:
+            await self._take(*await incoming.get())
+
+    def _receive_all(self, loop: asyncio.AbstractEventLoop, incoming: "asyncio.Queue[Any]") -> None:
+        with contextlib.suppress(ChannelClosed, RuntimeError):
+            while True:
+                loop.call_soon_threadsafe(incoming.put_nowait, self._channel.receive())
+        os._exit(0)  # the daemon is gone, and so is everything that this process is for
+
+    async def _take(self, message: Message, sockets: list[int]) -> None:
+        match message["type"]:
+            case "config":
+                if "used" in message:
+                    self._gateway.budgets.restore(message["used"])
+                config = from_json(message["config"])
+                for gone in self._listeners.keys() - set(message["listening"]):
+                    self._listeners.pop(gone).close()
+                self._gateway.configure(config)
+            case "listen":
+                await self._listen(message["listener"], sockets[0], is_host=message["host"])
+            case "answer":
+                self._daemon.answered(message, sockets)
+
+    async def _listen(self, listener: str, number: int, *, is_host: bool) -> None:
+        if (known := self._listeners.pop(listener, None)) is not None:
+            known.close()
+        config = uvicorn.Config(
+            self._gateway.app(listener),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=30,
+        )
+        config.load()
+        state, protocol = ServerState(), _HostProtocol if is_host else _Protocol
+        made = socket.socket(fileno=number)
+        made.setblocking(False)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: protocol(config, state, {}, loop), sock=made)
+        self._listeners[listener] = _Listener(server, state)
+
+    async def _report(self) -> None:
+        """Report the use of every second to the daemon."""
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            uses, self._gateway.uses = self._gateway.uses, {}
+            if not uses:
+                continue
+            found = [
+                {
+                    "user": user,
+                    "target": target,
+                    "outcomes": dict(use.outcomes),
+                    "tokensIn": use.tokens_in,
+                    "tokensOut": use.tokens_out,
+                    "firstBytes": use.first_bytes,
+                }
+                for (user, target), use in uses.items()
+            ]
+            used = self._gateway.budgets.used()
+            self._daemon.tell({"type": "uses", "uses": found, "used": used, "running": self._gateway.budgets.running()})
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(_PROBE_SECONDS)
+            await self._gateway.probe_again()
+
+
+def main() -> None:
+    """Be the gateway's process."""
+    logging.disable(logging.CRITICAL)  # requests are counted, and their contents are nobody's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of the daemon's terminal
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    tls = tls_context()
+    drop_privileges()
+    gc.freeze()
+    asyncio.run(Process(channel, tls).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""Supervisor of the gateway in the daemon: its process, its listeners in sandboxes, its keys, and what it reports.
+
+The daemon keeps a copy of every listening socket: while the process starts anew, connections wait for it.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import structlog
+
+from controller.gateway.channel import ChannelClosed, Message
+from controller.gateway.child import Child
+from controller.gateway.config import HOST, Config, to_json
+from controller.gateway.ledger import Ledger
+from controller.gateway.wanted import Wanted, states_of, wanted
+from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.models import PORT
+from controller.policy.levels.levels import Policy
+from controller.ports import Meter, PortListener, PortTaken, StreamError, UseTracker, Wake
+from controller.service import errors
+from controller.service.models.callers import ModelCallers
+from controller.service.models.servers import ModelServers
+from controller.service.sandbox.port_forward import Forwarded
+
+_TICK_SECONDS = 0.2
+_IDLE_TICK_SECONDS = 2.0
+_KEYS_SECONDS = 2.0
+_RETRY_SECONDS = 5.0
+_QUICK_END_SECONDS = 5.0
+_MOST_BACKOFF_SECONDS = 10.0
+_OPENS = 32
+_DOWN = ModelsState("GatewayDown", "the gateway's process is being started; requests wait for it")
+_UP = ModelsState(LISTENING)
+_log = structlog.get_logger("paddock.models")
+Run = tuple[str, float]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A listener of ours: in which run of a container, its socket (None: it failed), and when to try again."""
+
+    run: Run
+    sock: socket.socket | None
+    state: ModelsState = _UP
+    retry_at: float = 0.0
+    given_to: Child | None = None
+
+    def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """Connections of the supervisor to the rest of the daemon.
+
+    `publish` takes the state for the next reconcile pass. `key_of` reads a provider's key. `snapshot` returns the last
+    pass's. `port` is that of the listener on the host (0: none).
+    """
+
+    snapshot: Callable[[], Snapshot | None]
+    publish: Callable[[GatewayView], None]
+    wake: Wake
+    in_use: UseTracker
+    policy: Callable[[Snapshot], Policy]
+    port: int
+    key_of: Callable[[str, str], str]
+    listeners: PortListener
+    servers: ModelServers
+    callers: ModelCallers
+    ledger: Ledger
+    meter: Meter
+    ticks: Callable[[], float] = field(default=time.monotonic)
+
+
+class Supervisor:
+    """One thread follows the reconcile passes; `start` begins, `close` ends the process and all listeners."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+        self._lock, self._stopping = threading.RLock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._child: Child | None = None
+        self._ready = False
+        self._began, self._ends, self._not_before = 0.0, 0, 0.0
+        self._sent: tuple[Config, frozenset[str]] | None = None
+        self._held: dict[str, _Held] = {}
+        self._told: dict[str, ModelsState] = {}
+        self._targets: Config = Config()
+        self._keys: dict[tuple[str, str], tuple[float, str | Exception]] = {}
+        self._view = GatewayView()
+        self._opens: ThreadPoolExecutor | None = None
+        self._forwarded: dict[int, Forwarded | None] = {}
+
+    def start(self) -> None:
+        """Follow the reconcile passes from now on."""
+        self._thread = threading.Thread(target=self._follow, name="gateway keeper", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the process and every listener. Sandboxes run on."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._end_child()
+        for each in self._held.values():
+            each.close()
+        self._held.clear()
+        if self._opens is not None:
+            self._opens.shutdown(wait=False, cancel_futures=True)
+        self._parts.ledger.save()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the gateway; 0: it does not run."""
+        child = self._child
+        return child.pid if child is not None else 0
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            passes = self._parts.in_use.passes
+            try:
+                active = self.step()
+            except Exception:  # it must not end: the next pass tries again
+                _log.exception("model gateway not kept")
+                active = True
+            self._parts.in_use.wait(passes, _TICK_SECONDS if active else _IDLE_TICK_SECONDS)
+
+    def step(self) -> bool:
+        """Bring the process and its listeners to what the last snapshot asks. Return True if there is anything."""
+        snapshot = self._parts.snapshot()
+        if snapshot is None:
+            return False
+        if not snapshot.providers and not snapshot.model_servers and not self._held and self._child is None:
+            self._publish(self._unserved(snapshot))
+            return False
+        servers = self._parts.servers.keep(snapshot)
+        found = wanted(snapshot, self._parts.policy(snapshot), self._key)
+        with self._lock:
+            self._targets = found.config
+            if not found.active:
+                self._end_child()
+                self._listen({}, found)
+                self._publish(self._unserved(snapshot))
+                return False
+            self._start_child()
+            if not snapshot.observed.blind:  # unknown is not gone
+                self._listen(found.containers, found)
+            self._configure(found)  # before its listeners: nobody is refused who may use them
+            self._hand_over()
+            self._publish(self._view_of(found, servers))
+        self._parts.ledger.write_due(snapshot)
+        return True
+
+    def _unserved(self, snapshot: Snapshot) -> GatewayView:
+        """Return the view while there is no source at all: each sandbox that names one misses it."""
+        named = {
+            uid: ModelsState("ProviderMissing", "there is no provider and no model server; apply one")
+            for uid, each in snapshot.sandboxes.items()
+            if each.spec is not None and each.spec.models
+        }
+        return GatewayView(sandboxes=named)
+
+    # Listeners
+
+    def _listen(self, containers: Mapping[str, Container], found: Wanted) -> None:
+        """Listen in these containers and on the host, and nowhere else."""
+        now = self._parts.ticks()
+        runs: dict[str, Run] = {uid: (each.id, each.started_at) for uid, each in containers.items()}
+        if found.active and self._parts.port:
+            runs[HOST] = ("", 0.0)
+        for uid, held in list(self._held.items()):
+            if runs.get(uid) != held.run or (held.sock is None and now >= held.retry_at):
+                self._held.pop(uid).close()
+        for uid, run in runs.items():
+            if uid in self._held:
+                continue
+            container = containers.get(uid)
+            self._held[uid] = self._listener(run, container, now)
+
+    def _listener(self, run: Run, container: Container | None, now: float) -> _Held:
+        try:
+            if container is not None:
+                return _Held(run, self._parts.listeners.listen(container, PORT))
+            return _Held(run, _bound(self._parts.port))
+        except PortTaken as error:
+            return _Held(run, None, ModelsState("PortTaken", str(error)), now + _RETRY_SECONDS)
+        except (StreamError, OSError) as error:
+            if container is None:
+                _log.warning("models not served on this host", port=self._parts.port, error=str(error))
+            return _Held(run, None, ModelsState("NotListening", str(error)), now + _RETRY_SECONDS)
+
+    def _hand_over(self) -> None:
+        """Give the process the listeners that it has not got yet."""
+        child = self._child
+        if child is None or not self._ready:
+            return
+        for listener, held in self._held.items():
+            if held.sock is not None and held.given_to is not child:
+                message = {"type": "listen", "listener": listener, "host": listener == HOST}
+                with suppress(ChannelClosed):  # its end is noticed elsewhere
+                    child.send(message, [held.sock.fileno()])
+                held.given_to = child
+
+    # The process
+
+    def _start_child(self) -> None:
+        now = self._parts.ticks()
+        if self._child is not None or now < self._not_before or self._stopping.is_set():
+            return
+        self._ready, self._sent, self._began = False, None, now
+        try:
+            self._child = Child(self._take, self._gone)
+        except OSError as error:
+            self._not_before = now + _RETRY_SECONDS
+            _log.warning("model gateway not started; retrying", error=str(error))
+            return
+        self._parts.meter.count("paddock_model_gateway_starts_total")
+
+    def _gone(self, child: Child) -> None:
+        """Start it anew: at once, but with a back-off if it keeps ending at its start."""
+        with self._lock:
+            if self._child is not child:
+                return
+            self._child, self._ready = None, False
+            self._parts.meter.gauge("paddock_model_gateway_up", 0)
+            self._release_all()
+            now = self._parts.ticks()
+            self._ends = self._ends + 1 if now - self._began < _QUICK_END_SECONDS else 0
+            self._not_before = now + min(2.0 ** (self._ends - 2), _MOST_BACKOFF_SECONDS) if self._ends > 1 else 0.0
+            if self._stopping.is_set():
+                return
+            _log.warning("model gateway ended; starting it again", ends=self._ends)
+            self._start_child()
+
+    def _end_child(self) -> None:
+        with self._lock:
+            child, self._child, self._ready = self._child, None, False
+        if child is not None:
+            child.stop()
+            self._parts.meter.gauge("paddock_model_gateway_up", 0)
+            self._release_all()
+            self._told.clear()
+
+    def _configure(self, found: Wanted) -> None:
+        """Send the configuration, if it changed."""
+        child, listening = self._child, frozenset(uid for uid, each in self._held.items() if each.sock is not None)
+        if child is None or not self._ready or self._sent == (found.config, listening):
+            return
+        message: Message = {"type": "config", "config": to_json(found.config), "listening": sorted(listening)}
+        if self._sent is None:
+            message["used"] = self._parts.ledger.used()
+        try:
+            child.send(message)
+        except ChannelClosed:
+            return
+        self._sent = (found.config, listening)
+
+    def _take(self, child: Child, message: Message) -> None:
+        """Take a message of the process."""
+        match message["type"]:
+            case "ready":
+                self._greet(child)
+            case "open":
+                self._pool().submit(self._open, child, int(message["number"]), str(message["target"]))
+            case "closed":
+                self._release(int(message["number"]))
+            case "authorize":
+                self._pool().submit(self._authorize, child, message)
+            case "state":
+                self._told[str(message["target"])] = ModelsState(str(message["reason"]), str(message["message"]))
+            case "uses":
+                self._parts.ledger.take(message, self._targets)
+
+    def _greet(self, child: Child) -> None:
+        with self._lock:
+            if self._child is not child:
+                return
+            self._ready = True
+            self._parts.meter.gauge("paddock_model_gateway_up", 1)
+            found = Wanted(self._targets, {}, {}, {}, {})
+            self._configure(found)
+            self._hand_over()
+
+    # Requests of the process
+
+    def _open(self, child: Child, number: int, uid: str) -> None:
+        """Connect to a model server, and hand the connection over."""
+        answer: Message = {"type": "answer", "number": number}
+        with self._lock:
+            self._forwarded[number] = None
+        try:
+            target, snapshot = self._targets.targets.get(uid), self._parts.snapshot()
+            server = snapshot.model_servers.get(uid) if snapshot is not None else None
+            if target is None or server is None or server.spec is None:
+                raise errors.NotFound("the model server was deleted")
+            made = self._parts.servers.open(server.obj.namespace, server.obj.name, server.spec)
+        except errors.ServiceError as error:
+            with self._lock:
+                self._forwarded.pop(number, None)
+            with suppress(ChannelClosed):
+                child.send({**answer, "message": str(error)})
+            return
+        with self._lock:
+            wanted_still = number in self._forwarded and self._child is child
+            if wanted_still:
+                self._forwarded[number] = made
+        if not wanted_still:
+            made.close()
+            return
+        with suppress(ChannelClosed):
+            child.send(answer, [made.sock.fileno()])
+
+    def _authorize(self, child: Child, message: Message) -> None:
+        answer: Message = {"type": "answer", "number": message["number"]}
+        try:
+            name = self._parts.callers.authorize(str(message["token"]), str(message["namespace"]))
+            answer |= {"status": 200, "message": name}
+        except errors.ServiceError as error:
+            answer |= {"status": error.code, "message": str(error)}
+        with suppress(ChannelClosed):
+            child.send(answer)
+
+    def _release(self, number: int) -> None:
+        with self._lock:
+            found = self._forwarded.pop(number, None)
+        if found is not None:
+            found.close()
+
+    def _release_all(self) -> None:
+        for each in list(self._forwarded):
+            self._release(each)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._opens is None:
+                self._opens = ThreadPoolExecutor(_OPENS, thread_name_prefix="gateway")
+            return self._opens
+
+    # State
+
+    def _key(self, namespace: str, name: str) -> str:
+        """Read a provider's key; a moment later it is known."""
+        now = self._parts.ticks()
+        at, known = self._keys.get((namespace, name), (-_KEYS_SECONDS, ""))
+        if now - at >= _KEYS_SECONDS:
+            try:
+                known = self._parts.key_of(namespace, name)
+            except Exception as error:
+                known = error
+            self._keys[namespace, name] = (now, known)
+        if isinstance(known, Exception):
+            raise known
+        return known
+
+    def _view_of(self, found: Wanted, servers: Mapping[str, ModelsState]) -> GatewayView:
+        sandboxes: dict[str, ModelsState] = {}
+        for uid, held in self._held.items():
+            if uid in found.deaf:
+                sandboxes[uid] = ModelsState("RuntimeHidesNetwork", found.deaf[uid])
+            elif held.sock is None:
+                sandboxes[uid] = held.state
+            elif uid in found.missing:
+                sandboxes[uid] = ModelsState("ProviderMissing", found.missing[uid])
+            elif not self._ready and self._ends:
+                sandboxes[uid] = _DOWN
+            elif self._ready:
+                sandboxes[uid] = _UP
+        sandboxes.pop(HOST, None)
+        states = states_of(found, self._told)
+        if not self._ready and self._ends:
+            states = {uid: each if uid in found.problems else _DOWN for uid, each in states.items()}
+        return GatewayView(sandboxes, MappingProxyType(states), servers)
+
+    def _publish(self, view: GatewayView) -> None:
+        """Publish the view, if it changed. An unchanged state stays the same Python object."""
+        before = self._view.sandboxes
+        kept = {uid: before[uid] if before.get(uid) == each else each for uid, each in view.sandboxes.items()}
+        view = replace(view, sandboxes=MappingProxyType(kept))
+        if view != self._view:
+            self._view = view
+            self._parts.publish(view)
+            self._parts.wake()
+
+
+def _bound(port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(("127.0.0.1", port))
+        made.listen(128)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,122 @@
+"""Tokens of an answer, read from it as it passes; estimated where it reports none."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_LONGEST_LINE = 1 << 20
+_MOST_BODY = 8 << 20
+_BYTES_A_TOKEN = 4
+_INPUT = ("prompt_tokens", "input_tokens")
+_OUTPUT = ("completion_tokens", "output_tokens")
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class UsageReader:
+    """Reads the usage of one answer. `feed` it every part; then ask for `tokens`.
+
+    Streams report it in events, with fields that grow: the largest of each counts.
+    """
+
+    def __init__(self, content_type: str, request_bytes: int) -> None:
+        self.is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+        self._request_bytes = request_bytes
+        self._held = bytearray()
+        self._found: dict[str, int] = {}
+        self._events, self._bytes, self._skipping = 0, 0, False
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next part of the answer."""
+        self._bytes += len(data)
+        if not self.is_stream:
+            if len(self._held) + len(data) <= _MOST_BODY:
+                self._held += data
+            return
+        self._held += data
+        *lines, rest = self._held.split(b"\n")
+        for line in lines:
+            if not self._skipping:
+                self._line(line)
+            self._skipping = False
+        self._skipping = self._skipping or len(rest) > _LONGEST_LINE
+        self._held = bytearray() if self._skipping else bytearray(rest)
+
+    def tokens(self, *, ended: bool = True) -> tuple[int, int]:
+        """Return the tokens in and out, reported or estimated. `ended`: the answer came to its end."""
+        if not self.is_stream and self._bytes == len(self._held):
+            self._take(_parsed(bytes(self._held)))
+        estimated_in = self._request_bytes // _BYTES_A_TOKEN
+        estimated_out = self._events if self.is_stream else self._bytes // _BYTES_A_TOKEN
+        found = self._found
+        given = max((found[each] for each in _INPUT if each in found), default=estimated_in)
+        given += sum(found.get(each, 0) for each in _CACHED)
+        made = max(
+            (found[each] for each in _OUTPUT if each in found), default=0 if self._is_complete else estimated_out
+        )
+        return given, made if ended else max(made, estimated_out)
+
+    @property
+    def _is_complete(self) -> bool:
+        """True if the answer reported its input alone, as embeddings do."""
+        return not self.is_stream and any(each in self._found for each in _INPUT)
+
+    def _line(self, line: bytearray) -> None:
+        if not line.startswith(b"data:"):
+            return
+        self._events += 1
+        if b'"usage"' in line:
+            self._take(_parsed(line[5:]))
+
+    def _take(self, body: Mapping[str, Any]) -> None:
+        for holder in (body, body.get("message"), body.get("response")):
+            usage = holder.get("usage") if isinstance(holder, dict) else None
+            if isinstance(usage, dict):
+                for name in (*_INPUT, *_OUTPUT, *_CACHED):
+                    value = usage.get(name)
+                    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
+                        self._found[name] = max(value, self._found.get(name, 0))
+
+
+def _parsed(data: bytes | bytearray) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Redactor:
+    """Replaces a key in an answer: a source that echoes its request must not give the key to a sandbox.
+
+    The end of a part is held back only while it may be the beginning of the key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key, self._held = key.encode(), b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the part that may be passed on."""
+        if not self._key:
+            return data
+        data = self._held + data
+        if self._key in data:
+            data = data.replace(self._key, b"***")
+        held = self._beginning(data)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def rest(self) -> bytes:
+        """Return what is held back at the end of the answer."""
+        held, self._held = self._held, b""
+        return held
+
+    def is_in(self, text: bytes) -> bool:
+        """Return True if the key is in this text."""
+        return bool(self._key) and self._key in text
+
+    def _beginning(self, data: bytes) -> int:
+        """Return the length of the key's beginning at the end of the data."""
+        longest = min(len(self._key) - 1, len(data))
+        if not longest or self._key[:1] not in data[-longest:]:
+            return 0
+        return next((size for size in range(longest, 0, -1) if data.endswith(self._key[:size])), 0)

@@ -1,0 +1,1 @@
+"""Model servers, and the keys and callers of the model gateway."""

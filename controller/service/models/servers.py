@@ -1,0 +1,158 @@
+"""Model servers: the sandbox that each owns, and connections to it, which start it."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import structlog
+
+from controller.kinds.common.owner_reference import owner_uids
+from controller.kinds.meta import StoredObject
+from controller.kinds.modelserver import ModelServerSpec, StoredModelServer
+from controller.kinds.observed.models import ModelsState
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.provider import condition_of
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.policy.modelserver import owned_sandbox, sandbox_name
+from controller.ports import UseTracker
+from controller.service import errors
+from controller.service.access import access
+from controller.service.objects.apply import Apply, Source
+from controller.service.objects.objects import Objects
+from controller.service.sandbox.port_forward import Forwarded, PortForward
+from controller.service.sandbox.streams import SandboxStreams
+
+_WRITTEN_BY = "models"
+_RETRY_SECONDS = 5.0
+_WAIT_SECONDS = 0.5
+_log = structlog.get_logger("paddock.models")
+_Key = tuple[int, str, int]  # generation of the server; uid and generation of its sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    generation: int
+    retry_at: float
+    state: ModelsState
+
+
+class ModelServers:
+    """The use-cases. One thread keeps the sandboxes; any thread may connect."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        apply: Apply,
+        sandbox_streams: SandboxStreams,
+        forward: PortForward,
+        in_use: UseTracker,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._objects, self._apply, self._streams = objects, apply, sandbox_streams
+        self._forward, self._in_use, self._clock = forward, in_use, clock
+        self._kept: dict[str, _Key] = {}
+        self._failed: dict[str, _Failure] = {}
+
+    def keep(self, snapshot: Snapshot) -> Mapping[str, ModelsState]:
+        """Create each server's sandbox, and put back what others changed. Return the reasons of failures, by uid."""
+        named = {
+            (each.obj.namespace, sandbox_name(each.obj.name)): each
+            for each in snapshot.model_servers.values()
+            if each.spec is not None and each.obj.deleted_at is None
+        }
+        boxes: dict[str, StoredObject] = {}
+        if named:
+            for box in snapshot.sandboxes.values():
+                server = named.get((box.obj.namespace, box.obj.name))
+                if server is not None:
+                    boxes[server.obj.uid] = box.obj
+        for known in (self._kept, self._failed):
+            for gone in known.keys() - snapshot.model_servers.keys():
+                known.pop(gone)
+        for server in named.values():
+            self._keep(server, boxes.get(server.obj.uid))
+        return MappingProxyType({uid: each.state for uid, each in self._failed.items()})
+
+    def _keep(self, server: StoredModelServer, box: StoredObject | None) -> None:
+        obj = server.obj
+        if box is not None and box.deleted_at is not None:
+            return  # it is created again once it is gone
+        if box is not None and self._kept.get(obj.uid) == (obj.generation, box.uid, box.generation):
+            return
+        failed = self._failed.get(obj.uid)
+        if failed is not None and failed.generation == obj.generation and self._clock() < failed.retry_at:
+            return
+        if box is not None and obj.uid not in owner_uids(box):
+            name = f"sandbox `{box.name}`"
+            self._fail(obj, ModelsState("NameTaken", f"{name} is not its own; delete that, or rename this server"))
+            return
+        assert server.spec is not None
+        try:
+            with access.acting(None):
+                source = Source(str(obj.ref), json.dumps(owned_sandbox(obj.name, server.spec)))
+                [applied] = self._apply.apply([source], namespace=obj.namespace, applied_by=_WRITTEN_BY)
+        except errors.ServiceError as error:
+            self._fail(obj, ModelsState("Refused", str(error)))
+            return
+        self._failed.pop(obj.uid, None)
+        self._kept[obj.uid] = (obj.generation, applied.obj.uid, applied.obj.generation)
+
+    def _fail(self, obj: StoredObject, state: ModelsState) -> None:
+        known = self._failed.get(obj.uid)
+        if known is None or known.state != state:
+            _log.warning("model server without a sandbox", object=str(obj.ref), reason=state.reason)
+        else:
+            state = known.state
+        self._failed[obj.uid] = _Failure(obj.generation, self._clock() + _RETRY_SECONDS, state)
+
+    def open(self, namespace: str, name: str, spec: ModelServerSpec) -> Forwarded:
+        """Connect to a server once it is ready; blocks while it starts. Raises ServiceError."""
+        box, deadline = sandbox_name(name), self._clock() + spec.lifecycle.startup_deadline_seconds
+        with access.acting(None):
+            _, end_use = self._awake(namespace, box, deadline)
+            try:
+                self._ready(namespace, box, deadline)
+                return self._forward.open(SANDBOX, namespace, box, spec.port)
+            finally:
+                end_use()  # the connection is a use of its own
+
+    def _awake(self, namespace: str, box: str, deadline: float) -> tuple[object, Callable[[], None]]:
+        """Start its sandbox, and keep it in use until the second result is called."""
+        while True:
+            passes = self._in_use.passes
+            try:
+                return self._streams.enter(SANDBOX, namespace, box, lambda found: found)
+            except (errors.NotFound, errors.Conflict) as error:
+                obj = self._found(namespace, box)
+                if self._clock() >= deadline or (obj is not None and _needs_someone(obj)):
+                    raise errors.ServiceUnavailable(str(error)) from error
+            self._in_use.wait(passes, _WAIT_SECONDS)
+
+    def _ready(self, namespace: str, box: str, deadline: float) -> None:
+        """Wait until its sandbox is ready."""
+        while True:
+            passes = self._in_use.passes
+            obj = self._objects.get(SANDBOX, namespace, box)
+            ready = condition_of(obj)
+            if ready.get("status") == "True":
+                return
+            if self._clock() >= deadline or _needs_someone(obj):
+                message = f"sandbox `{box}` is not ready: {ready.get('reason', '')}: {ready.get('message', '')}"
+                raise errors.ServiceUnavailable(message)
+            self._in_use.wait(passes, _WAIT_SECONDS)
+
+    def _found(self, namespace: str, box: str) -> StoredObject | None:
+        try:
+            return self._objects.get(SANDBOX, namespace, box)
+        except errors.NotFound:
+            return None
+
+
+def _needs_someone(obj: StoredObject) -> bool:
+    """Return True if the sandbox will not become ready by itself soon."""
+    if obj.deleted_at is not None or obj.spec.get("runState", "Running") != "Running":
+        return True
+    accepted, degraded = condition_of(obj, "Accepted"), condition_of(obj, "Degraded")
+    return accepted.get("status") == "False" or degraded.get("status") == "True"

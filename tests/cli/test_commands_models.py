@@ -1,0 +1,91 @@
+"""`paddock secret`, `paddock models` and `paddock config provider`."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import cli
+from controller.engine.mounts.secrets import SecretFolder
+from controller.kinds.runtime.secret import SecretNotFound
+from controller.service.models.keys import provider_key
+
+Run = Callable[..., Result]
+KEY = "sk-canary-77aa"
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PADDOCK_SECRETS_DIR", str(tmp_path / "secrets"))
+    return tmp_path / "secrets"
+
+
+def secret(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["secret", *words], input=stdin)
+
+
+def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
+    done = secret("set", "anthropic-key", stdin=f"{KEY}\n")
+    assert (done.exit_code, done.output) == (0, "secret anthropic-key of namespace default set, for providers\n")
+    file = secrets / "default.models" / "anthropic-key"
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (KEY, 0o600)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (secrets, file.parent)] == [0o700, 0o700]
+    assert "changed" in secret("set", "anthropic-key", "--from-file", "-", stdin="other").output
+    (secrets.parent / "token").write_text("npm\n")
+    token = str(secrets.parent / "token")
+    assert secret("set", "npm", "-n", "team", "--for", "sandboxes", "--from-file", token).exit_code == 0
+    listed = secret("list", "-A").output
+    assert [line.split()[:3] for line in listed.splitlines()[1:]] == [
+        ["default", "anthropic-key", "providers"],
+        ["team", "npm", "sandboxes"],
+    ]
+    assert "other" not in listed
+    assert secret("delete", "anthropic-key").exit_code == 0
+    assert not file.exists()
+    assert "there is no secret" in secret("delete", "anthropic-key").output
+
+
+def test_bad_secrets_are_refused(secrets: Path) -> None:
+    assert secret("set", "key", stdin="").exit_code != 0
+    for name in ("../key", "Key", ".key", "a/b"):
+        assert secret("set", name, stdin="x").exit_code != 0, name
+    assert secret("set", "key", "-n", "..", stdin="x").exit_code != 0
+    assert secret("set", "key", "sk-as-an-argument").exit_code == 2
+    assert not secrets.exists()
+    secrets.mkdir(mode=0o777)
+    secrets.chmod(0o777)
+    assert "writable for others" in secret("set", "key", stdin="x").output
+
+
+def test_keys_of_providers_come_before_those_of_sandboxes(secrets: Path) -> None:
+    folder = SecretFolder(secrets)
+    with pytest.raises(SecretNotFound, match="paddock secret set key -n default"):
+        provider_key(folder, "default", "key")
+    folder.write("default", "key", b"of-sandboxes\n")
+    assert provider_key(folder, "default", "key") == "of-sandboxes"
+    folder.write("default.models", "key", KEY.encode())
+    assert provider_key(folder, "default", "key") == KEY
+
+
+def test_providers_are_added_and_listed(paddock: Run) -> None:
+    assert (
+        paddock("models").output
+        == "No providers and no model servers found; add one with `paddock config provider add`.\n"
+    )
+    done = paddock("config", "provider", "add", "openai", "--type", "OpenAI", "--secret", "key", "--model", "gpt-*")
+    assert done.output == "provider.paddock/openai created\n"
+    [_, row] = paddock("models").output.splitlines()
+    assert row.split()[:3] == ["gpt-*", "provider/openai", "Unknown"]
+    assert "https://api.openai.com/v1" in paddock("get", "providers").output
+    assert paddock("config", "provider", "remove", "openai").exit_code == 0
+    assert "No providers" in paddock("models").output
+
+
+def test_the_type_docker_is_the_gateway_itself(paddock: Run) -> None:
+    words = ("config", "provider", "add", "docker-llm", "--type", "docker", "--endpoint")
+    served = paddock(*words, "http://localhost:8090")
+    assert (served.exit_code, "http://127.0.0.1:8090/default/v1" in served.output) == (0, True)
+    other = paddock(*words, "http://localhost:9999")
+    assert (other.exit_code, "own gateway" in other.output) == (1, True)

@@ -1,0 +1,147 @@
+"""A scripted model API in both forms, of the standard library alone: a provider on the host, or a model server.
+
+    python3 scripted_model.py PORT [KEY]
+
+With a key it answers 401 to others. The model's name says what it does: `slow` pauses between events, `stall` stops
+after one, `endless` never ends, `garbage` sends bytes, `redirect`, `echo` (headers and body come back), `boom` (500).
+"""
+
+import json
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+WORDS = ["One", " two", " three", "."]
+KEY = ""
+GONE: list[str] = []
+SEEN: list[dict[str, Any]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def _refused(self) -> bool:
+        given = self.headers.get("x-api-key") or (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if not KEY or given == KEY:
+            return False
+        self._json(401, {"error": {"message": f"Incorrect API key provided: {given}"}})
+        return True
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self._json(200, {"status": "ok"})
+        elif self.path == "/seen":
+            self._json(200, {"seen": SEEN, "gone": GONE})
+        elif not self._refused():
+            names = ["tiny", "tiny-2", "other"]
+            self._json(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in names]})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self._refused():
+            return
+        asked = json.loads(body)
+        model = asked["model"]
+        SEEN.append({"path": self.path, "model": model, "headers": {k.lower(): v for k, v in self.headers.items()}})
+        if model == "redirect":
+            self.send_response(302)
+            self.send_header("Location", "http://169.254.169.254/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif model == "boom":
+            self._json(500, {"error": {"message": "boom"}})
+        elif model == "echo":
+            self._json(200, {"headers": dict(self.headers), "body": asked, "usage": {"total_tokens": 3}})
+        elif model == "garbage":
+            self._start("application/octet-stream")
+            self._part(os.urandom(4096))
+            self._part(b"")
+        elif asked.get("stream"):
+            self._stream(model, self.path)
+        else:
+            self._whole(self.path, model)
+
+    def _whole(self, path: str, model: str) -> None:
+        text = "".join(WORDS)
+        if path.endswith("/messages"):
+            usage = {"input_tokens": 5, "output_tokens": 4}
+            content = [{"type": "text", "text": text}]
+            made = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": content}
+            self._json(200, {**made, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
+            return
+        usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        made = {"id": "c1", "object": "chat.completion", "created": 1, "model": model}
+        self._json(200, {**made, "choices": [choice], "usage": usage})
+
+    def _stream(self, model: str, path: str) -> None:
+        self._start("text/event-stream")
+        try:
+            for event in _of_messages(model) if path.endswith("/messages") else _of_chat(model):
+                self._part(event)
+                if model == "stall":
+                    time.sleep(600)
+                time.sleep(0.3 if model == "slow" else 0.0)
+            while model == "endless":
+                self._part(b'data: {"choices": []}\n\n')
+                time.sleep(0.02)
+            self._part(b"")
+        except OSError:
+            GONE.append(model)
+
+    def _start(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _part(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _json(self, code: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _of_chat(model: str) -> list[bytes]:
+    made = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model}
+    events = [{**made, "choices": [{"index": 0, "delta": {"content": each}, "finish_reason": None}]} for each in WORDS]
+    usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+    end = {**made, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
+    return [b"data: " + json.dumps(each).encode() + b"\n\n" for each in (*events, end)] + [b"data: [DONE]\n\n"]
+
+
+def _of_messages(model: str) -> list[bytes]:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
+    usage = {"input_tokens": 5, "output_tokens": 1}
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+    events += [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": each}} for each in WORDS
+    ]
+    ending = {"stop_reason": "end_turn", "stop_sequence": None}
+    events += [
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": ending, "usage": {"output_tokens": 4}},
+        {"type": "message_stop"},
+    ]
+    return [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events]
+
+
+if __name__ == "__main__":
+    KEY = sys.argv[2] if len(sys.argv) > 2 else ""
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+    server.daemon_threads = True
+    print(server.server_address[1], flush=True)
+    server.serve_forever()

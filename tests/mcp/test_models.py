@@ -1,0 +1,99 @@
+"""Official clients and an agent of others inside sandboxes without a network use models through the gateway.
+
+The clients are those that were fetched for this lane: their folder is the sandbox's workspace, read-only.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import ROOT, RunningDaemon, running
+from tests.mcp.clients import FETCHED
+
+pytestmark = [pytest.mark.mcp, pytest.mark.docker, pytest.mark.timeout(420)]
+PACKAGES = next(iter((FETCHED / "venv" / "lib").glob("python3*/site-packages")), FETCHED)
+KEY = "sk-canary-e19a"
+OPENAI = """
+from openai import NotFoundError, OpenAI
+client = OpenAI()
+print([each.id for each in client.models.list()])
+stream = client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "count"}], stream=True)
+print("".join(each.choices[0].delta.content or "" for each in stream))
+try:
+    client.chat.completions.create(model="secret", messages=[])
+except NotFoundError as error:
+    print(error.code)
+"""
+ANTHROPIC = """
+from anthropic import Anthropic
+client = Anthropic()
+said = [{"role": "user", "content": "count"}]
+with client.messages.stream(model="claude-tiny", max_tokens=9, messages=said) as stream:
+    print("".join(stream.text_stream))
+print(client.messages.create(model="claude-tiny", max_tokens=9, messages=said).usage.output_tokens)
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    script = [sys.executable, str(ROOT / "tests" / "gateway" / "scripted_model.py"), "0", KEY]
+    folder = tmp_path_factory.mktemp("models")
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as provider:
+        assert provider.stdout is not None
+        port = int(provider.stdout.readline())
+        settings = {
+            "PADDOCK_SECRETS_DIR": str(folder / "secrets"),
+            "PADDOCK_PROVIDER_HOSTS": json.dumps([f"127.0.0.1:{port}"]),
+            "PADDOCK_HOST_ROOTS": json.dumps([{"path": str(FETCHED)}]),
+            "PADDOCK_MODELS_PORT": "0",
+        }
+        with running(folder / "state", **settings) as made:
+            made.paddock("secret", "set", "key", stdin=KEY)
+            url = f"http://127.0.0.1:{port}"
+            common = {"url": url, "secretRef": {"name": "key"}}
+            apply(made, "Provider", "openai", {"type": "OpenAI", "models": ["tiny*"], **common})
+            apply(made, "Provider", "anthropic", {"type": "Anthropic", "models": ["claude-*"], **common})
+            template: dict[str, Any] = {"image": "paddock/python:1", "command": ["sleep", "infinity"]}
+            template |= {"env": [{"name": "PYTHONPATH", "value": "/clients"}], "workspace": {"mountPath": "/clients"}}
+            template |= {"resources": {"limits": {"memory": "2Gi", "cpu": "2", "pids": 256}}}
+            spec = {
+                "template": template,
+                "workspace": {"hostPath": str(PACKAGES), "readOnly": True},
+                "models": [{"providerRef": {"name": "openai"}}, {"providerRef": {"name": "anthropic"}}],
+            }
+            apply(made, "Sandbox", "clients", spec)
+            made.paddock("wait", "--for=condition=ModelsReachable", "--timeout=90s", "sandbox/clients")
+            yield made
+        provider.kill()
+
+
+def apply(daemon: RunningDaemon, kind: str, name: str, spec: dict[str, Any]) -> None:
+    daemon.apply(json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}))
+
+
+def python(daemon: RunningDaemon, code: str) -> list[str]:
+    return daemon.paddock("exec", "clients", "--", "python3", "-c", code, seconds=200).stdout.splitlines()
+
+
+def test_the_official_openai_client_streams(daemon: RunningDaemon) -> None:
+    assert python(daemon, OPENAI) == ["['tiny', 'tiny-2']", "One two three.", "model_not_found"]
+
+
+def test_the_official_anthropic_client_streams(daemon: RunningDaemon) -> None:
+    assert python(daemon, ANTHROPIC) == ["One two three.", "4"]
+
+
+def test_claude_code_works_in_a_sandbox_without_a_network(daemon: RunningDaemon) -> None:
+    program = "/clients/claude_agent_sdk/_bundled/claude"
+    assert (PACKAGES / "claude_agent_sdk" / "_bundled" / "claude").exists()
+    home = ("--env", "HOME=/tmp", "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "--env", "DISABLE_TELEMETRY=1")
+    words = (program, "-p", "count", "--model", "claude-tiny", "--output-format", "json")
+    done = daemon.paddock("exec", *home, "clients", "--", *words, seconds=300)
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (answer["result"], answer["is_error"]) == ("One two three.", False)
+    assert Path(f"/proc/{daemon.process.pid}").exists()

@@ -1,0 +1,45 @@
+"""Model servers: the sandbox that each owns."""
+
+from typing import Any
+
+from controller.kinds.modelserver import ModelServerSpec
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy import sandbox
+from controller.policy.levels.levels import Policy
+from controller.policy.modelserver import admit, owned_sandbox, sandbox_name
+
+
+def spec_of(**given: Any) -> ModelServerSpec:
+    return ModelServerSpec.model_validate({"template": {"image": "paddock/model-tiny:1"}, **given})
+
+
+def test_the_sandbox_is_isolated_and_idles() -> None:
+    spec = spec_of(
+        port=9000, healthPath="/ready", resources={"limits": {"gpus": 1, "memory": "8Gi"}},
+        lifecycle={"idleTimeoutSeconds": 60, "startupDeadlineSeconds": 90},
+    )  # fmt: skip
+    document = owned_sandbox("smol", spec)
+    assert document["metadata"]["ownerReferences"] == [{"kind": "ModelServer", "name": "smol", "controller": True}]
+    made = SandboxSpec.model_validate(document["spec"])
+    assert made.template is not None
+    assert (made.template.security_level, made.lifecycle.on_idle) == ("full-isolation", "Suspend")
+    assert made.template.readiness is not None
+    assert made.template.readiness.http_get is not None
+    assert (made.template.readiness.http_get.port, made.template.readiness.http_get.path) == (9000, "/ready")
+    assert (made.lifecycle.idle_timeout_seconds, made.lifecycle.startup_deadline_seconds) == (60, 90)
+    rendered = sandbox.render(made, made.template, name="model-smol", uid="u", policy=Policy())
+    assert (rendered.config.network_mode, rendered.config.gpus, rendered.config.read_only_root) == ("none", 1, True)
+
+
+def test_refusals_are_those_of_its_sandbox() -> None:
+    found = admit(spec_of(template={"image": "x", "env": [{"name": "A"}, {"name": "A"}]}), Policy())
+    assert [each.field for each in found] == ["spec.template.env[1].name"]
+    assert [each.field for each in admit(spec_of(resources={"limits": {"cpu": "999"}}), Policy(host_cpus=2))] == [
+        "spec.resources.limits.cpu"
+    ]
+
+
+def test_sandbox_names_are_valid_and_differ() -> None:
+    names = {sandbox_name("a" * 46), sandbox_name("a" * 51 + "b"), sandbox_name("a" * 51 + "c")}
+    assert len(names) == 3
+    assert all(len(each) <= 52 for each in names)
