@@ -198,6 +198,7 @@ class FakeEngine:
         self.calls: list[Action] = []
         self.looks: list[bool] = []
         self.open_streams: list[Stream] = []
+        self.commands: list[tuple[str, tuple[str, ...]]] = []  # that were started, with their sandboxes' containers
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
         self.start_exits: dict[str, int] = {}
@@ -577,6 +578,7 @@ class FakeEngine:
         timeout_seconds: float | None = None,
         tty: bool = False,
         escaped: Callable[[str], None] | None = None,
+        prepared: Callable[[ExecRef], None] | None = None,
     ) -> Stream:
         box = self._reachable(container_id)
         if box.state is not State.RUNNING:
@@ -592,8 +594,13 @@ class FakeEngine:
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
+        ref = self.left.prepare(box.id)
+        if prepared is not None:
+            prepared(ref)
         made = Stream(chunks(), self.open_streams)
-        made.ref = self.left.begin(box.id, run(command).exit_code if stdin is None else 0)
+        made.ref = ref
+        self.commands.append((box.name, tuple(command)))
+        self.left.start(ref, run(command).exit_code if stdin is None else 0)
         return made
 
     def _reachable(self, container_id: str) -> Box:
