@@ -43,6 +43,7 @@ def services_of(
         secrets=secrets,
         samples=loop.samples.now,
         exec_folder=settings.state_dir / "execs",
+        run_folder=settings.state_dir / "runs",
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),
@@ -50,6 +51,7 @@ def services_of(
         connections=settings.port_limits(),
         images=settings.image_rules(),
         most_objects=settings.objects_per_namespace,
+        artifact_bytes=settings.artifacts_per_namespace_bytes,
     )
     return make_services(
         registry=discover(),

@@ -17,6 +17,7 @@ from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.store import open_store
+from controller.app.workflows import make_workflows
 from controller.settings import Settings
 from controller.version import VERSION
 
@@ -57,6 +58,8 @@ class Daemon:
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop)
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
+        undo.callback(services.run_stages.resume())
+        make_workflows(core, store, lease, services, loop)
         loop.reconcile_loop.start()
 
     def fail(self) -> None:

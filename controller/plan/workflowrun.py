@@ -117,7 +117,7 @@ def step(run: Run, view: RunView, now: float) -> Step:
         progress = _started(run, progress, view, now)
     else:
         progress = _finally(run, progress, view, now)
-    actions += _work(run, progress)
+    actions += _work(run, progress, view)
     if _over(progress, run.workflow.stages) and _over(progress, run.workflow.finally_):
         progress = _finished(run, progress, now)
         ended = _after_the_end(replace(run, progress=progress), view, now)
@@ -288,12 +288,13 @@ def _attempt(each: StageProgress, now: float) -> StageProgress:
     return StageProgress(each.name, "Running", each.attempt + 1, started_at=begun)
 
 
-def _work(run: Run, progress: Progress) -> Iterable[RunAction]:
+def _work(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
     """Return the actions for the stages that run."""
     for each in progress.stages:
         if each.state != "Running":
             continue
-        if progress.stopping in _KILLING and _is_main(run, each.name):
+        ends = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main(run, each.name)
+        if ends or _broken(progress, view):
             yield StopStage(each.name, each.attempt)
         else:
             yield StartStage(each.name, each.attempt)

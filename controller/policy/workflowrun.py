@@ -69,6 +69,7 @@ def sandbox_document(
     template = spec.get("template")
     if template is not None and template.get("command") is None and template.get("agent") is None:
         template["command"] = ["sleep", "infinity"]  # stages are commands beside it; it must not end by itself
+        spec["lifecycle"]["shutdownGracePeriodSeconds"] = 0  # it would not heed SIGTERM
     return {
         "apiVersion": api_version,
         "kind": "Sandbox",

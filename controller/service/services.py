@@ -16,6 +16,7 @@ from controller.ports import (
     Files,
     Images,
     Meter,
+    Models,
     NullMeter,
     PortForwarder,
     Secrets,
@@ -63,6 +64,11 @@ from controller.service.sources.volume import NoVolumes
 from controller.service.trace import Traces, traced
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
+from controller.service.workflow.agent import AgentWorker, NoModels
+from controller.service.workflow.files import RunFiles
+from controller.service.workflow.runs import Runs
+from controller.service.workflow.stages import Commands, CopyWorker, ExecWorker, Outputs, StageWorker
+from controller.service.workflow.work import RunStages
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,8 @@ class HostPorts:
     """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
-    `samples` gives the last usage of each container.
+    `run_folder` holds the files of workflow runs; `models` are those of their agents. `samples` gives the last usage of
+    each container.
     """
 
     engine: Engine
@@ -84,6 +91,8 @@ class HostPorts:
     secrets: Secrets | None = None
     samples: LastSamples = dict
     exec_folder: Path | None = None
+    run_folder: Path | None = None
+    models: Models = field(default_factory=NoModels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,7 @@ class ServiceLimits:
     connections: PortLimits = field(default_factory=PortLimits)
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
     most_objects: int = 0
+    artifact_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +161,8 @@ class SandboxServices:
     why: Why
     images: ImageService
     mcp_servers: McpServers
+    run_stages: RunStages
+    runs: Runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +260,8 @@ def make_sandbox(
         agents=calls,
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
+    run_stages, runs = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -259,7 +273,7 @@ def make_sandbox(
         inspections=Inspections(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
-        files=SandboxFiles(sandbox_streams, host.files, limits.transfers),
+        files=files,
         forward=PortForward(sandbox_streams, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
@@ -280,4 +294,36 @@ def make_sandbox(
             sandbox_streams=sandbox_streams,
         ),
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
+        run_stages=run_stages,
+        runs=runs,
     )
+
+
+def make_runs(
+    pipeline: Pipeline,
+    objects: Objects,
+    host: HostPorts,
+    limits: ServiceLimits,
+    sandbox_streams: SandboxStreams,
+    files: SandboxFiles,
+) -> tuple[RunStages, Runs]:
+    """Build the work of workflow runs, and the requests about them."""
+    folder = host.run_folder
+    detached = Detached(
+        objects=objects,
+        sandbox_streams=sandbox_streams,
+        clock=pipeline.clock,
+        records=ExecRecords(folder / "commands" if folder else None, limits.exec_rules.output_bytes),
+        registry=pipeline.registry,
+        evict=False,
+        ended=lambda found: stages.command_ended(found.id),
+    )
+    run_files = RunFiles(folder / "files" if folder else None, limits.artifact_bytes)
+    commands, outputs = Commands(detached), Outputs(files)
+    workers: dict[str, StageWorker] = {
+        "exec": ExecWorker(commands, outputs),
+        "copy": CopyWorker(files, run_files, outputs),
+        "agent": AgentWorker(host.models, commands, files, run_files, outputs),
+    }
+    stages = RunStages(objects=objects, write=Write(pipeline), files=run_files, detached=detached, workers=workers)
+    return stages, Runs(objects, run_files, commands)

@@ -159,6 +159,8 @@ class Stream(Iterator[Chunk]):
 
     def __init__(self, chunks: Iterable[Chunk], opened: list["Stream"]) -> None:
         self._chunks = iter(chunks)
+        self.ended = threading.Event()
+        self.killed: Callable[[], None] = lambda: None
         self._opened = opened
         opened.append(self)
 
@@ -174,8 +176,11 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         if self in self._opened:
             self._opened.remove(self)
+            self.killed()
+        self.ended.set()
 
     def detach_stream(self) -> None:
+        self.killed = lambda: None
         self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
@@ -198,6 +203,7 @@ class FakeEngine:
         self.calls: list[Action] = []
         self.looks: list[bool] = []
         self.open_streams: list[Stream] = []
+        self.hanging = False  # commands that do not end by themselves run until they are killed, not for their time
         self.commands: list[tuple[str, tuple[str, ...]]] = []  # that were started, with their sandboxes' containers
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
@@ -588,6 +594,9 @@ class FakeEngine:
         def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
             done = run(command, stdin or ())
             yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
+            if done.exit_code is None and self.hanging:
+                made.ended.wait()
+                return
             if done.exit_code is None:
                 if escaped is not None and leaves:
                     escaped("processes that can't be told from the sandbox's own")
@@ -601,6 +610,7 @@ class FakeEngine:
         made.ref = ref
         self.commands.append((box.name, tuple(command)))
         self.left.start(ref, run(command).exit_code if stdin is None else 0)
+        made.killed = lambda: self.left.end(ref)
         return made
 
     def _reachable(self, container_id: str) -> Box:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from controller.kinds.base import Model
@@ -29,11 +30,12 @@ from controller.policy.admission import admit
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
-from controller.ports import Meter, NullMeter, Transaction
+from controller.ports import Meter, Models, NullMeter, Transaction
 from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.service.trace import Traces
+from controller.service.workflow.agent import NoModels
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -117,6 +119,8 @@ class LoopHarness:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
+        self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
+        self.models: Models = NoModels()
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
@@ -131,7 +135,15 @@ class LoopHarness:
             store=store,
             clock=self.clock,
             admit=self._admit,
-            host=HostPorts(engine=self.engine, streams=self.engine, volumes=self.engine.kept_volumes),
+            host=HostPorts(
+                engine=self.engine,
+                streams=self.engine,
+                files=self.engine.files,
+                volumes=self.engine.kept_volumes,
+                adopted_execs=self.engine.left,
+                run_folder=self.run_folder,
+                models=self.models,
+            ),
             loop=LoopPorts(
                 wake=lambda: self.wake(),
                 snapshot=lambda: self.turn.last,
