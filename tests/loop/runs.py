@@ -41,13 +41,13 @@ class FusedWork:
 class ScriptedModels:
     """Models whose answers a test writes; `asked` are the requests."""
 
-    def __init__(self, *answers: ModelReply | Exception) -> None:
+    def __init__(self, *answers: ModelReply | BaseException) -> None:
         self.answers, self.asked = list(answers), list[ModelRequest]()
 
     def complete(self, request: ModelRequest, *, seconds: float, stopped: Callable[[], bool]) -> ModelReply:
         self.asked.append(request)
         answer = self.answers.pop(0) if self.answers else ModelReply("done")
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
