@@ -37,6 +37,7 @@ from controller.api.routes import (
     read_only,
     usage,
     why,
+    workflows,
 )
 from controller.api.streams.reading import Reading
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
@@ -97,6 +98,8 @@ def create_app(
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
+        if kind.name == "WorkflowRun":
+            app.include_router(workflows.routes)
         if kind.name == "Sandbox":
             for each in _OF_SANDBOXES:
                 app.include_router(each.routes)

@@ -14,6 +14,7 @@ def make_workflows(core: Core, store: SqlStore, lease: Lease, services: Services
 
     def committed() -> None:
         loop.watches.notify()
+        services.bridge.finished.notify()
         core.waker.wake()  # the next pass reads what was written
 
     runs = WorkflowRuns(announcing(store, committed), services.run_stages, core.clock, may_act=lease.held)

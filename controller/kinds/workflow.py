@@ -60,14 +60,22 @@ class Retries(Model):
 
 
 class ExecStage(Model):
-    """Commands of a shell, in order, until one fails."""
+    """Commands of a shell, in order, until one fails; or one program. Exactly one of `commands` and `command`."""
 
-    commands: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=256)]
+    commands: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=256)] = None
     """Lines for `sh`. `$(...)` is refused in them: pass values by `env`, and use them as "$NAME"."""
+    command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
+    """A program and its arguments, without a shell. Nothing is replaced in them."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=128)] = ()
     """Variables of the commands; `$(parameters.NAME)` and `$(stages.STAGE.outputs.NAME)` are replaced in values."""
     working_dir: AbsolutePath | None = None
     """Folder to run in; that of the sandbox if left out."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "ExecStage":
+        if (self.commands is None) == (self.command is None):
+            raise ValueError("needs one of `commands:` and `command:`, and not both")
+        return self
 
 
 class CopyStage(Model):

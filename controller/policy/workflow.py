@@ -8,7 +8,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.workflow import AgentStage, Stage, WorkflowSpec
 from controller.policy import sandbox
 from controller.policy.admission import Refusal
-from controller.policy.exec_paths import folder_refused
+from controller.policy.exec_paths import folder_refused, program_refused
 from controller.policy.levels.levels import Policy
 
 TOOLS = ("exec", "file.list", "file.read", "file.write", "git")
@@ -17,6 +17,7 @@ ANSWER = "answer"
 """The output that every agent stage has."""
 _REFERENCE = re.compile(r"\$\(([^()]*)\)")
 _COMMAND_REFERENCE = re.compile(r"\$\((?!\()")  # `$((` is arithmetic of the shell
+_SCRIPT_BYTES = 120 << 10  # execve(2) takes 128 KiB in one argument
 _RUN_FIELDS = ("name", "namespace", "uid")
 _NOT_FOR_RUNS: Mapping[str, str] = {
     "run_state": "a run's sandbox runs as long as the run does; remove it",
@@ -155,7 +156,7 @@ def _graph(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
 def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) -> Iterator[Refusal]:
     yield from _repeated([each.name for each in stage.outputs], f"{at}.outputs", "output")
     if stage.exec is not None:
-        for number, command in enumerate(stage.exec.commands):
+        for number, command in enumerate(stage.exec.commands or ()):
             if _COMMAND_REFERENCE.search(command):
                 words = "`$(...)` is not replaced in commands, so that no value becomes a script; pass it as a variable"
                 example = '`env: [{name: REF, value: $(parameters.ref)}]` and "$REF"'
@@ -163,6 +164,11 @@ def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) ->
                 yield Refusal(f"{at}.exec.commands[{number}]", words)
         for number, variable in enumerate(stage.exec.env):
             yield from _references(spec, before, variable.value, f"{at}.exec.env[{number}].value")
+        if sum(len(each.encode(errors="surrogatepass")) + 1 for each in stage.exec.commands or ()) > _SCRIPT_BYTES:
+            words = f"they are longer than {_SCRIPT_BYTES} bytes together; put a script into the sandbox, and run that"
+            yield Refusal(f"{at}.exec.commands", words)
+        if stage.exec.command and (refused := program_refused(stage.exec.command[0])):
+            yield Refusal(f"{at}.exec.command[0]", refused)
         if refused := folder_refused(stage.exec.working_dir or ""):
             yield Refusal(f"{at}.exec.workingDir", refused)
     if stage.agent is not None:

@@ -65,7 +65,9 @@ from controller.service.trace import Traces, traced
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
 from controller.service.workflow.agent import AgentWorker, NoModels
+from controller.service.workflow.bridge import Bridge
 from controller.service.workflow.files import RunFiles
+from controller.service.workflow.projects import Projects
 from controller.service.workflow.runs import Runs
 from controller.service.workflow.stages import Commands, CopyWorker, ExecWorker, Outputs, StageWorker
 from controller.service.workflow.work import RunStages
@@ -163,6 +165,8 @@ class SandboxServices:
     mcp_servers: McpServers
     run_stages: RunStages
     runs: Runs
+    bridge: Bridge
+    projects: Projects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +265,7 @@ def make_sandbox(
     )
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
-    run_stages, runs = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
+    run_stages, runs, bridge = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -296,6 +300,10 @@ def make_sandbox(
         images=ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry),
         run_stages=run_stages,
         runs=runs,
+        bridge=bridge,
+        projects=Projects(
+            objects, Write(pipeline), Patch(pipeline), wake=pipeline.wake, passes=loop.in_use, clock=clock
+        ),
     )
 
 
@@ -306,7 +314,7 @@ def make_runs(
     limits: ServiceLimits,
     sandbox_streams: SandboxStreams,
     files: SandboxFiles,
-) -> tuple[RunStages, Runs]:
+) -> tuple[RunStages, Runs, Bridge]:
     """Build the work of workflow runs, and the requests about them."""
     folder = host.run_folder
     detached = Detached(
@@ -326,4 +334,5 @@ def make_runs(
         "agent": AgentWorker(host.models, commands, files, run_files, outputs),
     }
     stages = RunStages(objects=objects, write=Write(pipeline), files=run_files, detached=detached, workers=workers)
-    return stages, Runs(objects, run_files, commands)
+    bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands)
+    return stages, Runs(objects, run_files, commands), bridge

@@ -121,6 +121,7 @@ class LoopHarness:
         self._uids = 0
         self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
         self.models: Models = NoModels()
+        self.artifact_bytes = 1 << 20
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
@@ -150,7 +151,7 @@ class LoopHarness:
                 in_use=self.activity,
                 traces=self.traces,
             ),
-            limits=ServiceLimits(most_objects=self.most_objects),
+            limits=ServiceLimits(most_objects=self.most_objects, artifact_bytes=self.artifact_bytes),
             policy=self.policy,
             new_uid=self._new_uid,
         )

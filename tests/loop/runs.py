@@ -55,13 +55,16 @@ class ScriptedModels:
 class RunHarness(LoopHarness):
     """A harness whose daemons drive runs, too."""
 
-    def __init__(self, store: SqlStore, folder: Path, models: Models | None = None) -> None:
+    def __init__(
+        self, store: SqlStore, folder: Path, models: Models | None = None, *, artifact_bytes: int = 1 << 20
+    ) -> None:
         self._release: Callable[[], None] = lambda: None
         self._ready = False
         self.hanging = 0  # stages that do not end by themselves
         super().__init__(store)
         self.engine.at_rest = self.engine.hanging = True
         self.run_folder = folder
+        self.artifact_bytes = artifact_bytes
         self.models = models or ScriptedModels()
         self._ready = True
         self.daemon()

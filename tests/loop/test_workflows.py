@@ -1,12 +1,16 @@
 """Workflow runs over the fake engine: stages, parameters, outputs, failures, copies, agents, ends."""
 
-from collections.abc import Iterator
+import os
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.ports import ModelError, ModelReply, ToolCall
 from tests.contract.store_worlds import World
-from tests.loop.runs import RunHarness, exec_stage, workflow
+from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
 
 
 @pytest.fixture
@@ -137,3 +141,133 @@ def test_finished_run_is_deleted_after_its_time(house: RunHarness) -> None:
     house.tick()
     assert list((house.run_folder / "files").glob("*/*")) == [], "its files are gone, too"
     assert list((house.run_folder / "commands").iterdir()) == []
+
+
+def _in_sandbox(house: RunHarness, **files: bytes) -> Path:
+    """A sandbox `s` with these files in its workspace; the folder that is its root."""
+    house.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
+    house.settle(seconds=1)
+    root = house.engine.files.root(house.engine.box(house.container_name("s")).id)
+    for name, data in files.items():
+        (root / "workspace" / name).write_bytes(data)
+    return root / "workspace"
+
+
+def _copy(house: RunHarness, **copy: object) -> dict[str, str]:
+    stage = {"name": "c", "copy": {"from": "/workspace", "artifact": "out", **copy}}
+    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    found = house.finish()
+    return found.status["stages"][0]
+
+
+def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
+    _in_sandbox(house, a=b"one", b=b"")
+    assert _copy(house)["state"] == "Succeeded"
+    (found,) = house.services.runs.artifacts("default", "r")
+    assert [(each.path, each.size) for each in sorted(found.files)] == [("a", 3), ("b", 0)]
+    with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
+        assert sorted(tar.getnames()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: (folder / "l").symlink_to("/etc/passwd"), "is a link"),
+        (lambda folder: (folder / "big").write_bytes(b"x" * 70_000), "artifacts_per_namespace_bytes"),
+        (lambda folder: os.truncate(_empty(folder / "holes"), 1 << 40), "artifacts_per_namespace_bytes"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "a socket, a FIFO or a device"),
+    ],
+)
+def test_bombs_and_links_are_no_artifacts(
+    world: World, tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
+    house = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
+    make(_in_sandbox(house))
+    found = _copy(house)
+    assert (found["state"], found["reason"]) == ("Failed", "ArtifactRefused")
+    assert words in found["message"]
+    assert list((tmp_path / "runs").glob("files/*/*/artifacts/*")) == []
+    house.close()
+
+
+def _empty(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_missing_path_fails_unless_it_is_optional(house: RunHarness) -> None:
+    _in_sandbox(house)
+    assert _copy(house, **{"from": "/workspace/none"})["state"] == "Failed"
+    house.put(
+        "WorkflowRun",
+        "r2",
+        sandboxRef={"name": "s"},
+        workflow={"stages": [{"name": "c", "copy": {"from": "/workspace/none", "artifact": "out", "optional": True}}]},
+    )
+    assert house.finish("r2").status["phase"] == "Succeeded"
+
+
+def test_too_long_output_fails_its_stage(house: RunHarness) -> None:
+    _in_sandbox(house, v=b"x" * 4097)
+    stage = exec_stage("a", outputs=[{"name": "v", "path": "/workspace/v"}], retries={"limit": 3})
+    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    (found,) = house.finish().status["stages"]
+    assert (found["reason"], found["attempt"]) == ("OutputTooLarge", 1)
+
+
+def _agent(house: RunHarness, *tools: str, **more: object) -> dict[str, Any]:
+    agent = {"provider": "p", "model": "m", "instructions": "do it", "tools": list(tools), **more}
+    house.put("WorkflowRun", "r", workflow={"stages": [{"name": "a", "agent": agent}]}, sandboxRef={"name": "s"})
+    return house.finish().status["stages"][0]
+
+
+def _calls(name: str, **arguments: object) -> ModelReply:
+    return ModelReply("", (ToolCall("same", name, arguments),), 100, 10)
+
+
+def _talking(world: World, folder: Path, *answers: ModelReply | Exception) -> tuple[RunHarness, ScriptedModels]:
+    models = ScriptedModels(*answers)
+    return RunHarness(world.store(), folder / "runs", models), models
+
+
+def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
+    house, models = _talking(
+        world,
+        tmp_path,
+        _calls("file.write", path="/workspace/new/f", content="text"),
+        _calls("file.read", path="/workspace/new/f"),
+        _calls("exec", command="echo out; exit 3"),
+        _calls("git", args=["status"]),
+        _calls("file.read", path=7),
+        ModelReply("it is done", (), 5, 5),
+    )
+    workspace = _in_sandbox(house)
+    found = _agent(house, "file.write", "file.read", "exec")
+    assert (workspace / "new" / "f").read_text() == "text"
+    results = [each.text for each in models.asked[-1].messages if each.role == "tool"]
+    assert results[:3] == ["written", "text", "exit code 3\nout\n"]
+    assert results[3].startswith("error: `git` is not one of your tools")
+    assert results[4] == "error: `path` must be a text"
+    assert (found["state"], found["message"]) == ("Succeeded", "6 turns, 560 tokens")
+    assert found["outputs"] == [{"name": "answer", "value": "it is done"}]
+    lines = house.services.runs.transcript("default", "r", "a")
+    assert [each["role"] for each in lines] == ["user", *["assistant", "tool"] * 5, "assistant"]
+    assert b"[call] exec" in house.services.runs.log("default", "r", "a")
+    house.close()
+
+
+@pytest.mark.parametrize(("bound", "reason"), [({"maxTurns": 3}, "MaxTurns"), ({"maxTokens": 300}, "MaxTokens")])
+def test_agent_that_loops_is_ended(world: World, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
+    house, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
+    _in_sandbox(house)
+    found = _agent(house, "exec", **bound)
+    assert (found["state"], found["reason"], len(models.asked)) == ("Failed", reason, 3)
+    house.close()
+
+
+def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
+    house, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
+    _in_sandbox(house)
+    found = _agent(house)
+    assert (found["reason"], found["message"]) == ("ModelFailed", "the key is refused; change it")
+    house.close()

@@ -147,7 +147,8 @@ class RunFiles:
             held = self._writing.get(namespace, 0) + count
             if held + self.used(namespace) > self._namespace_bytes:
                 raise ArtifactRefused(
-                    f"namespace `{namespace}` may keep {self._namespace_bytes} bytes of artifacts (artifact_bytes); "
+                    f"namespace `{namespace}` may keep {self._namespace_bytes} bytes of artifacts "
+                    "(artifacts_per_namespace_bytes); "
                     "delete old runs, or copy less"
                 )
             self._writing[namespace] = held

@@ -124,7 +124,7 @@ class ExecWorker:
         asked = attempt.stage.exec
         assert asked is not None
         env = {each.name: attempt.expanded(each.value) for each in asked.env}
-        command = ("sh", "-ec", "\n".join(asked.commands))
+        command = asked.command or ("sh", "-ec", "\n".join(asked.commands or ()))
         found = self._run(attempt, asked, command, env)
         if found.state != "Exited" or found.exit_code:
             return _failed(found, attempt)
@@ -167,10 +167,19 @@ class CopyWorker:
         """Copy the path into an artifact; a second time replaces the first."""
         asked, run = attempt.stage.copy_, attempt.run
         assert asked is not None
-        top = asked.from_.rstrip("/").rpartition("/")[2] or "."
-        request = FileRequest("pack", asked.from_, top=top, follow=False)
+        place = run.obj.namespace, run.sandbox_name
         try:
-            work = self._files.begin(SANDBOX, run.obj.namespace, run.sandbox_name, request)
+            looked = self._files.begin(SANDBOX, *place, FileRequest("stat", asked.from_, follow=False))
+            try:
+                is_folder = looked.result()["type"] == "folder"
+            finally:
+                looked.close()
+            top = "." if is_folder else asked.from_.rstrip("/").rpartition("/")[2]
+            work = self._files.begin(SANDBOX, *place, FileRequest("pack", asked.from_, top=top, follow=False))
+        except errors.NotFound:
+            if not asked.optional:
+                raise
+            return StageEnd("Succeeded", message=f"{asked.from_} does not exist; nothing was copied")
         except (errors.ServiceUnavailable, errors.TooManyRequests, errors.Conflict) as error:
             raise RetryLater(str(error)) from error
         timer = threading.Timer(attempt.seconds, work.close)
@@ -180,10 +189,6 @@ class CopyWorker:
             work.result()
             read = _reading(attempt, work.receive)
             found = self._run_files.keep(attempt.key, attempt.stage.name, asked.artifact, read)
-        except errors.NotFound:
-            if not asked.optional:
-                raise
-            return StageEnd("Succeeded", message=f"{asked.from_} does not exist; nothing was copied")
         except ArtifactRefused as error:
             return StageEnd("Failed", reason="ArtifactRefused", message=f"{asked.from_}: {error}", repeatable=False)
         finally:
