@@ -22,7 +22,10 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "event": fields.event_fields,
     **{
         f"spec {kind}": partial(fields.spec_fields, kind)
-        for kind in ("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Quota", "SecurityProfile", "Volume")
+        for kind in (
+            *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun"),
+            *("Quota", "SecurityProfile", "Volume"),
+        )
     },
     **{f"status {kind}": partial(fields.status_fields, kind) for kind in ("Volume", "Host", "Instance")},
     "settings": tables.settings,

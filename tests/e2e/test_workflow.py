@@ -118,9 +118,9 @@ def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
     daemon.paddock("project", "open", "my-app", "--template", "t")
     assert daemon.condition("my-app", "Ready")["status"] == "True"
     assert daemon.paddock("project", "list").stdout.splitlines()[1].split()[:3] == ["my-app", "open", "t"]
-    options = ("--memory", "128M", "--cpus", "1", "--network", "bridge")
+    options = ("--memory", "128Mi", "--cpus", "1", "--network", "bridge")
     daemon.paddock("project", "config", "sandbox", "--project", "my-app", *options)
-    assert daemon.get("my-app")["spec"]["resources"]["limits"]["memory"] == "128M"
+    assert daemon.get("my-app")["spec"]["resources"]["limits"]["memory"] == "128Mi"
     refused = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--network", "host", check=False)
     assert "no sandbox shares the network of the host" in refused.stderr
     too_many = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--cpus", "1000", check=False)
@@ -152,7 +152,7 @@ def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
         failed = made.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
         assert (failed["success"], failed["error"], failed["files"]) == (False, "exit code 4", [])
         again = made.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
-        assert [each["path"] for each in again["files"]] == ["workspace/count"]
+        assert [each["path"] for each in again["files"]] == ["count"]
 
 
 KEY = "Idempotency-Key"

@@ -164,7 +164,7 @@ def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
     _in_sandbox(house, a=b"one", b=b"")
     assert _copy(house)["state"] == "Succeeded"
     (found,) = house.services.runs.artifacts("default", "r")
-    assert [(each.path, each.size) for each in sorted(found.files)] == [("a", 3), ("b", 0)]
+    assert {each.path: each.size for each in found.files} == {"a": 3, "b": 0}
     with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
         assert sorted(tar.getnames()) == ["a", "b"]
 
