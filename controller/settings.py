@@ -287,6 +287,11 @@ class Settings(BaseSettings):
     volumes_per_namespace_bytes: int = Field(
         default=10 << 30, ge=0, description="total size in bytes of one namespace's volumes; 0: no volumes"
     )
+    artifacts_per_namespace_bytes: int = Field(
+        default=1 << 30,
+        ge=0,
+        description="total size in bytes of the artifacts of one namespace's workflow runs; 0: none are kept",
+    )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"),
         description="folder where mounts are prepared before they are bound into sandboxes",

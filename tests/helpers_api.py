@@ -145,8 +145,11 @@ class ScriptedStreams:
         return Scripted(self.log(**options))
 
     def exec(self, container_id: str, command: Sequence[str], **options: Any) -> Iterator[Chunk]:
+        prepared = options.pop("prepared", lambda _ref: None)
         self.asked.append((container_id, {"command": tuple(command), **options}))
-        return Scripted(self.run(command=command, **options))
+        stream = self.run(command=command, **options)
+        prepared(Scripted.ref)
+        return Scripted(stream)
 
     def follow(self, ref: ExecRef, **options: Any) -> Iterator[Chunk]:
         """As an engine's left commands are found again; `again` is called for each."""

@@ -38,6 +38,7 @@ from controller.api.routes import (
     read_only,
     usage,
     why,
+    workflows,
 )
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
@@ -100,6 +101,8 @@ def create_app(
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
+        if kind.name == "WorkflowRun":
+            app.include_router(workflows.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

@@ -44,6 +44,7 @@ def services_of(
         secrets=secrets,
         samples=loop.samples.now,
         exec_folder=settings.state_dir / "execs",
+        run_folder=settings.state_dir / "runs",
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),
@@ -52,6 +53,7 @@ def services_of(
         images=settings.image_rules(),
         installs=make_install_rules(settings),
         most_objects=settings.objects_per_namespace,
+        artifact_bytes=settings.artifacts_per_namespace_bytes,
     )
     return make_services(
         registry=discover(),

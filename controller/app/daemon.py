@@ -18,6 +18,7 @@ from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.store import open_store
+from controller.app.workflows import make_workflows
 from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
 from controller.version import VERSION
@@ -60,6 +61,8 @@ class Daemon:
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
+        undo.callback(services.run_stages.resume())
+        make_workflows(core, store, lease, services, loop)
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
         start_gateway(core, services, store, engine, secrets, policy, loop)

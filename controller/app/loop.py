@@ -39,6 +39,7 @@ class LoopParts:
     """Reconcile loop, not started, and its parts that services read."""
 
     reconcile_loop: ReconcileLoop
+    reconcile_pass: ReconcilePass
     watches: Watches
     activity: ActivityLog
     samples: UsageCache
@@ -87,7 +88,7 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
             Periodic("layers", LAYERS_SECONDS, layers.measure),
         ),
     )
-    return LoopParts(reconcile_loop, watches, activity, samples, canary)
+    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary)
 
 
 def _make_canary(host: Host) -> CanaryWatch:

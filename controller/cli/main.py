@@ -39,6 +39,8 @@ COMMANDS = {
     "logs": "Show the log of a sandbox.",
     "run": "Run a command in a new sandbox, and remove it afterwards.",
     "exec": "Run a command in a sandbox.",
+    "workflow": "Run workflows, follow them, and fetch their artifacts.",
+    "project": "Open, close and configure projects, which are sandboxes.",
     "execs": "List commands started with `exec --detach`, or kill one.",
     "shell": "Open a shell in a sandbox.",
     "cp": "Copy files and folders into or out of a sandbox.",

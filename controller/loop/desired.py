@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from controller.kinds import hostquota, modelserver, provider, quota, securityprofile
+from controller.kinds import hostquota, modelserver, provider, quota, securityprofile, workflowrun
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -34,6 +34,7 @@ class Desired:
         self.counts = ObjectCounts()
         self.providers = ObjectCache((provider.KIND.name,), provider.stored_provider)
         self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
+        self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -52,7 +53,7 @@ class Desired:
     def _relist(self) -> None:
         # Templates first, with their revision: later changes are read again from the watch log.
         templates, revision = self._store.list("SandboxTemplate")
-        for cache in (self.quotas, self.profiles, self.providers, self.model_servers):
+        for cache in (self.quotas, self.profiles, self.providers, self.model_servers, self.runs):
             cache.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
@@ -77,7 +78,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
-        for cache in (self.quotas, self.profiles, self.providers, self.model_servers):
+        for cache in (self.quotas, self.profiles, self.providers, self.model_servers, self.runs):
             cache.take_in(changes)
         self._garbage.take_in(changes)
         self.counts.take_in(changes)

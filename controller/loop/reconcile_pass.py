@@ -25,6 +25,7 @@ from controller.loop.tasks.pass_metrics import PassMetrics
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
+from controller.loop.workflows import RunObserver
 from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
@@ -71,6 +72,7 @@ class ReconcilePass:
         self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers, self._gateway = layers, gateway
+        self.report_runs: RunObserver = lambda *_: None  # called after each pass with what runs depend on
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
@@ -110,6 +112,7 @@ class ReconcilePass:
         if self._canary:
             self._canary.request_test(decided.deferrals)
         self._activity.pass_ended()
+        self.report_runs(self._desired.runs.now, snapshot.sandboxes, decided.writes.statuses)
         return decided
 
     def _decide(self) -> tuple[Snapshot, Plan]:

@@ -15,6 +15,10 @@ class StreamError(Exception):
     """A log or exec request that cannot be served; the message is for the user."""
 
 
+class NeverStarted(StreamError):
+    """A command that was prepared, and that the engine never started."""
+
+
 class ChunkStream(Iterator[Chunk], Protocol):
     """An open stream. Closing it, from any thread, frees the connection; so does reading it to its end."""
 
@@ -62,11 +66,13 @@ class Streams(Protocol):
         timeout_seconds: float | None = None,
         tty: bool = False,
         escaped: Callable[[str], None] | None = None,
+        prepared: Callable[[ExecRef], None] | None = None,
     ) -> ExecStream:
         """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
 
         Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
-        processes are left then that may belong to the command, without proof.
+        processes are left then that may belong to the command, without proof. `prepared` is called just before the
+        start, with the reference by which the command is found again.
         """
         ...
 
@@ -186,7 +192,7 @@ class AdoptedExecs(Protocol):
     ) -> Iterator[Chunk]:
         """Return its stream, like that of ports.Streams.exec, but without its output, which is lost.
 
-        Blocks while it runs; `close` kills it, and it can be detached again. Raises StreamError if its end is unknown.
-        An unreachable engine is waited for.
+        Blocks while it runs; `close` kills it, and it can be detached again. Raises StreamError if its end is unknown,
+        NeverStarted if it has none. An unreachable engine is waited for.
         """
         ...

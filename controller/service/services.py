@@ -16,6 +16,7 @@ from controller.ports import (
     Files,
     Images,
     Meter,
+    Models,
     NullMeter,
     PortForwarder,
     Secrets,
@@ -66,6 +67,13 @@ from controller.service.sources.volume import NoVolumes
 from controller.service.trace import Traces, traced
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
+from controller.service.workflow.agent import AgentWorker, NoModels
+from controller.service.workflow.bridge import Bridge
+from controller.service.workflow.files import RunFiles
+from controller.service.workflow.projects import Projects
+from controller.service.workflow.runs import Runs
+from controller.service.workflow.stages import Commands, CopyWorker, ExecWorker, Outputs, StageWorker
+from controller.service.workflow.work import RunStages
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ class HostPorts:
     """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
-    `samples` gives the last usage of each container.
+    `run_folder` holds the files of workflow runs; `models` are those of their agents. `samples` gives the last usage of
+    each container.
     """
 
     engine: Engine
@@ -87,6 +96,8 @@ class HostPorts:
     secrets: Secrets | None = None
     samples: LastSamples = dict
     exec_folder: Path | None = None
+    run_folder: Path | None = None
+    models: Models = field(default_factory=NoModels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,7 @@ class ServiceLimits:
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
     installs: InstallRules = field(default_factory=InstallRules)
     most_objects: int = 0
+    artifact_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +169,10 @@ class SandboxServices:
     mcp_servers: McpServers
     mcp_installs: Installs
     model_servers: ModelServers
+    run_stages: RunStages
+    runs: Runs
+    bridge: Bridge
+    projects: Projects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +275,7 @@ def make_sandbox(
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
     mcp_servers = _mcp_servers(pipeline, objects, engine, sandbox_streams)
     ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, mcp_servers)
+    run_stages, runs, bridge = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
@@ -286,6 +303,12 @@ def make_sandbox(
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
         images=images,
+        run_stages=run_stages,
+        runs=runs,
+        bridge=bridge,
+        projects=Projects(
+            objects, Write(pipeline), Patch(pipeline), wake=pipeline.wake, passes=loop.in_use, clock=clock
+        ),
     )
 
 
@@ -300,3 +323,34 @@ def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_s
         sandbox_streams=sandbox_streams,
         pools=WarmPools(objects, Apply(pipeline)),
     )
+
+
+def make_runs(
+    pipeline: Pipeline,
+    objects: Objects,
+    host: HostPorts,
+    limits: ServiceLimits,
+    sandbox_streams: SandboxStreams,
+    files: SandboxFiles,
+) -> tuple[RunStages, Runs, Bridge]:
+    """Build the work of workflow runs, and the requests about them."""
+    folder = host.run_folder
+    detached = Detached(
+        objects=objects,
+        sandbox_streams=sandbox_streams,
+        clock=pipeline.clock,
+        records=ExecRecords(folder / "commands" if folder else None, limits.exec_rules.output_bytes),
+        registry=pipeline.registry,
+        evict=False,
+        ended=lambda found: stages.command_ended(found.id),
+    )
+    run_files = RunFiles(folder / "files" if folder else None, limits.artifact_bytes)
+    commands, outputs = Commands(detached), Outputs(files)
+    workers: dict[str, StageWorker] = {
+        "exec": ExecWorker(commands, outputs),
+        "copy": CopyWorker(files, run_files, outputs),
+        "agent": AgentWorker(host.models, commands, files, run_files, outputs),
+    }
+    stages = RunStages(objects=objects, write=Write(pipeline), files=run_files, detached=detached, workers=workers)
+    bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands)
+    return stages, Runs(objects, run_files, commands), bridge

@@ -23,15 +23,8 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     **{
         f"spec {kind}": partial(fields.spec_fields, kind)
         for kind in (
-            "Sandbox",
-            "SandboxTemplate",
-            "SandboxPool",
-            "MCPServer",
-            "Provider",
-            "ModelServer",
-            "Quota",
-            "SecurityProfile",
-            "Volume",
+            *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun"),
+            *("Provider", "ModelServer", "Quota", "SecurityProfile", "Volume"),
         )
     },
     **{f"status {kind}": partial(fields.status_fields, kind) for kind in ("Volume", "Host", "Instance")},

@@ -14,6 +14,9 @@ _ELSEWHERE: Mapping[str, str] = {
     "startup": _PROBE,
     "readiness": _PROBE,
     "liveness": _PROBE,
+    "sandbox": "[Sandbox](#sandbox)",
+    "workflow": "[Workflow](#workflow)",
+    "finally": "the fields of `stages`",
 }
 # Forms that many fields have are types of their own here, explained once in specs/README.md.
 _FORMS: Mapping[str, str] = {

@@ -60,7 +60,8 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
         "network_range", "guard_lost", "canary_seconds", "package_sources", "package_hosts", "local_network", "peers",
     ),
     "Data": (
-        "host_roots", "mounts_dir", "secrets_dir", "volumes_per_namespace_bytes", "objects_per_namespace",
+        "host_roots", "mounts_dir", "secrets_dir", "volumes_per_namespace_bytes", "artifacts_per_namespace_bytes",
+        "objects_per_namespace",
     ),
     "Commands, files and ports": (
         "exec_timeout_seconds", "exec_max_seconds", "exec_per_sandbox", "exec_output_bytes", "transfers",

@@ -161,6 +161,8 @@ class Stream(Iterator[Chunk]):
 
     def __init__(self, chunks: Iterable[Chunk], opened: list["Stream"]) -> None:
         self._chunks = iter(chunks)
+        self.ended = threading.Event()
+        self.killed: Callable[[], None] = lambda: None
         self._opened = opened
         opened.append(self)
 
@@ -176,8 +178,11 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         if self in self._opened:
             self._opened.remove(self)
+            self.killed()
+        self.ended.set()
 
     def detach_stream(self) -> None:
+        self.killed = lambda: None
         self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
@@ -200,6 +205,8 @@ class FakeEngine:
         self.calls: list[Action] = []
         self.looks: list[bool] = []
         self.open_streams: list[Stream] = []
+        self.hanging = False  # commands that do not end by themselves run until they are killed, not for their time
+        self.commands: list[tuple[str, tuple[str, ...]]] = []  # that were started, with their sandboxes' containers
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
         self.start_exits: dict[str, int] = {}
@@ -580,6 +587,7 @@ class FakeEngine:
         timeout_seconds: float | None = None,
         tty: bool = False,
         escaped: Callable[[str], None] | None = None,
+        prepared: Callable[[ExecRef], None] | None = None,
     ) -> Stream:
         box = self._reachable(container_id)
         if box.state is not State.RUNNING:
@@ -590,15 +598,24 @@ class FakeEngine:
             program = self.programs.get(command[0])
             done = program(self._files.root(container_id), command) if program else run(command, stdin or ())
             yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
+            if done.exit_code is None and self.hanging:
+                made.ended.wait()
+                return
             if done.exit_code is None:
                 if escaped is not None and leaves:
                     escaped("processes that can't be told from the sandbox's own")
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
+        ref = self.left.prepare(box.id)
+        if prepared is not None:
+            prepared(ref)
         made = Stream(chunks(), self.open_streams)
+        made.ref = ref
+        self.commands.append((box.name, tuple(command)))
         known = stdin is None and command[0] not in self.programs
-        made.ref = self.left.begin(box.id, run(command).exit_code if known else 0)
+        self.left.start(ref, run(command).exit_code if known else 0)
+        made.killed = lambda: self.left.end(ref)
         return made
 
     def _reachable(self, container_id: str) -> Box:

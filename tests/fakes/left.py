@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import StreamError
+from controller.ports import NeverStarted, StreamError
 
 
 class FakeAdoptedExecs:
@@ -13,11 +13,24 @@ class FakeAdoptedExecs:
 
     def __init__(self) -> None:
         self.codes: dict[str, int | None] = {}
+        self.prepared: set[str] = set()
+        self._made = 0
 
     def begin(self, container_id: str, exit_code: int | None) -> ExecRef:
-        id_ = f"exec-{len(self.codes) + 1}"
-        self.codes[id_] = exit_code
+        ref = self.prepare(container_id)
+        self.start(ref, exit_code)
+        return ref
+
+    def prepare(self, container_id: str) -> ExecRef:
+        """Record one that is not started."""
+        self._made += 1
+        id_ = f"exec-{self._made}"
+        self.prepared.add(id_)
         return ExecRef(id_, container_id, 100, f"mark-{id_}", 1)
+
+    def start(self, ref: ExecRef, exit_code: int | None) -> None:
+        self.prepared.discard(ref.exec_id)
+        self.codes[ref.exec_id] = exit_code
 
     def end(self, ref: ExecRef) -> None:
         """Kill it."""
@@ -27,6 +40,7 @@ class FakeAdoptedExecs:
     def forget(self) -> None:
         """Forget all, as the engine does when it restarts."""
         self.codes.clear()
+        self.prepared.clear()
 
     def follow(
         self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
@@ -49,6 +63,8 @@ class FakeAdoptedExec(Iterator[Chunk]):
 
     def _end(self) -> list[Chunk]:
         codes = self._left.codes
+        if self.ref.exec_id in self._left.prepared:
+            raise NeverStarted("the daemon ended before it started the command")
         if self.ref.exec_id not in codes:
             raise StreamError("the command has ended, and its exit code is unknown")
         if self._closed.is_set():

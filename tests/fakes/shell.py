@@ -1,5 +1,6 @@
 """A minimal shell for tests: write, read, exit and hang."""
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ def run(command: Sequence[str] | None, stdin: Iterable[bytes] = ()) -> Run:
     """`sh -c '...'` with statements between `;`, or one plain command: echo, cat, exit, true, false, sleep."""
     if command is None:
         return Run((), None)
-    statements = command[2].split(";") if list(command[:2]) == ["sh", "-c"] else [shlex.join(command)]
+    command = tuple(command)
+    in_shell = command[0] == "sh" and list(command[1:2]) in (["-c"], ["-ec"])
+    statements = re.split(r"[;\n]", command[2]) if in_shell else [shlex.join(command)]
     output: list[Chunk] = []
     code: int | None = 0
     for statement in statements:
@@ -27,7 +30,7 @@ def run(command: Sequence[str] | None, stdin: Iterable[bytes] = ()) -> Run:
         if not words:
             continue
         code = _step(words, stdin, output)
-        if code is None or words[0] == "exit":
+        if code is None or words[0] == "exit" or (code and command[1:2] == ("-ec",)):
             break
     return Run(tuple(output), code)
 

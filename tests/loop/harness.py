@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from controller.kinds.base import Model
@@ -29,11 +30,12 @@ from controller.policy.admission import admit
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
-from controller.ports import Meter, NullMeter, Transaction
+from controller.ports import Meter, Models, NullMeter, Transaction
 from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.service.trace import Traces
+from controller.service.workflow.agent import NoModels
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -117,6 +119,9 @@ class LoopHarness:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
+        self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
+        self.models: Models = NoModels()
+        self.artifact_bytes = 1 << 20
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
@@ -137,6 +142,9 @@ class LoopHarness:
                 files=self.engine.files,
                 volumes=self.engine.kept_volumes,
                 images=self.engine.image_store,
+                adopted_execs=self.engine.left,
+                run_folder=self.run_folder,
+                models=self.models,
             ),
             loop=LoopPorts(
                 wake=lambda: self.wake(),
@@ -144,7 +152,7 @@ class LoopHarness:
                 in_use=self.activity,
                 traces=self.traces,
             ),
-            limits=ServiceLimits(most_objects=self.most_objects),
+            limits=ServiceLimits(most_objects=self.most_objects, artifact_bytes=self.artifact_bytes),
             policy=self.policy,
             new_uid=self._new_uid,
         )

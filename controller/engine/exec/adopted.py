@@ -16,15 +16,17 @@ from controller.engine.exec.command import TIMED_OUT
 from controller.engine.exec.kill import Killer, Target
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import StreamError
+from controller.ports import NeverStarted, StreamError
 
 _POLL_SECONDS = 1.0
 _OVERWRITTEN = 126
 _EVENTS_SECONDS = 86400  # the engine keeps the newest 256 events anyway
 _START_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
+_REQUEST_SECONDS = 2.0  # a start that the last daemon requested has reached the engine by then
 _FORGOTTEN = (
     "the command has ended, and its exit code is unknown: the engine or the sandbox was restarted, or no daemon ran"
 )
+_NEVER = "the daemon ended before it started the command"
 
 
 class DockerAdoptedExecs:
@@ -88,6 +90,8 @@ class AdoptedExec(Iterator[Chunk]):
                 return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
             leader = int(state.get("Pid") or leader)
             now = time.monotonic()
+            if state and not leader and not state.get("Running") and now >= self._begun + _REQUEST_SECONDS:
+                raise NeverStarted(_NEVER)
             late, closed = now >= self._deadline, self._closed.is_set()
             if closed and not self._kill:
                 return []

@@ -47,6 +47,10 @@ class Request:
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     since_ticks: int = field(default_factory=ticks_now)
 
+    def ref(self, exec_id: str) -> ExecRef:
+        """Return the reference by which a later daemon finds it."""
+        return ExecRef(exec_id, self.container_id, self.init_pid, self.mark, self.since_ticks)
+
     def body(self) -> dict[str, Any]:
         """Return the engine's request. Never privileged."""
         return {
@@ -77,8 +81,7 @@ class Exec:
     @property
     def ref(self) -> ExecRef:
         """Reference by which a later daemon finds it."""
-        asked = self._request
-        return ExecRef(self._exec_id, asked.container_id, asked.init_pid, asked.mark, asked.since_ticks)
+        return self._request.ref(self._exec_id)
 
     def detach_stream(self) -> None:
         """Leave the command running, whatever happens to its stream."""

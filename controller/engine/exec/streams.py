@@ -152,11 +152,14 @@ class DockerStreams:
         timeout_seconds: float | None = None,
         tty: bool = False,
         escaped: Escaped | None = None,
+        prepared: Callable[[ExecRef], None] | None = None,
     ) -> ExecStream:
         init_pid = self._init_pid(container_id)
         asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
         with self._pause_guard.command(container_id):
             exec_id = self._create(container_id, asked.body())
+            if prepared is not None:
+                prepared(asked.ref(exec_id))
             start = {"Detach": False, "Tty": tty}
             path = f"/exec/{exec_id}/start"
             wire = self._start("exec.start", "POST", path, container=container_id, body=start, upgrade=True)

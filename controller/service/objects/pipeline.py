@@ -17,6 +17,8 @@ from controller.kinds.common.problem import Path, Problem, field_path
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Kind, Registry
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.workflowrun import KIND as RUN
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.objects.admission import Admit, Profiles, profiles_in
@@ -24,6 +26,7 @@ from controller.service.objects.claims import Claims
 from controller.service.objects.normalize import Normal, normalise, same
 from controller.service.objects.owners import Owners, WriteTarget
 from controller.service.objects.quota import Facts, Fitting
+from controller.service.objects.run_start import RunStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +122,23 @@ class WriteTransaction:
         return found, owners.problems
 
     def quota_problems(self, pending: Sequence[PendingWrite]) -> list[Problem]:
-        """Return a problem for each request that its quotas can never grant."""
+        """Return a problem for each request that its quotas can never grant, and for each run that can't begin."""
         objects = [each.obj for each in pending]
         fitting = Fitting(self.transaction, objects, self._rules.facts(), self._rules.most_objects)
+        starting = self._run_start(objects)
         return [
             each.target.problem(field_path(field), message)
             for each in pending
-            for field, message in fitting.refusals(each.obj)
+            for field, message in (*fitting.refusals(each.obj), *starting.refusals(each.obj, each.current))
         ]
+
+    def _run_start(self, objects: Sequence[StoredObject]) -> RunStart:
+        if self._profiles is None:
+            self._profiles = profiles_in(self.transaction)
+        profiles, admit = self._profiles, self._rules.admit
+        return RunStart(
+            self.transaction, objects, lambda spec, namespace, name: admit(SANDBOX, spec, namespace, name, profiles)
+        )
 
     def checked(self, pending: PendingWrite, *, resolve_owners: bool = True) -> PendingWrite:
         """Return a single write with its owners resolved. Raises Invalid for its owners or its quotas."""
@@ -147,6 +159,9 @@ class WriteTransaction:
         stored: dict[int, StoredObject] = {}
         owners = {uid for each in pending for uid in owner_uids(each.obj)}
         for at, each in sorted(enumerate(pending), key=lambda pair: pair[1].current is None):
+            if each.current is None and each.obj.kind == RUN.name:
+                starting = self._run_start([every.obj for every in pending])
+                each = replace(each, obj=starting.frozen(each.obj))
             claims = claim and each.current is None and each.obj.uid not in owners
             obj = self._rules.claims.claim(self.transaction, each.obj) if claims else each.obj
             stored[at] = obj if obj == each.current else self.transaction.put(obj)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, Registry
+from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.secret import Environment
-from controller.ports import Clock, StreamError
+from controller.ports import Clock, NeverStarted, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
@@ -27,6 +28,8 @@ from controller.service.sandbox.streams import SandboxStreams
 MOST = 128
 _GAP = b"\n[... the daemon was restarted; output from then on is not kept ...]\n"
 _STOPPING = "the daemon is stopping; try again when it is back"
+_NEVER = "the daemon ended before it started the command"
+Ended = Callable[[DetachedExec], None]
 
 
 @dataclass(slots=True)
@@ -51,7 +54,8 @@ class Detached:
     `share` a caller's.
 
     Above a limit, the oldest record of an ended command is removed: of the same sandbox, else of the same caller, else
-    of the sandbox with the most records.
+    of the sandbox with the most records. With `evict` False nothing is removed but by `forget`: the owner of the
+    commands does it. `ended` is called, on a thread of its own, when a command has ended.
     """
 
     def __init__(
@@ -63,9 +67,12 @@ class Detached:
         records: ExecRecords,
         registry: Registry,
         most: int = MOST,
+        evict: bool = True,
+        ended: Ended = lambda _: None,
     ) -> None:
         self._objects, self._sandbox_streams, self._clock = objects, sandbox_streams, clock
         self._records, self._registry, self._most = records, registry, most
+        self._evict, self._ended = evict, ended
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their start
         self._closing = False
@@ -80,12 +87,17 @@ class Detached:
         env: Environment | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
+        id_: str = "",
     ) -> "Future[DetachedExec]":
         """Start a command like `SandboxStreams.exec`, on a thread of its own; the result is done once it has started.
 
+        With an `id_` it is started once: a command of that id that was ever started is the result.
         Raises ServiceError; the result may raise StreamError or ServiceError.
         """
         obj = self._objects.get(kind, namespace, name)
+        if (known := self._started_before(id_)) is not None:
+            return known
+        starting: list[_Entry] = []
         opener = self._sandbox_streams.exec(
             kind,
             namespace,
@@ -94,22 +106,71 @@ class Detached:
             env=env,
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,
-            detachable=True,
+            prepared=lambda ref: self._prepared(starting[0], ref),
         )
         now = self._clock.now()
         limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)
-        shown = DetachedExec(secrets.token_hex(6), tuple(command), now)
+        shown = DetachedExec(id_ or secrets.token_hex(6), tuple(command), now)
         asking = access.caller()
         deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
         record = Record(shown, kind.name, namespace, name, obj.uid, deadline, by=by)
         with self._lock:
             if self._closing:
                 raise errors.ServiceUnavailable(_STOPPING)
-            self._free_slot(obj.uid, name, by)
+            if self._evict:
+                self._free_slot(obj.uid, name, by)
             entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
+            starting.append(entry)
         begun: Future[DetachedExec] = Future()
-        threading.Thread(target=self._run, args=(entry, opener, begun), name="detached", daemon=True).start()
+        threading.Thread(target=self._run, args=(entry, kind, opener, begun), name="detached", daemon=True).start()
         return begun
+
+    def _started_before(self, id_: str) -> "Future[DetachedExec] | None":
+        """Return the command of that id if it was started; the record of one that never was is removed."""
+        with self._lock:
+            entry = self._entries.get(id_)
+            if entry is not None and entry.shown.state == "NotStarted":
+                del self._entries[id_]
+                self._records.forget(id_)
+                entry = None
+        if entry is None:
+            return None
+        known: Future[DetachedExec] = Future()
+        known.set_result(entry.shown)
+        return known
+
+    def _prepared(self, entry: _Entry, ref: ExecRef) -> None:
+        """Save the reference before the command starts: without it none ever did."""
+        entry.record = replace(entry.record, ref=ref)
+        self._records.save(entry.record)
+
+    def state(self, id_: str) -> DetachedExec | None:
+        """Return a command's state by its id alone; None if it is unknown."""
+        with self._lock:
+            entry = self._entries.get(id_)
+        return entry.shown if entry is not None else None
+
+    def output(self, id_: str) -> bytes:
+        """Return a command's output by its id alone; b"" if it is unknown."""
+        with self._lock:
+            entry = self._entries.get(id_)
+        return b"" if entry is None else entry.log.whole() + (_GAP if entry.resumed else b"")
+
+    def end(self, id_: str) -> None:
+        """Kill a command by its id alone, if it runs."""
+        with self._lock:
+            entry = self._entries.get(id_)
+        if entry is not None:
+            self._kill(entry)
+
+    def forget(self, wanted: Callable[[str], bool]) -> None:
+        """Remove the records of the ended commands whose id is not `wanted`."""
+        with self._lock:
+            gone = [id_ for id_, each in self._entries.items() if not each.runs and not wanted(id_)]
+            for id_ in gone:
+                del self._entries[id_]
+        for id_ in gone:
+            self._records.forget(id_)
 
     def resume(self) -> Callable[[], None]:
         """Load the records of the previous daemon, and adopt its running commands. Return `close`."""
@@ -128,7 +189,7 @@ class Detached:
     def _follow(self, entry: _Entry, kind: Kind) -> None:
         record = entry.record
         if record.ref is None:
-            self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it started"))
+            self._note_end(entry, replace(entry.shown, state="NotStarted", message=_NEVER))
             return
         remaining = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
         entry.stream = self._sandbox_streams.follow(kind, record.namespace, record.name, record.ref, remaining)
@@ -170,12 +231,15 @@ class Detached:
     def kill(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
         """Kill all its processes, if it runs. Its record and its log stay. Raises NotFound."""
         entry = self._entry(kind, namespace, name, id_)
+        self._kill(entry)
+        return entry.shown
+
+    def _kill(self, entry: _Entry) -> None:
         if entry.runs:
             entry.killed = True
             stream = entry.stream  # which may end meanwhile
             if stream is not None:
                 stream.close()
-        return entry.shown
 
     def _entry(self, kind: Kind, namespace: str, name: str, id_: str) -> _Entry:
         uid = self._objects.get(kind, namespace, name).uid
@@ -217,18 +281,23 @@ class Detached:
         del self._entries[found.shown.id]
         self._records.forget(found.shown.id)
 
-    def _run(self, entry: _Entry, opener: Callable[[], TrackedStream], begun: "Future[DetachedExec]") -> None:
+    def _run(
+        self, entry: _Entry, kind: Kind, opener: Callable[[], TrackedStream], begun: "Future[DetachedExec]"
+    ) -> None:
         """Start the command, and read all of its output."""
         try:
             stream = opener()
         except Exception as error:  # every failure must reach the waiting caller
+            if not self._evict and entry.record.ref is not None:  # it may have begun: its owner must know
+                entry.resumed = True
+                begun.set_result(entry.shown)
+                self._follow(entry, kind)
+                return
             with self._lock:
                 self._entries.pop(entry.shown.id, None)
             self._records.forget(entry.shown.id)
             begun.set_exception(error)
             return
-        entry.record = replace(entry.record, ref=stream.ref)
-        self._records.save(entry.record)
         entry.stream = stream
         begun.set_result(entry.shown)
         if entry.killed:
@@ -242,6 +311,8 @@ class Detached:
         ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
         try:
             ended = self._read(entry, stream)
+        except NeverStarted as error:
+            ended = replace(ended, state="NotStarted", message=str(error))
         except StreamError as error:
             ended = replace(ended, message=str(error))
         finally:
@@ -258,6 +329,7 @@ class Detached:
         record = replace(entry.record, shown=ended)
         self._records.save(record)  # before it is shown: a client's answer must hold after a restart, too
         entry.record = record
+        self._ended(ended)
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
         ended = replace(entry.shown, state="Lost", message="its stream ended before the command")

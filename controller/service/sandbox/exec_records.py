@@ -16,12 +16,16 @@ from controller.service.sandbox.exec_log import ExecLog
 
 _log = structlog.get_logger("paddock.exec")
 _NAME = "record.json"
-ExecState = Literal["Running", "Exited", "TimedOut", "Killed", "Lost"]
+ExecState = Literal["Running", "Exited", "TimedOut", "Killed", "Lost", "NotStarted"]
 
 
 @dataclass(frozen=True, slots=True)
 class DetachedExec:
-    """A detached command's state. Times are Unix seconds. `Lost`: its end is unknown, for the reason in `message`."""
+    """A detached command's state. Times are Unix seconds.
+
+    `Lost`: its end is unknown, for the reason in `message`.
+    `NotStarted`: the daemon ended before it started the command.
+    """
 
     id: str
     command: Sequence[str]

@@ -87,11 +87,12 @@ class SandboxStreams:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
-        detachable: bool = False,
+        prepared: Callable[[ExecRef], None] | None = None,
     ) -> Callable[[], TrackedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
-        `env` may name secrets of the namespace; only the command gets their values. `detachable`: see DetachableExec.
+        `env` may name secrets of the namespace; only the command gets their values. `prepared` makes the
+        stream a DetachableExec: it is called with its reference just before the command starts.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -103,7 +104,7 @@ class SandboxStreams:
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         options: dict[str, Any] = {"env": self._variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
-        whole = _whole(stdin) if not (tty or user or detachable) else None
+        whole = _whole(stdin) if not (tty or user or prepared) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def start(found: Container) -> ExecStream:
@@ -111,6 +112,7 @@ class SandboxStreams:
             if whole is not None and (quick := self._quick(obj, found, command, whole, escaped=escaped, **options)):
                 return quick
             more: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
+            more |= {"prepared": prepared} if prepared else {}
             return self._streams.exec(found.id, command, **options, **more)
 
         def open_() -> TrackedStream:

@@ -55,12 +55,14 @@ class Connection:
         text: str | None = None,
         table: bool = False,
         content_type: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request; return the JSON response. Raises Refused.
 
         The body is `json` or `text`; `content_type` is its type, if it is not plain JSON.
         """
-        headers = {**(TABLE if table else {}), **({"Content-Type": content_type} if content_type else {})}
+        types = {"Content-Type": content_type} if content_type else {}
+        headers = {**(TABLE if table else {}), **types, **(headers or {})}
         with self._translated():
             answer = self._http.request(
                 method, full_path(path), params=params, json=json, content=text, headers=headers

@@ -1,0 +1,239 @@
+"""Workflow runs: logs, transcripts and artifacts; and what uses them: projects, and the bridge for agents."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
+from controller.service import errors
+from controller.service.objects import serialize
+from controller.service.workflow.bridge import BridgeRequest
+from controller.version import API_VERSION
+
+_READ = models.failures(errors.BadRequest, errors.NotFound, errors.Conflict, errors.ServiceUnavailable)
+_USE = models.failures(
+    errors.BadRequest,
+    errors.NotFound,
+    errors.Conflict,
+    errors.Invalid,
+    errors.TooManyRequests,
+    errors.ServiceUnavailable,
+)
+_PIECE_BYTES = 1 << 18
+_RUN = "/namespaces/{namespace}/workflowruns/{name}"
+_SANDBOX = "/namespaces/{namespace}/sandboxes/{name}"
+_Word = Annotated[str, Field(min_length=1, max_length=256)]
+Stage = Annotated[str, Query(max_length=52, description="name of the stage")]
+Attempt = Annotated[int | None, Query(ge=1, le=100, description="number of the attempt; default: the last one")]
+
+
+class ArtifactFile(models.Shape):
+    """A file of an artifact."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Artifact(models.Shape):
+    """An artifact of a run: a tar archive of `size` bytes."""
+
+    name: str
+    stage: str
+    size: int
+    files: list[ArtifactFile]
+
+
+class ArtifactList(models.Shape):
+    """The artifacts of a run by name."""
+
+    apiVersion: models.Version
+    kind: Literal["ArtifactList"]
+    items: list[Artifact]
+
+
+class Transcript(models.Shape):
+    """The messages of an agent stage, in order."""
+
+    apiVersion: models.Version
+    kind: Literal["Transcript"]
+    items: list[dict[str, Any]]
+
+
+class TemplateRef(BaseModel):
+    """A SandboxTemplate of the namespace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: _Word
+
+
+class OpenRequest(BaseModel):
+    """A sandbox to open: started if it is suspended, created from the template if it is absent; never changed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    templateRef: TemplateRef | None = None
+    waitSeconds: Annotated[float, Field(ge=0, le=600)] = 60
+
+
+class RunRequest(BaseModel):
+    """One stage in the sandbox: a command, or a model that works on `context` with `tools`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    open: OpenRequest | None = None
+    command: Annotated[list[str] | None, Field(min_length=1, max_length=1024)] = None
+    context: Annotated[str, Field(max_length=65536)] = ""
+    tools: Annotated[list[_Word], Field(max_length=32)] = []
+    provider: Annotated[str, Field(max_length=256)] = ""
+    model: Annotated[str, Field(max_length=256)] = ""
+    copyOut: Annotated[str, Field(max_length=4096, description="folder to copy out as the artifact `files`")] = ""
+    timeoutSeconds: Annotated[int, Field(ge=1, le=86_400)] = 600
+
+
+class RunMetrics(models.Shape):
+    """What the run used. Null where it was not measured."""
+
+    durationSeconds: float
+    cpuSeconds: float | None = None
+    memoryPeakBytes: int | None = None
+    promptTokens: int
+    completionTokens: int
+    toolCalls: int
+
+
+class RunAnswer(models.Shape):
+    """The result of the one stage. `run` names the WorkflowRun that did it."""
+
+    success: bool
+    output: str
+    files: list[ArtifactFile]
+    metrics: RunMetrics
+    error: str | None
+    run: str
+
+
+routes = APIRouter(prefix=PREFIX, tags=["WorkflowRun"], route_class=BoundedRoute)
+
+
+@routes.get(_RUN + "/logs", operation_id="readWorkflowRunLogs", response_class=PlainTextResponse, responses=_READ)
+def logs(
+    services: UseCases,
+    namespace: str,
+    name: str,
+    stage: Stage,
+    attempt: Attempt = None,
+    offset: Annotated[int, Query(ge=0, description="bytes to leave out at the beginning")] = 0,
+) -> Response:
+    """Output of a stage so far; of long output the head and the tail. Of an agent, its transcript as text."""
+    return PlainTextResponse(services.runs.log(namespace, name, stage, attempt)[offset:])
+
+
+@routes.get(
+    _RUN + "/transcript",
+    operation_id="readWorkflowRunTranscript",
+    responses={200: {"model": Transcript}, **_READ},
+)
+def transcript(services: UseCases, namespace: str, name: str, stage: Stage, attempt: Attempt = None) -> JSONResponse:
+    """The messages of an agent stage: instructions, answers with their calls and tokens, results of tools."""
+    items = [dict(each) for each in services.runs.transcript(namespace, name, stage, attempt)]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "Transcript", "items": items})
+
+
+@routes.get(
+    _RUN + "/artifacts", operation_id="listWorkflowRunArtifacts", responses={200: {"model": ArtifactList}, **_READ}
+)
+def artifacts(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """The artifacts of a run, with their files."""
+    items = [
+        {
+            "name": each.name,
+            "stage": each.stage,
+            "size": each.size,
+            "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in each.files],
+        }
+        for each in services.runs.artifacts(namespace, name)
+    ]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ArtifactList", "items": items})
+
+
+@routes.get(
+    _RUN + "/artifacts/{artifact}",
+    operation_id="downloadWorkflowRunArtifact",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+            "description": "a tar archive",
+        },
+        **_READ,
+    },
+)
+def download(
+    services: UseCases, namespace: str, name: str, artifact: Annotated[str, Path(max_length=52)]
+) -> StreamingResponse:
+    """An artifact as a tar archive of files and folders, without links."""
+    file = services.runs.open_artifact(namespace, name, artifact)
+
+    def pieces() -> Iterator[bytes]:
+        with file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+
+    return StreamingResponse(pieces(), media_type="application/x-tar")
+
+
+@routes.post(_SANDBOX + "/open", operation_id="openSandbox", tags=["Sandbox"], responses=_USE)
+def open_(services: UseCases, namespace: str, name: str, body: OpenRequest) -> JSONResponse:
+    """Open a project: its sandbox is created from the template if it is absent, started, and waited for.
+
+    Answers once it is Ready. An existing sandbox is never changed, only started.
+    """
+    template = body.templateRef.name if body.templateRef else ""
+    return JSONResponse(serialize.obj(services.projects.open(namespace, name, template, body.waitSeconds)))
+
+
+@routes.post(_SANDBOX + "/close", operation_id="closeSandbox", tags=["Sandbox"], responses=_READ)
+def close(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Close a project: its sandbox is suspended, unless its lifecycle says `keepRunning`. Its volumes stay."""
+    return JSONResponse(serialize.obj(services.projects.close(namespace, name)))
+
+
+@routes.post(
+    _SANDBOX + "/run",
+    operation_id="runInSandbox",
+    tags=["Sandbox"],
+    responses={200: {"model": RunAnswer}, **_USE},
+)
+def run(
+    services: UseCases,
+    namespace: str,
+    name: str,
+    body: RunRequest,
+    key: Annotated[str, Header(alias="Idempotency-Key", max_length=255)] = "",
+) -> JSONResponse:
+    """Run one command, or an agent, in the sandbox, and answer with the result.
+
+    With an Idempotency-Key the same request joins the run, or gets its answer again; another body is refused (422).
+    Disconnecting does not end the run.
+    """
+    if body.open is not None:
+        template = body.open.templateRef.name if body.open.templateRef else ""
+        services.projects.open(namespace, name, template, body.open.waitSeconds)
+    asked = BridgeRequest(
+        command=tuple(body.command or ()),
+        context=body.context,
+        tools=tuple(body.tools),
+        provider=body.provider,
+        model=body.model,
+        copy_out=body.copyOut,
+        timeout_seconds=body.timeoutSeconds,
+    )
+    return JSONResponse(services.bridge.run(namespace, name, asked, key))

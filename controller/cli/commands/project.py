@@ -1,0 +1,135 @@
+"""`paddock project`: a project is a sandbox of that name, opened and closed with what is worked on."""
+
+from typing import Any
+
+import click
+
+from controller.cli.client import Client, connect, segment
+from controller.cli.errors import CliError
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.output import columns, note, say
+
+_LABEL = "paddock/project"
+_NETWORKS = {
+    "none": "--network none: that is the level full-isolation; write --security-level full-isolation",
+    "host": "--network host: no sandbox shares the network of the host; leave it out, and publish ports with "
+    "`paddock port-forward`",
+}
+
+
+@click.group("project")
+def project_() -> None:
+    """Open and close projects: sandboxes that run while they are worked in.
+
+    \b
+    paddock project open my-app --template project
+    paddock project config sandbox --project my-app --memory 8G --cpus 4
+    paddock project close my-app
+    """
+
+
+@project_.command("open")
+@click.argument("name")
+@namespace_option
+@click.option("--template", default="", metavar="NAME", help="SandboxTemplate for a project that has no sandbox yet.")
+@click.option("--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait until it is Ready.")
+@click.pass_context
+def open_(ctx: click.Context, name: str, namespace: str | None, template: str, wait_seconds: float) -> None:
+    """Start the sandbox of a project, creating it if there is none. An existing one is never changed."""
+    body: dict[str, Any] = {"waitSeconds": wait_seconds}
+    body |= {"templateRef": {"name": template}} if template else {}
+    client = connect(ctx)
+    if not template:
+        _existing(client, namespace, name)
+    client.request("POST", f"{_path(namespace, name)}/open", json=body)
+    say(f"project {name} is open; `paddock shell {name}` works in it")
+
+
+@project_.command("close")
+@click.argument("name")
+@namespace_option
+@click.pass_context
+def close(ctx: click.Context, name: str, namespace: str | None) -> None:
+    """Suspend the sandbox of a project, unless its lifecycle says keepRunning. Its volumes stay."""
+    found = connect(ctx).request("POST", f"{_path(namespace, name)}/close")
+    kept = found["spec"].get("runState") == "Running"
+    say(f"project {name} keeps running (lifecycle.keepRunning)" if kept else f"project {name} is closed")
+
+
+@project_.command("list")
+@namespace_option
+@click.option("-A", "--all-sandboxes", is_flag=True, help="Also sandboxes that were not created by opening a project.")
+@click.pass_context
+def list_(ctx: click.Context, namespace: str | None, all_sandboxes: bool) -> None:
+    """List the projects of the namespace."""
+    path = f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes"
+    found = connect(ctx).get(path, labelSelector="" if all_sandboxes else _LABEL)["items"]
+    if not found:
+        note("No projects; `paddock project open NAME --template TEMPLATE` creates one.")
+        return
+    say(columns([["PROJECT", "STATE", "TEMPLATE", "LEVEL"], *map(_row, found)]))
+
+
+def _row(obj: dict[str, Any]) -> list[str]:
+    spec = obj["spec"]
+    ready: dict[str, str] = next(
+        (each for each in obj.get("status", {}).get("conditions", ()) if each["type"] == "Ready"), {}
+    )
+    state = "open" if ready.get("status") == "True" else str(ready.get("reason", "Pending"))
+    closed = spec.get("runState") == "Suspended"
+    level = spec.get("securityLevel") or spec.get("template", {}).get("securityLevel", "-")
+    return [obj["metadata"]["name"], "closed" if closed else state, spec.get("templateRef", {}).get("name", "-"), level]
+
+
+@project_.group("config")
+def config() -> None:
+    """Configure a project."""
+
+
+@config.command("sandbox")
+@click.option("--project", "name", required=True, metavar="NAME", help="The project.")
+@namespace_option
+@click.option("--memory", metavar="SIZE", help="Memory limit, such as 8G.")
+@click.option("--cpus", metavar="CPUS", help="Processors, such as 4 or 1.5.")
+@click.option("--security-level", metavar="LEVEL", help="Security level. A change recreates the container.")
+@click.option("--network", type=click.Choice(["none", "bridge", "host"]), help="bridge: the network of the level.")
+@click.option("--keep-running/--no-keep-running", default=None, help="Run on when the project is closed or idle.")
+@click.pass_context
+def sandbox(ctx: click.Context, /, name: str, namespace: str | None, **given: Any) -> None:
+    """Set limits, level and network of a project's sandbox."""
+    change: dict[str, Any] = {}
+    limits = {"memory": given["memory"], "cpu": given["cpus"]}
+    if limits := {field: value for field, value in limits.items() if value}:
+        change["resources"] = {"limits": limits}
+    if given["security_level"]:
+        change["securityLevel"] = given["security_level"]
+    if given["keep_running"] is not None:
+        change["lifecycle"] = {"keepRunning": given["keep_running"]}
+    if words := _NETWORKS.get(given["network"] or ""):
+        if given["network"] == "host" or given["security_level"] != "full-isolation":
+            raise CliError(words)
+    elif given["network"] == "bridge":
+        note("network bridge: each level has its own network; the sandbox keeps that of its level")
+    if not change and not given["network"]:
+        raise click.UsageError("nothing to set; give --memory, --cpus, --security-level, --network or --keep-running")
+    if change:
+        client = connect(ctx)
+        client.request(
+            "PATCH", _path(namespace, name), json={"spec": change}, content_type="application/merge-patch+json"
+        )
+    say(f"project {name} configured")
+
+
+def _existing(client: Client, namespace: str | None, name: str) -> None:
+    from paddock._client.errors import Refused
+
+    try:
+        client.get(_path(namespace, name))
+    except Refused as error:
+        if error.code != 404:
+            raise
+        raise CliError(f"project {name} has no sandbox yet; name a SandboxTemplate with --template") from error
+
+
+def _path(namespace: str | None, name: str) -> str:
+    return f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes/{segment(name)}"

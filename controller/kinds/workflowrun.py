@@ -1,0 +1,305 @@
+"""WorkflowRun: one run of a workflow, and its progress as its status has it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import LONGEST_SECONDS, age
+from controller.kinds.workflow import PARAMETER_BYTES, KeepSandbox, ParameterName, Stage, WorkflowSpec
+
+CONDITION = "Succeeded"
+RUN_LABEL = "paddock/workflow-run"
+"""On the sandbox of a run: the name of the run."""
+StageState = Literal["Waiting", "Running", "Succeeded", "Failed", "Skipped", "Cancelled"]
+RunPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Cancelled"]
+ENDED: tuple[StageState, ...] = ("Succeeded", "Failed", "Skipped", "Cancelled")
+NO_TEXTS: Mapping[str, str] = MappingProxyType({})
+_NAME_LETTERS = 44  # of the run's name in that of its sandbox
+
+
+class ParameterValue(Model):
+    """Value of a parameter in one run."""
+
+    name: ParameterName
+    """Name of the parameter."""
+    value: Annotated[Text, Field(max_length=PARAMETER_BYTES)]
+    """Its value."""
+
+
+class WorkflowRef(Model):
+    """Reference to a Workflow of the same namespace."""
+
+    name: Name
+    """Name of the Workflow."""
+
+
+class SandboxRef(Model):
+    """Reference to a Sandbox of the same namespace."""
+
+    name: Name
+    """Name of the Sandbox."""
+
+
+class WorkflowRunSpec(Model):
+    """One run. The workflow, its sandbox and the parameters are fixed when the run is created."""
+
+    workflow_ref: WorkflowRef | None = None
+    """Workflow to run. One of `workflowRef` and `workflow` is required."""
+    workflow: WorkflowSpec | None = None
+    """The workflow itself, inline."""
+    sandbox_ref: SandboxRef | None = None
+    """Sandbox to run in, which stays. Left out: one of the run's own, as the workflow describes it."""
+    parameters: Annotated[tuple[ParameterValue, ...], Field(max_length=64)] = ()
+    """Values of the workflow's parameters."""
+    run_state: Literal["Running", "Cancelled"] = "Running"
+    """Cancelled: stop its stages, do the `finally` stages, and end."""
+    active_deadline_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 86_400
+    """Seconds after its start at which it is stopped as cancelled ones are, and fails."""
+    ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
+    """Seconds after its end at which it is deleted with its artifacts and logs. Default: never."""
+    keep_sandbox: KeepSandbox | None = None
+    """Overrides the workflow's `keepSandbox`."""
+
+    @model_validator(mode="after")
+    def _one_workflow(self) -> "WorkflowRunSpec":
+        if (self.workflow is None) == (self.workflow_ref is None):
+            raise ValueError("needs one of `workflowRef:` and `workflow:`, and not both")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """State of one stage. Times are Unix seconds, 0 if it did not happen. `retry_at`: the next attempt's time."""
+
+    name: str
+    state: StageState = "Waiting"
+    attempt: int = 0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    retry_at: float = 0.0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    outputs: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """State of a run. `stopping` is why no further stage starts; "" while they do."""
+
+    phase: RunPhase = "Pending"
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    stopping: str = ""
+    message: str = ""
+    sandbox_name: str = ""
+    sandbox_uid: str = ""
+    stages: tuple[StageProgress, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed", "Cancelled")
+
+    def stage(self, name: str) -> StageProgress:
+        """Return the stage of that name; one that waits if none is stored."""
+        return next((each for each in self.stages if each.name == name), StageProgress(name))
+
+    def with_stage(self, changed: StageProgress) -> "Progress":
+        """Return the progress with that stage replaced."""
+        return replace(self, stages=tuple(changed if each.name == changed.name else each for each in self.stages))
+
+
+SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxView:
+    """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`."""
+
+    state: SandboxState = "Missing"
+    uid: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd:
+    """The end of one attempt of a stage. `repeatable`: another attempt may succeed."""
+
+    state: Literal["Succeeded", "Failed", "Cancelled"]
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    outputs: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A stored run with its spec, and the workflow and parameters as they were at its creation."""
+
+    obj: StoredObject
+    spec: WorkflowRunSpec
+    workflow: WorkflowSpec
+    parameters: Mapping[str, str]
+    progress: Progress
+
+    @property
+    def uid(self) -> str:
+        return self.obj.uid
+
+    @property
+    def keep(self) -> KeepSandbox:
+        return self.spec.keep_sandbox or self.workflow.keep_sandbox
+
+    @property
+    def sandbox_name(self) -> str:
+        """The sandbox it runs in: the named one, else one with a name derived from the run's."""
+        if self.spec.sandbox_ref is not None:
+            return self.spec.sandbox_ref.name
+        return f"{self.obj.name[:_NAME_LETTERS].rstrip('-')}-{self.uid.replace('-', '')[:6]}"
+
+    def stage(self, name: str) -> Stage | None:
+        """Return the stage of that name, a `finally` stage too."""
+        stages = (*self.workflow.stages, *self.workflow.finally_)
+        return next((each for each in stages if each.name == name), None)
+
+
+def frozen_status(workflow: WorkflowSpec, parameters: Mapping[str, str], workflow_obj: StoredObject | None) -> Any:
+    """Return the first status of a run: the workflow and parameters that hold for it, whatever changes later."""
+    source = {"name": workflow_obj.name, "generation": workflow_obj.generation} if workflow_obj else {}
+    return {
+        **({"workflow": source} if source else {}),
+        "workflowSpec": workflow.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "parameters": [{"name": name, "value": value} for name, value in parameters.items()],
+        **progress_to_json(first_progress(workflow)),
+    }
+
+
+def first_progress(workflow: WorkflowSpec) -> Progress:
+    """Return the progress of a run that has not begun."""
+    return Progress(stages=tuple(StageProgress(each.name) for each in (*workflow.stages, *workflow.finally_)))
+
+
+def read_run(obj: StoredObject) -> Run | None:
+    """Return the stored run; None if this version can't read it."""
+    status = obj.status
+    try:
+        spec = WorkflowRunSpec.model_validate(obj.spec)
+        workflow = WorkflowSpec.model_validate(status.get("workflowSpec"))
+        parameters = {str(each["name"]): str(each["value"]) for each in status.get("parameters", ())}
+        return Run(obj, spec, workflow, parameters, progress_of(status, workflow))
+    except (ValidationError, KeyError, TypeError, ValueError):
+        return None
+
+
+def progress_to_json(progress: Progress) -> dict[str, Any]:
+    """Return the progress as fields of the status; the conditions are the planner's."""
+    made: dict[str, Any] = {"phase": progress.phase}
+    made |= _texts(startTime=moment(progress.started_at), completionTime=moment(progress.finished_at))
+    made |= _texts(stopping=progress.stopping, message=progress.message)
+    if progress.sandbox_name:
+        made["sandboxRef"] = {"name": progress.sandbox_name, **_texts(uid=progress.sandbox_uid)}
+    return made | {"stages": [_stage_to_json(each) for each in progress.stages]}
+
+
+def progress_of(status: Mapping[str, Any], workflow: WorkflowSpec) -> Progress:
+    """Return the progress that a status holds. Raises KeyError, TypeError or ValueError for one that is not ours."""
+    if "stages" not in status:
+        return first_progress(workflow)
+    sandbox = status.get("sandboxRef", {})
+    return Progress(
+        phase=status["phase"],
+        started_at=seconds_of(status.get("startTime", "")),
+        finished_at=seconds_of(status.get("completionTime", "")),
+        stopping=status.get("stopping", ""),
+        message=status.get("message", ""),
+        sandbox_name=sandbox.get("name", ""),
+        sandbox_uid=sandbox.get("uid", ""),
+        stages=tuple(_stage_of(each) for each in status["stages"]),
+    )
+
+
+def moment(seconds: float) -> str:
+    """Return Unix seconds as a Kubernetes MicroTime; "" for 0."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if seconds else ""
+
+
+def seconds_of(text: str) -> float:
+    """Return the Unix seconds of a MicroTime; 0 for ""."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def _stage_to_json(stage: StageProgress) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": stage.name, "state": stage.state, "attempt": stage.attempt}
+    made |= _texts(
+        startTime=moment(stage.started_at),
+        completionTime=moment(stage.finished_at),
+        retryTime=moment(stage.retry_at),
+        reason=stage.reason,
+        message=stage.message,
+    )
+    made |= {} if stage.exit_code is None else {"exitCode": stage.exit_code}
+    outputs = [{"name": name, "value": value} for name, value in stage.outputs.items()]
+    return made | ({"outputs": outputs} if outputs else {})
+
+
+def _stage_of(found: Mapping[str, Any]) -> StageProgress:
+    return StageProgress(
+        name=found["name"],
+        state=found["state"],
+        attempt=int(found["attempt"]),
+        started_at=seconds_of(found.get("startTime", "")),
+        finished_at=seconds_of(found.get("completionTime", "")),
+        retry_at=seconds_of(found.get("retryTime", "")),
+        exit_code=found.get("exitCode"),
+        reason=found.get("reason", ""),
+        message=found.get("message", ""),
+        outputs={each["name"]: each["value"] for each in found.get("outputs", ())},
+    )
+
+
+def _texts(**fields: str) -> dict[str, str]:
+    return {name: text for name, text in fields.items() if text}
+
+
+def _phase(obj: StoredObject, _now: float) -> str:
+    return "Terminating" if obj.deleted_at is not None else str(obj.status.get("phase", "Pending"))
+
+
+def _done(obj: StoredObject, _now: float) -> str:
+    stages = obj.status.get("stages", ())
+    return f"{sum(each.get('state') in ENDED for each in stages)}/{len(stages)}"
+
+
+def _current(obj: StoredObject, _now: float) -> str:
+    running = [str(each["name"]) for each in obj.status.get("stages", ()) if each.get("state") == "Running"]
+    return ",".join(running) or "-"
+
+
+def _duration(obj: StoredObject, now: float) -> str:
+    started, ended = (seconds_of(obj.status.get(each, "")) for each in ("startTime", "completionTime"))
+    return age((ended or now) - started) if started else "-"
+
+
+KIND = Kind(
+    name="WorkflowRun",
+    plural="workflowruns",
+    short=("wfr",),
+    spec=WorkflowRunSpec,
+    columns=(
+        Column("STATUS", _phase),
+        Column("STAGES", _done),
+        Column("RUNNING", _current),
+        Column("DURATION", _duration),
+        Column("WORKFLOW", lambda obj, _now: str(obj.spec.get("workflowRef", {}).get("name", "(inline)"))),
+        Column("SANDBOX", lambda obj, _now: str(obj.status.get("sandboxRef", {}).get("name", "-")), wide=True),
+        Column("AGE", lambda obj, now: age(now - obj.created_at)),
+    ),
+)

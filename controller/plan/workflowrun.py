@@ -1,0 +1,343 @@
+"""Decisions on one workflow run: (the run as stored, what is observed of it, now) -> its progress, and what to do.
+
+Every action is idempotent and has an id that the stored progress gives: the progress is written first, then acted on.
+A stage that runs is asked for again at every step; whoever does the work starts it once for each attempt.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.workflow import Stage
+from controller.kinds.workflowrun import (
+    CONDITION,
+    ENDED,
+    Progress,
+    Run,
+    RunPhase,
+    SandboxView,
+    StageEnd,
+    StageProgress,
+)
+from controller.policy.workflow import dependencies
+
+CANCELLED, DEADLINE, STAGE_FAILED, SANDBOX_FAILED = "Cancelled", "DeadlineExceeded", "StageFailed", "SandboxFailed"
+FINALLY_FAILED = "FinallyFailed"
+_KILLING = (CANCELLED, DEADLINE)
+_WAKEABLE = ("IdleReaped",)  # suspended as idle: the next command starts it
+_LONGEST_BACKOFF_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything observed of a run. `ends` holds attempts that have ended, by stage and number."""
+
+    sandbox: SandboxView = field(default_factory=SandboxView)
+    ends: Mapping[tuple[str, int], StageEnd] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSandbox:
+    """Create the run's sandbox, unless it exists."""
+
+    def __str__(self) -> str:
+        return "create sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSandbox:
+    """Delete the run's own sandbox; no error if it is gone."""
+
+    def __str__(self) -> str:
+        return "delete sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRun:
+    """Delete the finished run."""
+
+    def __str__(self) -> str:
+        return "delete run"
+
+
+@dataclass(frozen=True, slots=True)
+class StartStage:
+    """Start an attempt of a stage, or follow it if it was started before."""
+
+    stage: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"start {self.stage}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopStage:
+    """End an attempt of a stage that runs."""
+
+    stage: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"stop {self.stage}.{self.attempt}"
+
+
+RunAction = CreateSandbox | DeleteSandbox | DeleteRun | StartStage | StopStage
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next progress, then the actions. `next_wake` is when to look again if nothing happens (Unix seconds)."""
+
+    progress: Progress
+    actions: tuple[RunAction, ...] = ()
+    next_wake: float | None = None
+
+    def __str__(self) -> str:
+        told = self.progress
+        lines = [f"{told.phase}{f' ({told.stopping})' if told.stopping else ''}"]
+        lines += [_stage_text(each) for each in told.stages]
+        lines += [f"> {each}" for each in self.actions]
+        return "\n".join(lines)
+
+
+def step(run: Run, view: RunView, now: float) -> Step:
+    """Return the next step of a run."""
+    if run.progress.finished:
+        return _after_the_end(run, view, now)
+    progress = _begun(run, view, now)
+    progress = _with_ends(run, progress, view, now)
+    progress = _with_stopping(run, progress, view, now)
+    actions: list[RunAction] = []
+    if _creates_sandbox(run, progress, view):
+        actions.append(CreateSandbox())
+    progress = _skipped(run, progress)
+    if not _over(progress, run.workflow.stages):
+        progress = _started(run, progress, view, now)
+    else:
+        progress = _finally(run, progress, view, now)
+    actions += _work(run, progress, view)
+    if _over(progress, run.workflow.stages) and _over(progress, run.workflow.finally_):
+        progress = _finished(run, progress, now)
+        ended = _after_the_end(replace(run, progress=progress), view, now)
+        return replace(ended, actions=(*actions, *ended.actions))
+    return Step(progress, tuple(actions), _next_wake(run, progress, now))
+
+
+def sandbox_view(run: Run, obj: StoredObject | None) -> SandboxView:
+    """Return the run's sandbox as observed. An object of that name that is not the run's own is a failure."""
+    if obj is None:
+        return SandboxView()
+    if run.spec.sandbox_ref is None and not any(each.get("uid") == run.uid for each in obj.owner_references):
+        return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
+    if obj.deleted_at is not None:
+        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted")
+    found: Mapping[str, Mapping[str, str]] = {each["type"]: each for each in obj.status.get("conditions", ())}
+    for type_, status in (("Accepted", "False"), ("Finished", "True")):
+        if found.get(type_, {}).get("status") == status:
+            words = f"its sandbox `{obj.name}`: {found[type_]['reason']}: {found[type_].get('message', '')}"
+            return SandboxView("Failed", obj.uid, words)
+    ready = found.get("Ready", {})
+    usable = ready.get("status") == "True" or (
+        ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
+    )
+    words = "" if usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
+    words += f": {ready['message']}" if words and ready.get("message") else ""
+    return SandboxView("Ready" if usable else "Pending", obj.uid, words)
+
+
+def condition(progress: Progress) -> Condition:
+    """Return the condition Succeeded of a run."""
+    match progress.phase:
+        case "Succeeded":
+            return Condition(CONDITION, "True", "Succeeded", progress.message)
+        case "Failed" | "Cancelled":
+            return Condition(CONDITION, "False", progress.stopping or "StageFailed", progress.message)
+    running = ", ".join(each.name for each in progress.stages if each.state == "Running")
+    reason = "Stopping" if progress.stopping else "RunInProgress"
+    words = f"stage {running} runs" if running else progress.message or "waits for its sandbox"
+    return Condition(CONDITION, "Unknown", reason, words)
+
+
+def _stage_text(each: StageProgress) -> str:
+    words = " ".join(filter(None, (each.reason, each.message)))
+    return f"  {each.name}: {each.state}{f' #{each.attempt}' if each.attempt else ''}{f'  # {words}' if words else ''}"
+
+
+def _begun(run: Run, view: RunView, now: float) -> Progress:
+    progress = run.progress
+    if progress.phase == "Pending":
+        progress = replace(progress, phase="Running", started_at=now, sandbox_name=run.sandbox_name)
+    if view.sandbox.uid and not progress.sandbox_uid:
+        progress = replace(progress, sandbox_uid=view.sandbox.uid)
+    if not progress.stopping:
+        progress = replace(progress, message=view.sandbox.message if view.sandbox.state == "Pending" else "")
+    return progress
+
+
+def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Take in the attempts that have ended."""
+    for each in progress.stages:
+        end = view.ends.get((each.name, each.attempt)) if each.state == "Running" else None
+        stage = run.stage(each.name)
+        if end is not None and stage is not None:
+            progress = progress.with_stage(_ended(each, end, stage, progress, run, now))
+    return progress
+
+
+def _ended(each: StageProgress, end: StageEnd, stage: Stage, progress: Progress, run: Run, now: float) -> StageProgress:
+    told = replace(each, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
+    if end.state == "Succeeded":
+        return replace(told, state="Succeeded", outputs=end.outputs, retry_at=0.0)
+    killed = progress.stopping in _KILLING or run.spec.run_state == "Cancelled"
+    if _is_main(run, each.name) and (end.state == "Cancelled" or killed):
+        return replace(told, state="Cancelled")
+    if end.repeatable and each.attempt <= stage.retries.limit and not progress.stopping:
+        pause = min(stage.retries.backoff_seconds * 2.0 ** (each.attempt - 1), _LONGEST_BACKOFF_SECONDS)
+        return replace(told, state="Waiting", retry_at=now + pause)
+    return replace(told, state="Failed")
+
+
+def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Note why no further stage starts. The first reason stays, but for a request to cancel."""
+    if _over(progress, run.workflow.stages) and progress.stopping in ("", *_KILLING):
+        failed = next((each for each in _mains(run, progress) if each.state == "Failed"), None)
+        if failed is None or progress.stopping:
+            return progress
+    if progress.stopping in _KILLING:
+        return progress
+    if run.spec.run_state == "Cancelled" and not _over(progress, run.workflow.stages):
+        return replace(progress, stopping=CANCELLED, message="cancelled on request")
+    if now >= progress.started_at + run.spec.active_deadline_seconds and not _over(progress, run.workflow.stages):
+        words = f"it did not end within {run.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
+        return replace(progress, stopping=DEADLINE, message=words)
+    if progress.stopping:
+        return progress
+    failed = next((each for each in _mains(run, progress) if each.state == "Failed"), None)
+    if failed is not None:
+        words = f"stage `{failed.name}` failed: {failed.message or failed.reason}"
+        return replace(progress, stopping=STAGE_FAILED, message=words)
+    if broken := _broken(progress, view):
+        return replace(progress, stopping=SANDBOX_FAILED, message=broken)
+    return progress
+
+
+def _broken(progress: Progress, view: RunView) -> str:
+    """Return why no stage can run in the sandbox any more; "" if one can, or may."""
+    if view.sandbox.state == "Failed":
+        return view.sandbox.message or "its sandbox failed"
+    if view.sandbox.state == "Missing" and progress.sandbox_uid:
+        return f"its sandbox `{progress.sandbox_name}` was deleted"
+    if view.sandbox.uid and view.sandbox.uid != progress.sandbox_uid:
+        return f"its sandbox `{progress.sandbox_name}` was deleted and recreated"
+    return ""
+
+
+def _creates_sandbox(run: Run, progress: Progress, view: RunView) -> bool:
+    own = run.spec.sandbox_ref is None
+    return own and view.sandbox.state == "Missing" and not progress.sandbox_uid and not progress.stopping
+
+
+def _skipped(run: Run, progress: Progress) -> Progress:
+    """End the stages that will never start."""
+    if not progress.stopping:
+        return progress
+    for each in _mains(run, progress):
+        if each.state == "Waiting":
+            killed = progress.stopping in _KILLING
+            reason = each.reason or progress.stopping
+            progress = progress.with_stage(
+                replace(each, state="Cancelled" if killed else "Skipped", reason=reason, retry_at=0.0)
+            )
+    return progress
+
+
+def _started(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Start the stages whose turn it is."""
+    if progress.stopping or view.sandbox.state != "Ready":
+        return progress
+    waits = dependencies(run.workflow.stages)
+    for each in _mains(run, progress):
+        ready = all(progress.stage(name).state == "Succeeded" for name in waits.get(each.name, ()))
+        if each.state == "Waiting" and ready and now >= each.retry_at:
+            progress = progress.with_stage(_attempt(each, now))
+    return progress
+
+
+def _finally(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Start the next `finally` stage, or skip them where there is no sandbox to run them in."""
+    for stage in run.workflow.finally_:
+        each = progress.stage(stage.name)
+        if each.state in ENDED:
+            continue
+        broken = _broken(progress, view) or ("" if progress.sandbox_uid else progress.message)
+        if each.state == "Running":
+            return progress
+        if broken:
+            progress = progress.with_stage(replace(each, state="Skipped", reason=SANDBOX_FAILED, message=broken))
+            continue
+        if view.sandbox.state == "Ready" and now >= each.retry_at:
+            return progress.with_stage(_attempt(each, now))
+        return progress
+    return progress
+
+
+def _attempt(each: StageProgress, now: float) -> StageProgress:
+    begun = each.started_at or now
+    return StageProgress(each.name, "Running", each.attempt + 1, started_at=begun)
+
+
+def _work(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
+    """Return the actions for the stages that run."""
+    for each in progress.stages:
+        if each.state != "Running":
+            continue
+        ends = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main(run, each.name)
+        if ends or _broken(progress, view):
+            yield StopStage(each.name, each.attempt)
+        else:
+            yield StartStage(each.name, each.attempt)
+
+
+def _finished(run: Run, progress: Progress, now: float) -> Progress:
+    failed = next((each for each in progress.stages if each.state == "Failed" and not _is_main(run, each.name)), None)
+    if failed is not None and not progress.stopping:
+        words = f"stage `{failed.name}` failed: {failed.message or failed.reason}"
+        progress = replace(progress, stopping=FINALLY_FAILED, message=words)
+    phase: RunPhase = "Failed" if progress.stopping else "Succeeded"
+    phase = "Cancelled" if progress.stopping == CANCELLED else phase
+    return replace(progress, phase=phase, finished_at=now)
+
+
+def _after_the_end(run: Run, view: RunView, now: float) -> Step:
+    """Remove what a finished run leaves, and the run itself when its time is over."""
+    progress, actions = run.progress, list[RunAction]()
+    kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
+    if run.spec.sandbox_ref is None and view.sandbox.state != "Missing" and not kept:
+        actions.append(DeleteSandbox())
+    ttl = run.spec.ttl_seconds_after_finished
+    if ttl is None:
+        return Step(progress, tuple(actions))
+    if now >= progress.finished_at + ttl:
+        return Step(progress, (*actions, DeleteRun()))
+    return Step(progress, tuple(actions), progress.finished_at + ttl)
+
+
+def _next_wake(run: Run, progress: Progress, now: float) -> float | None:
+    times = [each.retry_at for each in progress.stages if each.state == "Waiting" and each.retry_at > now]
+    if progress.stopping not in _KILLING:
+        times.append(progress.started_at + run.spec.active_deadline_seconds)
+    return min((each for each in times if each > now), default=None)
+
+
+def _over(progress: Progress, stages: Sequence[Stage]) -> bool:
+    return all(progress.stage(each.name).state in ENDED for each in stages)
+
+
+def _mains(run: Run, progress: Progress) -> list[StageProgress]:
+    return [progress.stage(each.name) for each in run.workflow.stages]
+
+
+def _is_main(run: Run, name: str) -> bool:
+    return any(each.name == name for each in run.workflow.stages)

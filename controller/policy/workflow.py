@@ -1,0 +1,216 @@
+"""Admission of a Workflow: its graph, its names, its references to values, and the sandbox of its runs."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.workflow import AgentStage, Stage, WorkflowSpec
+from controller.policy import sandbox
+from controller.policy.admission import Refusal
+from controller.policy.exec_paths import folder_refused, program_refused
+from controller.policy.levels.levels import Policy
+
+TOOLS = ("exec", "file.list", "file.read", "file.write", "git")
+"""Tools that an agent stage may list."""
+ANSWER = "answer"
+"""The output that every agent stage has."""
+_REFERENCE = re.compile(r"\$\(([^()]*)\)")
+_COMMAND_REFERENCE = re.compile(r"\$\((?!\()")  # `$((` is arithmetic of the shell
+_SCRIPT_BYTES = 120 << 10  # execve(2) takes 128 KiB in one argument
+_RUN_FIELDS = ("name", "namespace", "uid")
+_NOT_FOR_RUNS: Mapping[str, str] = {
+    "run_state": "a run's sandbox runs as long as the run does; remove it",
+    "restart_policy": "a run's sandbox is restarted whenever it ends; remove it",
+}
+
+
+def admit(spec: WorkflowSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Return every reason to refuse a workflow."""
+    return tuple(admit_at(spec, policy, "spec"))
+
+
+def admit_at(spec: WorkflowSpec, policy: Policy, at: str) -> Iterator[Refusal]:
+    """Yield every reason to refuse a workflow that stands at that path."""
+    if spec.sandbox is not None:
+        yield from _sandbox(spec.sandbox, policy, f"{at}.sandbox")
+    yield from _repeated([each.name for each in spec.parameters], f"{at}.parameters", "parameter")
+    yield from _names(spec, at)
+    yield from _graph(spec.stages, f"{at}.stages")
+    before = ancestors(spec)
+    for place, stage in placed(spec):
+        yield from _stage(spec, stage, before[stage.name], f"{at}.{place}")
+    for number, stage in enumerate(spec.finally_):
+        if stage.after is not None:
+            words = "`finally` stages run one after the other; remove `after`, and write them in their order"
+            yield Refusal(f"{at}.finally[{number}].after", words)
+
+
+def placed(spec: WorkflowSpec) -> Iterator[tuple[str, Stage]]:
+    """Yield each stage with its path below the workflow."""
+    for field, stages in (("stages", spec.stages), ("finally", spec.finally_)):
+        for number, stage in enumerate(stages):
+            yield f"{field}[{number}]", stage
+
+
+def dependencies(stages: Sequence[Stage]) -> dict[str, tuple[str, ...]]:
+    """Return the names that each stage waits for: those that it says, else the stage before it."""
+    found: dict[str, tuple[str, ...]] = {}
+    previous: tuple[str, ...] = ()
+    for each in stages:
+        found[each.name] = previous if each.after is None else each.after
+        previous = (each.name,)
+    return found
+
+
+def ancestors(spec: WorkflowSpec) -> dict[str, frozenset[str]]:
+    """Return the stages that have succeeded before each one begins; for `finally` stages, all that may have."""
+    direct = dependencies(spec.stages)
+    found: dict[str, frozenset[str]] = {}
+    for name in direct:
+        seen: set[str] = set()
+        rest = list(direct[name])
+        while rest:
+            each = rest.pop()
+            if each not in seen and each in direct:
+                seen.add(each)
+                rest += direct[each]
+        found[name] = frozenset(seen - {name})
+    every = frozenset(direct)
+    return found | {each.name: every for each in spec.finally_}
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with each `$(NAME)` replaced; one without a value becomes empty."""
+    return _REFERENCE.sub(lambda found: values.get(found[1], ""), text)
+
+
+def values_of(
+    parameters: Mapping[str, str], outputs: Mapping[str, Mapping[str, str]], run: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what references stand for, by their text."""
+    found = {f"parameters.{name}": value for name, value in parameters.items()}
+    found |= {f"run.{name}": value for name, value in run.items()}
+    for stage, texts in outputs.items():
+        found |= {f"stages.{stage}.outputs.{name}": value for name, value in texts.items()}
+    return found
+
+
+def _sandbox(spec: SandboxSpec, policy: Policy, at: str) -> Iterator[Refusal]:
+    for each in sandbox.admit(spec, policy):
+        yield Refusal(at + each.field.removeprefix("spec"), each.message)
+    for field, words in _NOT_FOR_RUNS.items():
+        if getattr(spec, field) != SandboxSpec.model_fields[field].default:
+            alias = SandboxSpec.model_fields[field].alias or field
+            yield Refusal(f"{at}.{alias}", words)
+
+
+def _names(spec: WorkflowSpec, at: str) -> Iterator[Refusal]:
+    seen: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
+    for place, stage in placed(spec):
+        if stage.name in seen:
+            words = f"`{stage.name}` is also the name of {seen[stage.name]}; give each stage a name of its own"
+            yield Refusal(f"{at}.{place}.name", words)
+        seen.setdefault(stage.name, place)
+        if stage.copy_ is None:
+            continue
+        name = stage.copy_.artifact
+        if name in artifacts:
+            words = f"`{name}` is also the artifact of stage `{artifacts[name]}`; give each a name of its own"
+            yield Refusal(f"{at}.{place}.copy.artifact", words)
+        artifacts.setdefault(name, stage.name)
+
+
+def _repeated(names: Sequence[str], at: str, what: str) -> Iterator[Refusal]:
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield Refusal(f"{at}[{number}].name", f"{what} `{name}` is written twice; keep one")
+
+
+def _graph(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
+    known = {each.name for each in stages}
+    broken = False
+    for number, stage in enumerate(stages):
+        for place, name in enumerate(stage.after or ()):
+            where = f"{at}[{number}].after[{place}]"
+            if name not in known:
+                listed = ", ".join(each.name for each in stages if each is not stage) or "none"
+                yield Refusal(where, f"`{name}` is not a stage of this workflow; the others are {listed}")
+                broken = True
+            elif name == stage.name:
+                yield Refusal(where, "a stage can't wait for itself; remove it")
+                broken = True
+    if broken or len(known) != len(stages):
+        return
+    waits = dependencies(stages)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        chain = list(reversed(error.args[1]))
+        first = next(number for number, each in enumerate(stages) if each.name in chain)
+        words = f"these stages wait for each other: {' after '.join(chain)}; remove one `after`"
+        yield Refusal(f"{at}[{first}].after", words)
+
+
+def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) -> Iterator[Refusal]:
+    yield from _repeated([each.name for each in stage.outputs], f"{at}.outputs", "output")
+    if stage.exec is not None:
+        for number, command in enumerate(stage.exec.commands or ()):
+            if _COMMAND_REFERENCE.search(command):
+                words = "`$(...)` is not replaced in commands, so that no value becomes a script; pass it as a variable"
+                example = '`env: [{name: REF, value: $(parameters.ref)}]` and "$REF"'
+                words = f"{words}: {example} (backquotes run a command of the shell)"
+                yield Refusal(f"{at}.exec.commands[{number}]", words)
+        for number, variable in enumerate(stage.exec.env):
+            yield from _references(spec, before, variable.value, f"{at}.exec.env[{number}].value")
+        if sum(len(each.encode(errors="surrogatepass")) + 1 for each in stage.exec.commands or ()) > _SCRIPT_BYTES:
+            words = f"they are longer than {_SCRIPT_BYTES} bytes together; put a script into the sandbox, and run that"
+            yield Refusal(f"{at}.exec.commands", words)
+        if stage.exec.command and (refused := program_refused(stage.exec.command[0])):
+            yield Refusal(f"{at}.exec.command[0]", refused)
+        if refused := folder_refused(stage.exec.working_dir or ""):
+            yield Refusal(f"{at}.exec.workingDir", refused)
+    if stage.agent is not None:
+        yield from _agent(spec, stage.agent, before, f"{at}.agent")
+        if any(each.name == ANSWER for each in stage.outputs):
+            yield Refusal(f"{at}.outputs", f"`{ANSWER}` is the agent's own output; use another name")
+
+
+def _agent(spec: WorkflowSpec, agent: AgentStage, before: frozenset[str], at: str) -> Iterator[Refusal]:
+    yield from _references(spec, before, agent.instructions, f"{at}.instructions")
+    for number, tool in enumerate(agent.tools):
+        if tool not in TOOLS:
+            yield Refusal(f"{at}.tools[{number}]", f"`{tool}` is not a tool of agent stages; use {', '.join(TOOLS)}")
+
+
+def _references(spec: WorkflowSpec, before: frozenset[str], text: str, at: str) -> Iterator[Refusal]:
+    """Yield a refusal for each `$(...)` that stands for nothing."""
+    parameters = {each.name for each in spec.parameters}
+    stages = {each.name: each for _, each in placed(spec)}
+    for found in _REFERENCE.finditer(text):
+        match found[1].split("."):
+            case ["parameters", name]:
+                if name not in parameters:
+                    listed = ", ".join(sorted(parameters)) or "none"
+                    yield Refusal(at, f"`{found[0]}` names no parameter; declared are {listed}")
+            case ["run", field] if field in _RUN_FIELDS:
+                continue
+            case ["stages", name, "outputs", output]:
+                yield from _output(stages, before, name, output, at)
+            case _:
+                words = "write $(parameters.NAME), $(stages.STAGE.outputs.NAME) or $(run.name)"
+                yield Refusal(at, f"`{found[0]}` stands for nothing; {words}")
+
+
+def _output(stages: Mapping[str, Stage], before: frozenset[str], name: str, output: str, at: str) -> Iterator[Refusal]:
+    stage = stages.get(name)
+    if stage is None:
+        yield Refusal(at, f"`{name}` is not a stage of this workflow; the stages are {', '.join(stages)}")
+        return
+    if name not in before:
+        yield Refusal(at, f"stage `{name}` need not have ended by then; add it to `after`")
+    outputs = [each.name for each in stage.outputs] + ([ANSWER] if stage.agent is not None else [])
+    if output not in outputs:
+        listed = ", ".join(outputs) or "none"
+        yield Refusal(at, f"stage `{name}` has no output `{output}`; its outputs are {listed}")

@@ -1,0 +1,82 @@
+"""Admission of a WorkflowRun, and what is fixed for it at its creation."""
+
+from collections.abc import Iterator, Mapping
+
+from controller.kinds.workflow import PARAMETER_BYTES, WorkflowSpec
+from controller.kinds.workflowrun import WorkflowRunSpec
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
+from controller.policy.workflow import admit_at
+
+_CHANGEABLE = ("run_state", "active_deadline_seconds", "ttl_seconds_after_finished", "keep_sandbox")
+
+
+def admit(spec: WorkflowRunSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Return every reason to refuse a run by itself; `refusals` judges it with its workflow."""
+    names = [each.name for each in spec.parameters]
+    found = [
+        Refusal(f"spec.parameters[{number}].name", f"parameter `{name}` is given twice; keep one")
+        for number, name in enumerate(names)
+        if name in names[:number]
+    ]
+    if spec.workflow is not None:
+        found += admit_at(spec.workflow, policy, "spec.workflow")
+    return tuple(found)
+
+
+def values(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> dict[str, str]:
+    """Return the values of the workflow's parameters in this run; those without one are left out."""
+    given = {each.name: each.value for each in spec.parameters}
+    found = {each.name: given.get(each.name, each.default) for each in workflow.parameters}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def refusals(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> Iterator[Refusal]:
+    """Yield every reason why this run of the workflow can't begin."""
+    known = {each.name for each in workflow.parameters}
+    for number, each in enumerate(spec.parameters):
+        if each.name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            words = f"`{each.name}` is not a parameter of the workflow; it has {listed}"
+            yield Refusal(f"spec.parameters[{number}].name", words)
+        if len(each.value.encode(errors="surrogatepass")) > PARAMETER_BYTES:
+            words = f"is longer than {PARAMETER_BYTES} bytes; write it into a file of the sandbox"
+            yield Refusal(f"spec.parameters[{number}].value", words)
+    without = [each.name for each in workflow.parameters if each.name not in values(spec, workflow)]
+    if without:
+        words = f"{', '.join(f'`{each}`' for each in without)}: no value, and the workflow has no default; add it"
+        yield Refusal("spec.parameters", words)
+    if workflow.sandbox is None and spec.sandbox_ref is None:
+        words = "the workflow describes no sandbox; add `sandboxRef: {name: ...}`, or `sandbox:` to the workflow"
+        yield Refusal("spec.sandboxRef", words)
+
+
+def changed(before: WorkflowRunSpec, now: WorkflowRunSpec) -> Iterator[Refusal]:
+    """Yield a refusal for each field that can't be changed any more."""
+    for name, info in WorkflowRunSpec.model_fields.items():
+        if name not in _CHANGEABLE and getattr(before, name) != getattr(now, name):
+            yield Refusal(f"spec.{info.alias or name}", "is fixed when a run is created; create another run")
+    if before.run_state == "Cancelled" and now.run_state == "Running":
+        yield Refusal("spec.runState", "a cancelled run can't go on; create another run")
+
+
+def sandbox_document(
+    run: str, name: str, workflow: WorkflowSpec, labels: Mapping[str, str], api_version: str
+) -> dict[str, object]:
+    """Return the document of a run's own sandbox, owned by the run."""
+    assert workflow.sandbox is not None
+    spec = workflow.sandbox.model_dump(mode="json", by_alias=True, exclude_none=True)
+    template = spec.get("template")
+    if template is not None and template.get("command") is None and template.get("agent") is None:
+        template["command"] = ["sleep", "infinity"]  # stages are commands beside it; it must not end by itself
+        spec["lifecycle"]["shutdownGracePeriodSeconds"] = 0  # it would not heed SIGTERM
+    return {
+        "apiVersion": api_version,
+        "kind": "Sandbox",
+        "metadata": {
+            "name": name,
+            "labels": dict(labels),
+            "ownerReferences": [{"kind": "WorkflowRun", "name": run}],
+        },
+        "spec": spec,
+    }

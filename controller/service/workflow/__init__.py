@@ -1,0 +1,1 @@
+"""Workflow runs: the work of their stages, their files, and requests about them."""

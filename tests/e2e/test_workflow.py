@@ -1,0 +1,178 @@
+"""Workflows, projects and the bridge on a real engine: one daemon, which is killed in the middle of a run."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock._client.connection import Connection, connect
+from paddock._client.errors import Refused
+from paddock._client.workflows import WorkflowRuns
+from tests.daemon import RunningDaemon, remove_containers, running, start_daemon, wait_for
+
+pytestmark = pytest.mark.docker
+BUILD = """
+apiVersion: paddock/v1alpha1
+kind: Workflow
+metadata: {name: build}
+spec:
+  parameters: [{name: ref, default: main}]
+  sandbox:
+    template: {image: "paddock/test-tiny:1", workspace: {}}
+  stages:
+  - name: make
+    exec:
+      commands: ['mkdir -p /workspace/dist', 'echo "built $REF" > /workspace/dist/result', 'echo made']
+      env: [{name: REF, value: $(parameters.ref)}]
+    outputs: [{name: said, path: /workspace/dist/result}]
+  - name: use
+    exec:
+      commands: ['echo "got $SAID"']
+      env: [{name: SAID, value: $(stages.make.outputs.said)}]
+  - {name: dist, copy: {from: /workspace/dist, artifact: dist}}
+  finally: [{name: last, exec: {commands: ["true"]}}]
+"""
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: t}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], workspace: {}}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("workflows")) as made:
+        made.apply(BUILD)
+        made.apply(BOX)
+        yield made
+
+
+@contextmanager
+def api(daemon: RunningDaemon) -> Iterator[Connection]:
+    made = connect(f"unix://{daemon.socket}")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def phase(daemon: RunningDaemon, name: str) -> str:
+    with api(daemon) as made:
+        return str(WorkflowRuns(made, "default").get(name)["status"].get("phase"))
+
+
+def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, tmp_path: Path) -> None:
+    done = daemon.paddock(
+        "workflow", "run", "build", "--name", "one", "-p", "ref=v1", "--wait", "--output", str(tmp_path / "out")
+    )
+    assert (tmp_path / "out" / "dist" / "result").read_text() == "built v1\n"
+    assert [line.split()[:2] for line in done.stderr.splitlines()][-1] == ["last", "ok"]
+    assert daemon.paddock("workflow", "logs", "one").stdout == "== make\nmade\n== use\ngot built v1\n== dist\n== last\n"
+    assert "dist" in daemon.paddock("workflow", "artifacts", "one").stdout
+    assert "Succeeded" in daemon.paddock("get", "workflowruns").stdout
+    assert "RunSucceeded" in daemon.paddock("describe", "workflowrun", "one").stdout
+    wait_for(
+        "its sandbox to be gone", lambda: not json.loads(daemon.paddock("get", "sb", "-o", "json").stdout)["items"]
+    )
+
+
+def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:
+    failing = BUILD.replace("name: build", "name: fails").replace("'echo made'", "'exit 3'")
+    daemon.apply(failing)
+    done = daemon.paddock("workflow", "run", "fails", "--wait", check=False)
+    assert done.returncode == 1
+    assert "StageFailed: stage `make` failed: exit code 3" in done.stderr
+    daemon.apply(BUILD.replace("name: build", "name: slow").replace("'echo made'", "'sleep 1000'"))
+    daemon.paddock("workflow", "run", "slow", "--name", "slow")
+    wait_for("its stage", lambda: "make" in daemon.paddock("get", "workflowruns", "slow").stdout)
+    daemon.paddock("workflow", "cancel", "slow")
+    wait_for("its end", lambda: phase(daemon, "slow") == "Cancelled", 60)
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        (("'echo made'", "'echo $(parameters.ref)'"), "stages[0].exec.commands[2]", "pass it as a variable"),
+        (("$(parameters.ref)", "$(parameters.x)"), "stages[0].exec.env[0].value", "names no parameter"),
+        (("- {name: dist,", "- {name: dist, after: [nope],"), "stages[2].after[0]", "`nope` is not a stage"),
+        (("- {name: dist,", "- {name: dist, after: [dist],"), "stages[2].after[0]", "can't wait for itself"),
+    ],
+)
+def test_bad_workflow_is_refused_with_its_line(
+    daemon: RunningDaemon, change: tuple[str, str], place: str, words: str
+) -> None:
+    done = daemon.paddock("apply", "-f", "-", stdin=BUILD.replace(*change), check=False)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert place in done.stderr
+
+
+def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
+    missing = daemon.paddock("project", "open", "my-app", check=False)
+    assert "name a SandboxTemplate with --template" in missing.stderr
+    daemon.paddock("project", "open", "my-app", "--template", "t")
+    assert daemon.condition("my-app", "Ready")["status"] == "True"
+    assert daemon.paddock("project", "list").stdout.splitlines()[1].split()[:3] == ["my-app", "open", "t"]
+    options = ("--memory", "128Mi", "--cpus", "1", "--network", "bridge")
+    daemon.paddock("project", "config", "sandbox", "--project", "my-app", *options)
+    assert daemon.get("my-app")["spec"]["resources"]["limits"]["memory"] == "128Mi"
+    refused = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--network", "host", check=False)
+    assert "no sandbox shares the network of the host" in refused.stderr
+    too_many = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--cpus", "1000", check=False)
+    assert (too_many.returncode != 0, "processors" in too_many.stderr or "cpu" in too_many.stderr) == (True, True)
+    daemon.paddock("project", "close", "my-app")
+    assert daemon.get("my-app")["spec"]["runState"] == "Suspended"
+    daemon.paddock("project", "open", "my-app")
+    assert daemon.condition("my-app", "Ready")["status"] == "True"
+
+
+def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
+    daemon.paddock("project", "open", "bridged", "--template", "t")
+    body: dict[str, Any] = {"command": ["sh", "-c", "echo x >> /workspace/count; cat /workspace/count"]}
+
+    def ask(_number: int) -> Any:
+        with api(daemon) as made:
+            return made.request("POST", "namespaces/default/sandboxes/bridged/run", json=body, headers={KEY: "k1"})
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert all(each == answers[0] for each in answers)
+    assert (answers[0]["success"], answers[0]["output"], answers[0]["error"]) == (True, "x\n", None)
+    assert answers[0]["metrics"]["durationSeconds"] > 0
+    with api(daemon) as made:
+        path = "namespaces/default/sandboxes/bridged/run"
+        with pytest.raises(Refused, match="was used for another request") as refused:
+            made.request("POST", path, json={"command": ["true"]}, headers={KEY: "k1"})
+        assert refused.value.code == 422
+        failed = made.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
+        assert (failed["success"], failed["error"], failed["files"]) == (False, "exit code 4", [])
+        again = made.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
+        assert [each["path"] for each in again["files"]] == ["count"]
+
+
+KEY = "Idempotency-Key"
+
+
+def test_killed_daemon_follows_the_stage_that_runs(tmp_path: Path) -> None:
+    slow = BUILD.replace("'echo made'", "'echo run >> /workspace/runs; sleep 4; cat /workspace/runs >&2'")
+    daemon = start_daemon(tmp_path)
+    try:
+        daemon.apply(slow)
+        daemon.paddock("workflow", "run", "build", "--name", "r", "--keep-sandbox", "Always")
+        wait_for("its stage", lambda: "make" in daemon.paddock("get", "workflowruns", "r").stdout, 60)
+        daemon.kill()
+        daemon = start_daemon(tmp_path)
+        wait_for("its end", lambda: phase(daemon, "r") == "Succeeded", 90)
+        with api(daemon) as made:
+            run = WorkflowRuns(made, "default").get("r")
+            assert {each["name"]: each["attempt"] for each in run["status"]["stages"]}["make"] == 1
+            sandbox = run["status"]["sandboxRef"]["name"]
+        assert daemon.paddock("exec", sandbox, "--", "cat", "/workspace/runs").stdout == "run\n", "it ran once"
+    finally:
+        daemon.stop()
+        remove_containers(daemon.instance_id())

@@ -1,0 +1,128 @@
+"""A daemon killed at every step of a run: each command runs once, and the run ends as one without a crash."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.ports import ModelReply, ToolCall
+from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.daemon import wait_for
+from tests.loop.runs import Crash, RunHarness, ScriptedModels, exec_stage, workflow
+
+# `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
+_STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
+RUN = workflow(
+    exec_stage("build", "echo build"),
+    exec_stage("flaky", "echo flaky", "false", retries={"limit": 1, "backoffSeconds": 0}),
+    final=[{"name": "logs", "copy": {"from": "/workspace", "artifact": "log"}}, exec_stage("last", "echo last")],
+)
+ONCE = ["echo build", "echo flaky\nfalse", "echo flaky\nfalse", "echo last"]
+
+
+def live(house: RunHarness) -> tuple[StoredObject, int]:
+    """A whole run; after a crash by the next daemon. How often one crashed."""
+    crashes = 0
+    house.put("WorkflowRun", "r", workflow=RUN)
+    while True:
+        try:
+            return house.finish(ticks=200), crashes
+        except Crash:
+            crashes += 1
+            assert crashes < 50, "no daemon gets on"
+            house.daemon()
+
+
+def picture(house: RunHarness, found: StoredObject) -> dict[str, Any]:
+    stages = [(each["name"], each["state"], each["attempt"]) for each in found.status["stages"]]
+    artifacts = [each.name for each in house.services.runs.artifacts("default", "r")]
+    ours = house.ours()
+    return {"stages": stages, "commands": house.commands(), "artifacts": artifacts, "containers": list(ours.values())}
+
+
+def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tuple[dict[str, Any], int, int]:
+    house = RunHarness(world.store(), folder / "runs")
+    house.fuse.blow_at, house.fuse.after = at, after
+    try:
+        found, crashes = live(house)
+        return picture(house, found), crashes, house.fuse.steps
+    finally:
+        house.close()
+        for kind in ("WorkflowRun", "Sandbox"):
+            with house.store.transaction() as transaction:
+                for each in transaction.list(kind):
+                    transaction.remove(each)
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_crash_at_any_step_repeats_and_loses_nothing(backend: str, after: bool, tmp_path: Path) -> None:
+    with make_world(backend, tmp_path) as world:
+        wanted, _, total = crashing(world, tmp_path, None, after=after)
+        assert wanted["commands"] == ONCE
+        assert wanted["artifacts"] == ["log"]
+        crashes = 0
+        for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
+            found, crashed, _ = crashing(world, tmp_path, at, after=after)
+            assert found == wanted, f"crash at step {at} of {total}"
+            crashes += crashed
+        assert crashes > 2
+
+
+_ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads that die at once
+
+
+@_ENDS
+@pytest.mark.parametrize("when", ["prepared", "started"])
+def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Path, when: str) -> None:
+    """The daemon ends between saving the reference and the start, and just after the start."""
+    house = RunHarness(world.store(), tmp_path / "runs")
+    begin, dying = house.engine.exec, list[bool]()
+
+    def dies(*arguments: Any, prepared: Any, **more: Any) -> Any:
+        def last_words(ref: Any) -> None:
+            prepared(ref)
+            if when == "prepared":
+                dying.append(True)
+                raise SystemExit
+
+        begin(*arguments, prepared=last_words, **more)
+        dying.append(True)
+        raise SystemExit
+
+    house.engine.exec = dies  # type: ignore[method-assign]
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "echo a")))
+    house.hanging = 1
+    wait_for("the crash", lambda: house.tick() or dying)
+    house.engine.exec = begin  # type: ignore[method-assign]
+    house.hanging = 0
+    house.daemon()
+    found = house.finish()
+    assert (found.status["phase"], house.commands()) == ("Succeeded", ["echo a"])
+    house.close()
+
+
+@_ENDS
+def test_agent_goes_on_where_the_last_daemon_ended(world: World, tmp_path: Path) -> None:
+    first = ModelReply("", (ToolCall("1", "exec", {"command": "echo once"}),), 10, 5)
+    models = ScriptedModels(first, *[SystemExit()] * 10_000)  # the thread dies, and so do those after it
+    house = RunHarness(world.store(), tmp_path / "runs", models)
+    stage = {"name": "a", "agent": {"provider": "p", "model": "m", "instructions": "work", "tools": ["exec"]}}
+    house.put("WorkflowRun", "r", workflow=workflow(stage))
+    house.hanging = 1
+    wait_for("the second turn", lambda: house.tick() or len(models.asked) >= 2)
+    house.hanging = 0
+    house.models = models = ScriptedModels(ModelReply("all done", (), 20, 5))
+    house.daemon()
+    found = house.finish()
+    assert found.status["stages"][0]["outputs"] == [{"name": "answer", "value": "all done"}]
+    assert house.commands() == ["echo once"]
+    (asked,) = models.asked
+    assert [each.role for each in asked.messages] == ["user", "assistant", "tool"]
+    assert asked.messages[-1].text == "exit code 0\nonce\n"
+    house.close()

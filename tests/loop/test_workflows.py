@@ -1,0 +1,273 @@
+"""Workflow runs over the fake engine: stages, parameters, outputs, failures, copies, agents, ends."""
+
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.ports import ModelError, ModelReply, ToolCall
+from tests.contract.store_worlds import World
+from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
+
+
+@pytest.fixture
+def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
+    made = RunHarness(world.store(), tmp_path / "runs")
+    yield made
+    made.close()
+
+
+def test_stages_run_in_order_in_one_sandbox(house: RunHarness) -> None:
+    house.put("Workflow", "w", **workflow(exec_stage("a", "echo one"), exec_stage("b", "echo two")))
+    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
+    found = house.finish()
+    assert house.states() == {"a": "Succeeded", "b": "Succeeded"}
+    assert found.status["phase"] == "Succeeded"
+    assert house.commands() == ["echo one", "echo two"]
+    assert house.names() == [], "its sandbox is deleted"
+    assert house.services.runs.log("default", "r", "a") == b"one\n"
+
+
+def test_branches_run_at_once_and_wait_for_all(house: RunHarness) -> None:
+    stages = (
+        exec_stage("a", "echo a"),
+        exec_stage("b", "echo b", after=[]),
+        exec_stage("c", "echo c", after=["a", "b"]),
+    )
+    house.put("WorkflowRun", "r", workflow=workflow(*stages))
+    house.finish()
+    assert (sorted(house.commands()[:2]), house.commands()[2]) == (["echo a", "echo b"], "echo c")
+
+
+def test_failure_skips_the_rest_but_not_finally(house: RunHarness) -> None:
+    stages = (exec_stage("a", "exit 3"), exec_stage("b"))
+    house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f"), exec_stage("g")]))
+    found = house.finish()
+    assert house.states() == {"a": "Failed", "b": "Skipped", "f": "Succeeded", "g": "Succeeded"}
+    (condition,) = found.status["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "StageFailed")
+    assert condition["message"] == "stage `a` failed: exit code 3"
+
+
+def test_failed_stage_is_retried_with_back_off(house: RunHarness) -> None:
+    stage = exec_stage("a", "false", retries={"limit": 2, "backoffSeconds": 5})
+    house.put("WorkflowRun", "r", workflow=workflow(stage))
+    began = house.clock.now()
+    house.finish(ticks=120)
+    assert house.commands() == ["false"] * 3
+    assert house.clock.now() - began >= 15, "five seconds, then ten"
+
+
+def test_parameters_and_outputs_reach_stages_as_variables(house: RunHarness) -> None:
+    use = {
+        "name": "use",
+        "exec": {
+            "commands": ["true"],
+            "env": [
+                {"name": "REF", "value": "$(parameters.ref)"},
+                {"name": "FOUND", "value": "is $(stages.a.outputs.version)"},
+            ],
+        },
+    }
+    stages = (exec_stage("a", outputs=[{"name": "version", "path": "/workspace/version"}]), use)
+    house.put("Workflow", "w", **workflow(*stages, parameters=[{"name": "ref", "default": "main; rm -rf /"}]))
+    house.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
+    house.settle(seconds=1)
+    container = house.engine.box(house.container_name("s"))
+    (house.engine.files.root(container.id) / "workspace" / "version").write_text("1.2\n")
+    asked: list[dict[str, str]] = []
+    begin = house.engine.exec
+    house.engine.exec = lambda *a, **k: (asked.append(dict(k.get("env") or {})), begin(*a, **k))[1]  # type: ignore
+    house.put("WorkflowRun", "r", workflowRef={"name": "w"}, sandboxRef={"name": "s"})
+    found = house.finish()
+    assert found.status["phase"] == "Succeeded"
+    assert asked[-1] == {"REF": "main; rm -rf /", "FOUND": "is 1.2"}
+    assert house.get("s") is not None, "a named sandbox stays"
+
+
+def test_changed_workflow_changes_no_run(house: RunHarness) -> None:
+    house.put("Workflow", "w", **workflow(exec_stage("a", "echo old"), exec_stage("b", "echo old")))
+    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
+    house.tick()
+    house.put("Workflow", "w", **workflow(exec_stage("a", "echo new"), exec_stage("b", "echo new")))
+    house.finish()
+    assert house.commands() == ["echo old"] * 2
+
+
+def test_cancelled_run_kills_its_stage_and_does_finally(house: RunHarness) -> None:
+    stages = (exec_stage("a", "sleep 100"), exec_stage("b"))
+    house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f")]))
+    house.go_until_running("a")
+    house.cancel()
+    found = house.finish()
+    assert house.states() == {"a": "Cancelled", "b": "Cancelled", "f": "Succeeded"}
+    assert found.status["phase"] == "Cancelled"
+
+
+def test_deadline_ends_a_run(house: RunHarness) -> None:
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100")), activeDeadlineSeconds=5)
+    house.go_until_running("a")
+    house.clock.advance(6)
+    found = house.finish()
+    assert (house.states(), found.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
+
+
+def test_lost_sandbox_fails_its_run(house: RunHarness) -> None:
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
+    house.go_until_running("a")
+    house.delete(house.names()[0])
+    found = house.finish()
+    assert (house.states()["f"], found.status["phase"]) == ("Skipped", "Failed")
+    assert "was deleted" in found.status["conditions"][0]["message"] or "is being deleted" in found.status["message"]
+
+
+@pytest.mark.parametrize(("keep", "left"), [("Never", 0), ("OnFailure", 1), ("Always", 1)])
+def test_sandbox_of_a_failed_run_stays_on_request(house: RunHarness, keep: str, left: int) -> None:
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "false"), keepSandbox=keep))
+    house.finish()
+    assert len(house.names()) == left
+
+
+def test_finished_run_is_deleted_after_its_time(house: RunHarness) -> None:
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a")), ttlSecondsAfterFinished=50)
+    house.finish()
+    house.clock.advance(51)
+    house.tick()
+    house.tick()
+    assert house.run() is None
+    house.tick()
+    assert list((house.run_folder / "files").glob("*/*")) == [], "its files are gone, too"
+    assert list((house.run_folder / "commands").iterdir()) == []
+
+
+def _in_sandbox(house: RunHarness, **files: bytes) -> Path:
+    """A sandbox `s` with these files in its workspace; the folder that is its root."""
+    house.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
+    house.settle(seconds=1)
+    root = house.engine.files.root(house.engine.box(house.container_name("s")).id)
+    for name, data in files.items():
+        (root / "workspace" / name).write_bytes(data)
+    return root / "workspace"
+
+
+def _copy(house: RunHarness, **copy: object) -> dict[str, str]:
+    stage = {"name": "c", "copy": {"from": "/workspace", "artifact": "out", **copy}}
+    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    found = house.finish()
+    return found.status["stages"][0]
+
+
+def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
+    _in_sandbox(house, a=b"one", b=b"")
+    assert _copy(house)["state"] == "Succeeded"
+    (found,) = house.services.runs.artifacts("default", "r")
+    assert {each.path: each.size for each in found.files} == {"a": 3, "b": 0}
+    with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
+        assert sorted(tar.getnames()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: (folder / "l").symlink_to("/etc/passwd"), "is a link"),
+        (lambda folder: (folder / "big").write_bytes(b"x" * 70_000), "artifacts_per_namespace_bytes"),
+        (lambda folder: os.truncate(_empty(folder / "holes"), 1 << 40), "artifacts_per_namespace_bytes"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "a socket, a FIFO or a device"),
+    ],
+)
+def test_bombs_and_links_are_no_artifacts(
+    world: World, tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
+    house = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
+    make(_in_sandbox(house))
+    found = _copy(house)
+    assert (found["state"], found["reason"]) == ("Failed", "ArtifactRefused")
+    assert words in found["message"]
+    assert list((tmp_path / "runs").glob("files/*/*/artifacts/*")) == []
+    house.close()
+
+
+def _empty(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_missing_path_fails_unless_it_is_optional(house: RunHarness) -> None:
+    _in_sandbox(house)
+    assert _copy(house, **{"from": "/workspace/none"})["state"] == "Failed"
+    house.put(
+        "WorkflowRun",
+        "r2",
+        sandboxRef={"name": "s"},
+        workflow={"stages": [{"name": "c", "copy": {"from": "/workspace/none", "artifact": "out", "optional": True}}]},
+    )
+    assert house.finish("r2").status["phase"] == "Succeeded"
+
+
+def test_too_long_output_fails_its_stage(house: RunHarness) -> None:
+    _in_sandbox(house, v=b"x" * 4097)
+    stage = exec_stage("a", outputs=[{"name": "v", "path": "/workspace/v"}], retries={"limit": 3})
+    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    (found,) = house.finish().status["stages"]
+    assert (found["reason"], found["attempt"]) == ("OutputTooLarge", 1)
+
+
+def _agent(house: RunHarness, *tools: str, **more: object) -> dict[str, Any]:
+    agent = {"provider": "p", "model": "m", "instructions": "do it", "tools": list(tools), **more}
+    house.put("WorkflowRun", "r", workflow={"stages": [{"name": "a", "agent": agent}]}, sandboxRef={"name": "s"})
+    return house.finish().status["stages"][0]
+
+
+def _calls(name: str, **arguments: object) -> ModelReply:
+    return ModelReply("", (ToolCall("same", name, arguments),), 100, 10)
+
+
+def _talking(world: World, folder: Path, *answers: ModelReply | Exception) -> tuple[RunHarness, ScriptedModels]:
+    models = ScriptedModels(*answers)
+    return RunHarness(world.store(), folder / "runs", models), models
+
+
+def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
+    house, models = _talking(
+        world,
+        tmp_path,
+        _calls("file.write", path="/workspace/new/f", content="text"),
+        _calls("file.read", path="/workspace/new/f"),
+        _calls("exec", command="echo out; exit 3"),
+        _calls("git", args=["status"]),
+        _calls("file.read", path=7),
+        ModelReply("it is done", (), 5, 5),
+    )
+    workspace = _in_sandbox(house)
+    found = _agent(house, "file.write", "file.read", "exec")
+    assert (workspace / "new" / "f").read_text() == "text"
+    results = [each.text for each in models.asked[-1].messages if each.role == "tool"]
+    assert results[:3] == ["written", "text", "exit code 3\nout\n"]
+    assert results[3].startswith("error: `git` is not one of your tools")
+    assert results[4] == "error: `path` must be a text"
+    assert (found["state"], found["message"]) == ("Succeeded", "6 turns, 560 tokens")
+    assert found["outputs"] == [{"name": "answer", "value": "it is done"}]
+    lines = house.services.runs.transcript("default", "r", "a")
+    assert [each["role"] for each in lines] == ["user", *["assistant", "tool"] * 5, "assistant"]
+    assert b"[call] exec" in house.services.runs.log("default", "r", "a")
+    house.close()
+
+
+@pytest.mark.parametrize(("bound", "reason"), [({"maxTurns": 3}, "MaxTurns"), ({"maxTokens": 300}, "MaxTokens")])
+def test_agent_that_loops_is_ended(world: World, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
+    house, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
+    _in_sandbox(house)
+    found = _agent(house, "exec", **bound)
+    assert (found["state"], found["reason"], len(models.asked)) == ("Failed", reason, 3)
+    house.close()
+
+
+def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
+    house, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
+    _in_sandbox(house)
+    found = _agent(house)
+    assert (found["reason"], found["message"]) == ("ModelFailed", "the key is refused; change it")
+    house.close()

@@ -1,0 +1,112 @@
+"""Admission of workflows: every error at once, each at its place."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.workflow import WorkflowSpec
+from controller.kinds.workflowrun import WorkflowRunSpec
+from controller.policy import workflow, workflowrun
+from controller.policy.levels.levels import Policy
+
+
+def exec_stage(name: str, command: str = "true", **more: Any) -> dict[str, Any]:
+    env = more.pop("env", {})
+    return {
+        "name": name,
+        "exec": {"commands": [command], "env": [{"name": key, "value": value} for key, value in env.items()]},
+        **more,
+    }
+
+
+def refused(*stages: dict[str, Any], **more: Any) -> dict[str, str]:
+    spec = WorkflowSpec.model_validate({"stages": stages, **more})
+    return {each.field: each.message for each in workflow.admit(spec, Policy())}
+
+
+def test_all_errors_come_at_once_with_their_places() -> None:
+    found = refused(
+        exec_stage("a", "echo $(parameters.x)", after=["b"]),
+        exec_stage("b", after=["a", "c"]),
+        exec_stage("b", env={"X": "$(parameters.no)", "Y": "$(stages.a.outputs.no)", "Z": "$(date)"}),
+        sandbox={"template": {"image": "paddock/python:1", "securityLevel": "none"}},
+        parameters=[{"name": "x"}, {"name": "x"}],
+        **{"finally": [exec_stage("f", after=["a"])]},
+    )
+    assert {field: words.partition(";")[0] for field, words in found.items()} == {
+        "spec.sandbox.template.securityLevel": found["spec.sandbox.template.securityLevel"].partition(";")[0],
+        "spec.parameters[1].name": "parameter `x` is written twice",
+        "spec.stages[2].name": "`b` is also the name of stages[1]",
+        "spec.stages[1].after[1]": "`c` is not a stage of this workflow",
+        "spec.stages[0].exec.commands[0]": "`$(...)` is not replaced in commands, so that no value becomes a script",
+        "spec.stages[2].exec.env[0].value": "`$(parameters.no)` names no parameter",
+        "spec.stages[2].exec.env[1].value": "stage `a` has no output `no`",
+        "spec.stages[2].exec.env[2].value": "`$(date)` stands for nothing",
+        "spec.finally[0].after": "`finally` stages run one after the other",
+    }
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [
+        ({"a": ["b"], "b": ["a"]}, "these stages wait for each other"),
+        ({"a": ["a"], "b": None}, "a stage can't wait for itself"),
+        ({"a": ["c"], "b": None, "c": None}, "these stages wait for each other: "),
+    ],
+)
+def test_cycles_are_refused(waits: dict[str, list[str] | None], words: str) -> None:
+    found = refused(*(exec_stage(name, after=after) for name, after in waits.items()))
+    assert any(each.startswith(words) for each in found.values()), found
+
+
+def test_outputs_are_read_only_after_their_stage() -> None:
+    stages = (
+        exec_stage("a", outputs=[{"name": "o", "path": "/o"}]),
+        exec_stage("b", after=[], env={"X": "$(stages.a.outputs.o)"}),
+    )
+    assert "need not have ended by then" in refused(*stages)["spec.stages[1].exec.env[0].value"]
+    assert refused(*(stages[0], {**stages[1], "after": None})) == {}
+
+
+@pytest.mark.parametrize("command", ["echo $((1 + 1))", "echo `date`", 'echo "$REF"', "echo '$REF (x)'"])
+def test_shells_own_words_are_commands(command: str) -> None:
+    assert refused(exec_stage("a", command)) == {}
+
+
+def test_agents_get_known_tools_alone() -> None:
+    agent = {"provider": "p", "model": "m", "instructions": "x $(run.name)", "tools": ["exec", "docker.exec"]}
+    found = refused({"name": "a", "agent": agent})
+    assert list(found) == ["spec.stages[0].agent.tools[1]"]
+
+
+def test_runs_sandbox_is_no_service() -> None:
+    sandbox = {"template": {"image": "x:1"}, "restartPolicy": "Never", "runState": "Suspended"}
+    assert set(refused(exec_stage("a"), sandbox=sandbox)) == {"spec.sandbox.restartPolicy", "spec.sandbox.runState"}
+
+
+def test_values_are_replaced_once() -> None:
+    values = workflow.values_of({"a": "$(parameters.b)", "b": "2"}, {"s": {"o": "out"}}, {"name": "r"})
+    text = "$(parameters.a) $(stages.s.outputs.o) $(run.name) $(stages.s.outputs.none)."
+    assert workflow.expand(text, values) == "$(parameters.b) out r ."
+
+
+def run_refused(spec: dict[str, Any], **flow: Any) -> dict[str, str]:
+    made = WorkflowSpec.model_validate({"stages": [exec_stage("a")], **flow})
+    found = workflowrun.refusals(WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, **spec}), made)
+    return {each.field: each.message for each in found}
+
+
+def test_run_needs_a_value_for_each_parameter_and_a_sandbox() -> None:
+    found = run_refused(
+        {"parameters": [{"name": "y", "value": ""}]}, parameters=[{"name": "x"}, {"name": "z", "default": ""}]
+    )
+    assert found["spec.parameters[0].name"].startswith("`y` is not a parameter of the workflow; it has x, z")
+    assert found["spec.parameters"].startswith("`x`: no value")
+    assert "spec.sandboxRef" in found
+    assert run_refused({"sandboxRef": {"name": "s"}}) == {}
+
+
+def test_only_the_end_of_a_run_is_changed() -> None:
+    before = WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, "runState": "Cancelled"})
+    now = WorkflowRunSpec.model_validate({"workflowRef": {"name": "v"}, "ttlSecondsAfterFinished": 5})
+    assert [each.field for each in workflowrun.changed(before, now)] == ["spec.workflowRef", "spec.runState"]
