@@ -84,9 +84,24 @@ def create_app(
     app.state.file_requests = files.FileRequests(services.files)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    # First: routes are matched in order, one by one, and agents call these often.
-    if mcp_app is not None:
-        app.state.mcp = mcp_app
+    app.state.mcp = mcp_app
+    _include_routes(app, services, streams)
+    openapi.install(app, services.registry)
+    # The last one added is outermost: refused requests are counted as well.
+    app.add_middleware(BodyType)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(TokenExpiry, token_expirations=services.token_expirations)
+    app.add_middleware(LoadLimit, limits=load)
+    app.add_middleware(Authenticate, who=who, recorder=services.recorder)
+    app.add_middleware(RequestMetrics, meter=meter)
+    app.add_middleware(Panel, kinds=services.registry)
+    app.add_middleware(Trace)
+    return app
+
+
+def _include_routes(app: FastAPI, services: Services, streams: WatchStreams) -> None:
+    """Add the routes. They are matched in order, one by one: those that agents call often are the first."""
+    if app.state.mcp is not None:
         app.include_router(mcp.routes)
     if "Sandbox" in (kind.name for kind in services.registry):
         for each in _OF_SANDBOXES:
@@ -103,14 +118,3 @@ def create_app(
         app.include_router(patch.router(kind, services))
         if kind.name == "WorkflowRun":
             app.include_router(workflows.routes)
-    openapi.install(app, services.registry)
-    # The last one added is outermost: refused requests are counted as well.
-    app.add_middleware(BodyType)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(TokenExpiry, token_expirations=services.token_expirations)
-    app.add_middleware(LoadLimit, limits=load)
-    app.add_middleware(Authenticate, who=who, recorder=services.recorder)
-    app.add_middleware(RequestMetrics, meter=meter)
-    app.add_middleware(Panel, kinds=services.registry)
-    app.add_middleware(Trace)
-    return app

@@ -265,9 +265,7 @@ def render(
     `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one.
     """
     template, said = at_own_level(spec, template), template.security_level
-    level = level_of(template, policy)
-    if level is None:
-        raise KeyError(template.security_level)
+    level = _known_level(template, policy)
     limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
     config = ContainerConfig(
         image=template.image,
@@ -311,6 +309,13 @@ def render(
         audited=level.audits_starts,
         agent=template.agent,
     )
+
+
+def _known_level(template: Template, policy: Policy) -> Level:
+    level = level_of(template, policy)
+    if level is None:
+        raise KeyError(template.security_level)
+    return level
 
 
 def _networked(

@@ -255,20 +255,7 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
-    sandbox_streams = SandboxStreams(
-        objects=objects,
-        engine=engine,
-        streams=streams,
-        activity=ActivityTracker(
-            in_use=loop.in_use, engine=engine, wake=loop.wake_soon or loop.wake, wake_now=loop.wake_soon and loop.wake
-        ),
-        rules=limits.exec_rules,
-        escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
-        adopted=host.adopted_execs,
-        deadlines=ExecDeadlines(store, limits.exec_rules),
-        secrets=host.secrets,
-        agents=calls,
-    )
+    sandbox_streams = _sandbox_streams(pipeline, objects, host, loop, limits, calls)
     forward = PortForward(sandbox_streams, host.ports, limits.connections)
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
@@ -309,6 +296,31 @@ def make_sandbox(
         projects=Projects(
             objects, Write(pipeline), Patch(pipeline), wake=pipeline.wake, passes=loop.in_use, clock=clock
         ),
+    )
+
+
+def _sandbox_streams(
+    pipeline: Pipeline,
+    objects: Objects,
+    host: HostPorts,
+    loop: LoopPorts,
+    limits: ServiceLimits,
+    calls: AgentCalls,
+) -> SandboxStreams:
+    wake_now = loop.wake_soon and loop.wake
+    return SandboxStreams(
+        objects=objects,
+        engine=host.engine,
+        streams=host.streams,
+        activity=ActivityTracker(
+            in_use=loop.in_use, engine=host.engine, wake=loop.wake_soon or loop.wake, wake_now=wake_now
+        ),
+        rules=limits.exec_rules,
+        escapes=EscapedProcesses(store=pipeline.store, engine=host.engine, clock=pipeline.clock),
+        adopted=host.adopted_execs,
+        deadlines=ExecDeadlines(pipeline.store, limits.exec_rules),
+        secrets=host.secrets,
+        agents=calls,
     )
 
 
