@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 import tests.examples  # noqa: F401 - before Hypothesis loads the profile that the command line names
+from tests.plain_logs import configure_plain_logs
 
 # What nohup or a shell's background had this process ignore, everything that it starts would ignore, too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+configure_plain_logs()
 
 _NEEDS = {
     "docker": "PADDOCK_TEST_DOCKER",
@@ -55,7 +58,9 @@ _NOT_QUICK = (
     "tests/loop/test_garbage.py::test_a_daemon_killed_at_any_step",
     "tests/loop/test_reconcile_pass.py::test_a_daemon_killed_at_any_step",
 )
-# What takes longest begins first; so nobody waits for it in the end.
+# Modules that take longest, and wait most of that time. The first of them begin first, the last in the middle of the
+# run: others compute meanwhile, and nobody waits for them in the end.
+_LAST_BEGINS = 0.6
 _FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")
 
 
@@ -78,14 +83,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Sort tests for several workers: long ones, then those that wait for the engine among those that compute."""
+    """Sort tests for several workers: those that wait for the engine, the longest first, among those that compute."""
     first = sorted((each for each in items if each.nodeid.startswith(_FIRST)), key=_place)
+    modules = {path: at for at, path in enumerate(dict.fromkeys(each.path for each in first))}
+    placed = [(_LAST_BEGINS * modules[each.path] / len(modules), 0, at, each) for at, each in enumerate(first)]
     waiting, busy = [], []
     for each in items:
-        if not each.nodeid.startswith(_FIRST):
+        if each.path not in modules:
             (waiting if each.get_closest_marker("docker") else busy).append(each)
-    placed = [(at / len(group), at, each) for group in (waiting, busy) for at, each in enumerate(group)]
-    return [*first, *(each for _, _, each in sorted(placed, key=lambda placed: placed[:2]))]
+    placed += [(at / len(group), 1, at, each) for group in (waiting, busy) for at, each in enumerate(group)]
+    return [each for *_, each in sorted(placed, key=lambda placed: placed[:3])]
 
 
 def _place(item: pytest.Item) -> int:

@@ -20,9 +20,18 @@ def run_paddock(
     arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: str | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """Run `paddock ARGUMENTS` as its own process; raises TimeoutExpired after `seconds`."""
+    given = (stdin or "").encode()
+    done = run_paddock_bytes(arguments, environment=environment, cwd=cwd, stdin=given, seconds=seconds)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def run_paddock_bytes(
+    arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: bytes, seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `paddock ARGUMENTS` as its own process; raises TimeoutExpired after `seconds`."""
     with tempfile.TemporaryDirectory(prefix="pdk-") as made:
         files = [Path(made) / each for each in ("stdin", "stdout", "stderr")]
-        files[0].write_text(stdin or "")
+        files[0].write_bytes(stdin)
         process = FORKS.Process(target=_paddock, args=(list(arguments), dict(environment), cwd, files), daemon=True)
         process.start()
         process.join(seconds)
@@ -32,7 +41,7 @@ def run_paddock(
             process.join()
         code = process.exitcode
         process.close()
-        out, err = (each.read_text() if each.exists() else "" for each in files[1:])
+        out, err = (each.read_bytes() if each.exists() else b"" for each in files[1:])
     if late:
         raise subprocess.TimeoutExpired(["paddock", *arguments], seconds, out, err)
     assert code is not None

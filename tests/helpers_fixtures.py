@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.helpers_api import World, make_world
+from tests.plain_logs import configure_plain_logs
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """No log lines: structlog's default is stdout, where a command's results are."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    """No log lines: they go to stdout, where a command's results are."""
+    configure_plain_logs(level=logging.CRITICAL)
     yield
-    structlog.reset_defaults()
+    configure_plain_logs()
 
 
 @pytest.fixture

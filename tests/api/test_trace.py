@@ -10,6 +10,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
 from tests.helpers_api import QUICKSTART, World
+from tests.plain_logs import configure_plain_logs
 
 API = "/apis/paddock/v1alpha1"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -27,9 +28,7 @@ def client(served: World) -> Iterator[httpx.Client]:
 def lines(client: httpx.Client) -> list[MutableMapping[str, Any]]:
     """Capture log events from now on, with context fields."""
     capture = structlog.testing.LogCapture()
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, capture], wrapper_class=structlog.BoundLogger
-    )
+    configure_plain_logs(structlog.contextvars.merge_contextvars, capture)
     return capture.entries
 
 

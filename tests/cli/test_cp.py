@@ -1,6 +1,7 @@
 """`paddock cp` and `paddock port-forward`."""
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.forks import run_paddock_bytes
 from tests.helpers_api import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,16 +27,8 @@ def root(served: World) -> Path:
 @pytest.fixture
 def cp(served: World) -> Cp:
     def run(*arguments: object, stdin: bytes = b"", command: str = "cp") -> "subprocess.CompletedProcess[bytes]":
-        words = [
-            sys.executable,
-            "-m",
-            "controller",
-            "--server",
-            f"unix://{served.socket}",
-            command,
-            *map(str, arguments),
-        ]
-        return subprocess.run(words, cwd=ROOT, input=stdin, capture_output=True, timeout=60, check=False)
+        words = ["--server", f"unix://{served.socket}", command, *map(str, arguments)]
+        return run_paddock_bytes(words, environment=os.environ, cwd=ROOT, stdin=stdin, seconds=60)
 
     return run
 

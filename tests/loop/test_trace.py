@@ -11,6 +11,7 @@ from controller.service.objects.apply import Source
 from controller.service.trace import tracing
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, LoopHarness
+from tests.plain_logs import configure_plain_logs
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def house(world: World) -> Iterator[LoopHarness]:
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
     capture = structlog.testing.LogCapture()
-    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    configure_plain_logs(structlog.contextvars.merge_contextvars, capture)
     yield capture.entries
-    structlog.reset_defaults()
+    configure_plain_logs()
 
 
 def done(lines: list[Any]) -> list[tuple[str, str]]:
