@@ -68,16 +68,19 @@ def test_calls_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/one")
             container = engine.containers.get(daemon.get("one")["status"]["instanceRef"]["name"])
             call(http, "one", "file.write", path="file", content="x" * 1024)
-            ours, plain, read, bare = alternately(
+            files = paddock.sandbox("one").files
+            ours, plain, read, file, bare = alternately(
                 lambda: call(http, "one", "exec", command=["true"]),
                 lambda: timed(lambda: http.post("/sandboxes/one/exec", json={"command": ["true"]}).raise_for_status()),
                 lambda: call(http, "one", "file.read", path="file"),
+                lambda: timed(lambda: files.read("/workspace/file")),
                 lambda: timed(lambda: container.exec_run(["true"], demux=True)),
             )
             for what, seconds, allowed in (
                 ("exec of true by mcp/execute", ours, 10),
                 ("exec of true by exec", plain, 10),
                 ("file.read of 1 KiB", read, 4),
+                ("a file of 1 KiB by the client, which uses no agent", file, 10),
             ):
                 lines.append(f"{what}: {shown(seconds)}; {median(seconds) / median(bare):.2f} of docker-py's exec; ")
                 lines[-1] += f"allowed: p50 {allowed} ms, 0.2"

@@ -74,7 +74,7 @@ def run(
 
 def _place_descriptors(control: int, streams: tuple[int, int, int], folder: int) -> None:
     """Put the streams at 0 to 2, the socket at 3 and the working folder at 4; close everything else."""
-    given = (*streams, control, folder)
+    given: tuple[int, ...] = (*streams, control, folder)
     if min(given) < len(given):  # one would be in another's place
         given = tuple([os.dup2(fd, 100 + at, inheritable=False) for at, fd in enumerate(given)])
     for at, fd in enumerate(given):
