@@ -1,7 +1,6 @@
 """The ASGI application of every MCP endpoint: checks address and Host header; loads the SDK at the first request."""
 
 import asyncio
-import importlib
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY, Options
 from controller.mcp.names import STYLES, Style
 from controller.mcp.servers.endpoint import ServersEndpoint
@@ -60,7 +60,7 @@ class McpEndpoint:
 
     def _make(self) -> "Protocol":
         with self._loading:  # it takes half a second: not on the event loop
-            made: Protocol = importlib.import_module("controller.mcp.protocol").Protocol(self._services, self._meter)
+            made: Protocol = sdk.load("controller.mcp.protocol").Protocol(self._services, self._meter)
             return made
 
 

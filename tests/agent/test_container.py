@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,20 @@ def test_it_works_without_libc_network_and_writable_root(sandbox: str) -> None:
     assert tool(sandbox, "file.write", path="a/b", content="x")["success"]
     assert "outside the workspace" in tool(sandbox, "file.read", path="/proc/1/environ")["error"]
     assert tool(sandbox, "exec", command="setsid sleep 99 & sleep 99", timeout_s=0.2)["error"] == "timeout of 0.2 s"
+
+
+def test_its_own_memory_stays_below_six_mebibytes(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    for _ in range(5):
+        assert tool(sandbox, "exec", command="true")["success"]
+        assert tool(sandbox, "file.write", path="a", content="x" * 10_000)["success"]
+        assert tool(sandbox, "file.read", path="a")["success"]
+    lines = (line.split() for line in docker("top", sandbox, "-eo", "pid,args").splitlines())
+    agents = [words[0] for words in lines if words[1].startswith("/.paddock/")]
+    assert len(agents) == 1, "at rest it is one process"
+    status = Path(f"/proc/{agents[0]}/status").read_text()
+    (kibibytes,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")]
+    assert kibibytes <= 6 * 1024
 
 
 def test_the_sandboxs_own_uid_is_refused(sandbox: str) -> None:

@@ -19,7 +19,7 @@ from controller.engine.kernel.cgroups import Cgroups
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
-from controller.ports import StreamError
+from controller.ports import StoreError, StreamError
 from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
@@ -145,6 +145,20 @@ def test_tools_answer_and_are_counted_and_audited(real: Front) -> None:
     assert "s3cret" not in str(details)
     assert {"tool": "exec", "arguments": {"command": "array(3)", "env": "object(1)"}}.items() <= details[0].items()
     assert any(each.get("ended") == "ok" and each["durationSeconds"] >= 0 for each in details)
+
+
+def test_a_use_that_can_not_be_recorded_does_not_start(real: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(real.world.services.recorder, "_append", fail)
+    call = message("tools/call", {"name": "exec", "arguments": {"command": "true"}})
+    write = {"tool": "exec", "parameters": {"command": "true"}}
+    for path, body in (("/mcp/execute", write), ("/mcp", call), ("/exec", {"command": ["true"]})):
+        answer = real.http.post(path, json=body)
+        assert (answer.status_code, "disk full" in answer.json()["message"]) == (503, True), path
+    assert real.http.get("/mcp", headers={"accept": "text/event-stream"}).status_code == 503
+    assert real.counted() == []
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

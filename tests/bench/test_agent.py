@@ -1,6 +1,7 @@
 """Savings by the agent in a sandbox: calls through the daemon against docker-py's exec, in the same run."""
 
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,10 @@ import httpx
 import pytest
 
 from controller.client import Paddock
-from tests.daemon import RunningDaemon, running, wait_for
+from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]
-ROUNDS = 60
+ROUNDS, COLD_STARTS, REST_SECONDS = 60, 8, 20
 CLIENTS, CALLS, SANDBOXES = 20, 20, 10
 TEMPLATE = """
 apiVersion: paddock/v1alpha1
@@ -58,36 +59,85 @@ def call(http: httpx.Client, sandbox: str, tool: str, **parameters: object) -> f
 
 
 def test_calls_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    docker = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
+    engine = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     lines = []
     try:
         with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock, client(daemon) as http:
             daemon.apply(TEMPLATE)
             daemon.apply(SANDBOX % ("one", "Never"))
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/one")
-            container = docker.containers.get(daemon.get("one")["status"]["instanceRef"]["name"])
+            container = engine.containers.get(daemon.get("one")["status"]["instanceRef"]["name"])
             call(http, "one", "file.write", path="file", content="x" * 1024)
-            ours, plain, read, bare = alternately(
+            files = paddock.sandbox("one").files
+            ours, plain, read, file, bare = alternately(
                 lambda: call(http, "one", "exec", command=["true"]),
                 lambda: timed(lambda: http.post("/sandboxes/one/exec", json={"command": ["true"]}).raise_for_status()),
                 lambda: call(http, "one", "file.read", path="file"),
+                lambda: timed(lambda: files.read("/workspace/file")),
                 lambda: timed(lambda: container.exec_run(["true"], demux=True)),
             )
             for what, seconds, allowed in (
                 ("exec of true by mcp/execute", ours, 10),
                 ("exec of true by exec", plain, 10),
                 ("file.read of 1 KiB", read, 4),
+                ("a file of 1 KiB by the client, which uses no agent", file, 10),
             ):
                 lines.append(f"{what}: {shown(seconds)}; {median(seconds) / median(bare):.2f} of docker-py's exec; ")
                 lines[-1] += f"allowed: p50 {allowed} ms, 0.2"
             lines.append(f"docker-py's exec of true: {shown(bare)}")
+            lines.append(at_rest(str(container.name)))
+            lines.append(cold_starts(daemon))
             lines.append(f"warm claim to first result: {shown(claims(daemon, paddock, http))}; allowed: p50 50 ms")
             lines.append(f"{CLIENTS} clients x {CALLS} calls, {SANDBOXES} sandboxes: {shown(crowd(daemon))}")
             lines[-1] += "; allowed: p99 300 ms"
     finally:
-        docker.close()
+        engine.close()
     with capsys.disabled():
         print("\n" + "\n".join(lines))
+
+
+def at_rest(container: str) -> str:
+    """Say what the agent takes of memory, and how often it wakes, once nobody calls it."""
+    lines = (line.split() for line in docker("top", container, "-eo", "pid,args").splitlines())
+    (pid,) = [words[0] for words in lines if words[1].startswith("/.paddock/")]
+    status = Path(f"/proc/{pid}/status")
+    wait_for("its idle connections are closed", lambda: "2134" not in connected(pid), 120)
+    before = numbers(status.read_text())
+    threading.Event().wait(REST_SECONDS)
+    after = numbers(status.read_text())
+    woken = sum(after[each] - before[each] for each in after if each.endswith("ctxt_switches"))
+    mebibytes = after["RssAnon"] / 1024
+    return f"agent at rest: {mebibytes:.1f} MiB (allowed 6), {woken} wake-ups in {REST_SECONDS} s (allowed 0)"
+
+
+def connected(pid: str) -> str:
+    """Return the kernel's table of established TCP connections of a process's network."""
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()
+    return "\n".join(line for line in lines if line.split()[3] == "01")
+
+
+def numbers(status: str) -> dict[str, int]:
+    pairs = (line.split(":") for line in status.splitlines())
+    return {name: int(value.split()[0]) for name, value in pairs if value.split()[:1] and value.split()[0].isdigit()}
+
+
+def cold_starts(daemon: RunningDaemon) -> str:
+    """Say how much longer a cold sandbox with an agent takes until it is Ready."""
+    took: dict[bool, list[float]] = {True: [], False: []}
+    template = TEMPLATE.partition("---")[0].replace("name: agent", "name: bare").replace("agent: {}", "env: []")
+    daemon.apply(template)
+    for number in range(COLD_STARTS):
+        for with_agent in (True, False):
+            name = f"cold-{number}-{'agent' if with_agent else 'bare'}"
+            text = SANDBOX % (name, "Never")
+            begun = time.perf_counter()
+            daemon.apply(text if with_agent else text.replace("{name: agent}", "{name: bare}"))
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+            took[with_agent].append(time.perf_counter() - begun)
+            daemon.paddock("delete", f"sandbox/{name}", "--timeout=60s")
+    more = (median(took[True]) - median(took[False])) * 1000
+    both = f"{shown(took[True])}; without an agent {shown(took[False])}"
+    return f"cold start until Ready: {both}; {more:+.0f} ms (allowed +150)"
 
 
 def claims(daemon: RunningDaemon, paddock: Paddock, http: httpx.Client) -> list[float]:

@@ -13,7 +13,6 @@ ELSEWHERE = frozenset(
     {
         "controller/api/panel/README.md",
         "controller/client/README.md",
-        "controller/mcp/README.md",
         "images/agent/README.md",
     }
 )

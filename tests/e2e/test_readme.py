@@ -20,6 +20,7 @@ SEEN = {
     "README.md": ("hello from the sandbox", "Killed: exit code 137", "condition met", "42", "45"),
     "controller/api/README.md": ('"exitCode":0', "by-curl", "from the websocket", "ExitCode"),
     "controller/cli/README.md": ("hello", "384Mi", "spec.template.env changed", "from a file", "42"),
+    "controller/mcp/README.md": ("docker.container.exec", "42"),
     "controller/policy/README.md": ("full-isolation", "capabilities", "seccomp"),
     "deploy/README.md": ("ci", "yes"),
     "deploy/prometheus/README.md": ("paddock_container_memory_working_set_bytes",),

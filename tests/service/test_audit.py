@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -17,9 +17,9 @@ from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.meta import StoredObject
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import new_registry
-from controller.ports import StoreError
+from controller.ports import Audit, StoreError
 from controller.service import errors
-from controller.service.access import access
+from controller.service.access import access, audit
 from controller.service.access.audit import Recorder, auditing
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
@@ -129,6 +129,45 @@ def test_entries_and_write_failures_are_counted(world: World) -> None:
     }
     assert counted == {"change": 1, "use": 1, "refusal": 1}
     assert registry.get_sample_value("paddock_audit_write_failures_total") == 2
+
+
+def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = new_registry("0.1.0")
+    meter = PrometheusMeter(registry, strict=True)
+    written: list[int] = []
+
+    class Counting:
+        def append(self, entries: Sequence[AuditEntry]) -> None:
+            written.append(len(entries))
+            world.store.audit.append(entries)
+
+    monkeypatch.setattr(audit, "_LATER_SECONDS", 3600)
+    recorder = Recorder(cast(Audit, Counting()), world.clock, meter)
+    with access.acting(ANN):
+        for seconds in (1, 2):
+            recorder.ended(AccessRequest("use", "Sandbox", "default", "box", "mcp"), {"durationSeconds": seconds})
+        recorder.called("sandbox.get", "default", {}, allowed=True)
+        recorder.called("sandbox.get", "default", {}, allowed=False)
+    assert written == []
+    for _ in range(2):
+        recorder.flush()
+    assert written == [4]
+    ann = ANN.name
+    ends = [(ann, "mcp", "box", "allowed")] * 2
+    assert told(world) == [*ends, *((ann, "call", "sandbox.get", each) for each in ("allowed", "refused"))]
+    assert registry.get_sample_value("paddock_audit_events_total", {"category": "use"}) == 3
+    world.store.close()
+    recorder.called("sandbox.get", "default", {}, allowed=True)
+    recorder.flush()
+    assert registry.get_sample_value("paddock_audit_write_failures_total") == 1
+
+
+def test_reading_the_log_shows_what_has_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_LATER_SECONDS", 3600)
+    with opened(world), client(world, token(world, "admin", "*", name="root")) as root:
+        world.services.recorder.called("sandbox.get", "default", {}, allowed=True)
+        items = root.get(f"{API}/audit").json()["items"]
+    assert [each["verb"] for each in items if each["object"]["name"] == "sandbox.get"] == ["call"]
 
 
 def test_commands_and_refusals_over_the_doors(world: World) -> None:

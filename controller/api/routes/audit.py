@@ -69,6 +69,7 @@ def list_(
     limit: Annotated[int, Query(ge=1, le=100_000, description="only the newest so many")] = 1000,
 ) -> JSONResponse:
     """Audited requests, oldest first."""
+    services.recorder.flush()  # what has ended by now is in it
     with errors.translate_store_errors():
         found = services.audit.entries(since=since, limit=limit)
     return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})

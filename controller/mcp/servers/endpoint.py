@@ -1,7 +1,6 @@
 """The ASGI application of other people's servers. It loads the SDK at the first request."""
 
 import asyncio
-import importlib
 import json
 import re
 import secrets
@@ -17,6 +16,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY
 from controller.mcp.servers.notices import Place
 from controller.mcp.servers.sessions import Sessions
@@ -81,7 +81,7 @@ class ServersEndpoint:
 
     def _make(self) -> "Gateway":
         with self._loading:
-            module = importlib.import_module("controller.mcp.servers.gateway")
+            module = sdk.load("controller.mcp.servers.gateway")
             made: Gateway = module.Gateway(self._services, self._sessions, self._meter)
             return made
 

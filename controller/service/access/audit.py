@@ -176,7 +176,9 @@ class Recorder:
     def flush(self) -> None:
         """Write what is to be written a moment later. A failing store is only logged."""
         with self._lock:
-            entries, self._waiting, self._timer = self._waiting, [], None
+            entries, timer, self._waiting, self._timer = self._waiting, self._timer, [], None
+        if timer is not None:
+            timer.cancel()
         if not entries:
             return
         try:
