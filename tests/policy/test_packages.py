@@ -241,6 +241,9 @@ def pip_report(url: str = "https://r/bar-1.2-py3-none-any.whl", digest: str = HA
 def test_a_lock_lists_files_with_hashes() -> None:
     assert read_lock("npm", npm_lock(), [FOO]) == (Locked("foo", "1.2.3", INTEGRITY),)
     assert read_lock("npm", npm_lock(resolved=None), [FOO])
+    bundled = json.loads(npm_lock())
+    bundled["packages"]["node_modules/foo/node_modules/part"] = {"version": "1.0.0", "inBundle": True}
+    assert len(read_lock("npm", json.dumps(bundled), [FOO])) == 1, "it is in the file of another"
     assert read_lock("pypi", pip_report(), [BAR]) == (Locked("Bar", "1.2", f"sha256:{HASH}"),)
 
 

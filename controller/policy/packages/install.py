@@ -372,8 +372,8 @@ def _plain(name: str) -> str:
 
 def _npm_lock(data: Mapping[str, Any]) -> Iterator[Locked]:
     for path, each in data["packages"].items():
-        if not path:
-            continue  # the project itself
+        if not path or each.get("inBundle"):
+            continue  # the project itself, or a part of another package's file
         name = path.rpartition("node_modules/")[2]
         # npm may be configured to leave out where the registry's own files are.
         resolved, integrity = str(each.get("resolved", "https://")), str(each.get("integrity", ""))
