@@ -152,7 +152,8 @@ class McpServers:
                 is_asked = ready.reason == "Installing"
                 event = Event(current.ref, "Normal" if is_asked else "Warning", ready.reason, ready.message, now)
                 events = (event,)
-                _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
+                if not is_asked:
+                    _log.warning("mcp server not ready", object=str(current.ref), reason=ready.reason)
             self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
         except StoreError as error:
             _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
