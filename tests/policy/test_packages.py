@@ -150,9 +150,9 @@ def test_an_install_runs_nothing_of_the_package(line: str) -> None:
     recipe, problems = read_dockerfile("D", plan.dockerfile)
     assert not problems
     assert not refused(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
-    tag = plan.tag_of([])
+    tag = plan.tag_of([], "one")
     assert is_own(tag), "no registry may fill it"
-    assert tag != plan.tag_of([Locked("dependency", "1", HASH)]), "what was resolved is part of its name"
+    assert tag != plan.tag_of([Locked("dependency", "1", HASH)], "one"), "what was resolved is part of its name"
 
 
 def test_the_tag_is_of_the_packages_alone() -> None:
