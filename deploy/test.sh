@@ -14,7 +14,7 @@
 how=(pytest)
 whole=
 if [ $# -eq 0 ]; then whole=yes; fi
-images=(tiny python egress agent)
+images=(tiny python pip egress agent)
 pictures=
 mcp=
 panel=
@@ -33,7 +33,7 @@ elif [ "${1:-}" = --mcp ]; then
     shift
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
-    images=(tiny python egress agent)
+    images=(tiny python pip egress agent)
     selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
 elif [ "${1:-}" = --bench ]; then
     shift

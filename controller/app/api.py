@@ -51,7 +51,7 @@ def services_of(
         transfers=settings.transfer_limits(),
         connections=settings.port_limits(),
         images=settings.image_rules(),
-        installs=make_install_rules(settings),
+        installs=make_install_rules(settings, store.instance_id),
         most_objects=settings.objects_per_namespace,
         artifact_bytes=settings.artifacts_per_namespace_bytes,
     )

@@ -59,8 +59,9 @@ def make_policy(settings: Settings) -> Policy:
     return with_packages(policy, read_package_hosts(settings.package_sources), listed)
 
 
-def make_install_rules(settings: Settings) -> InstallRules:
+def make_install_rules(settings: Settings, instance_id: str) -> InstallRules:
     """Return the rules of installs: from the registries of the settings, else from those of this host."""
     rules, found, sources = settings.install_rules(), read_registries(), settings.package_sources
     npm, pypi = found.npm if "npm" in sources else "", found.pypi if "pip" in sources else ""
-    return replace(rules, registries=Registries(rules.registries.npm or npm, rules.registries.pypi or pypi))
+    registries = Registries(rules.registries.npm or npm, rules.registries.pypi or pypi)
+    return replace(rules, registries=registries, instance_id=instance_id)

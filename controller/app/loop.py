@@ -196,5 +196,5 @@ def _make_image_keeper(host: Host) -> ImageKeeper:
         clock=core.clock,
         meter=core.meter,
         host=host_ref(host.store.instance_id),
-        rules=PruneRules(core.settings.prune_images, core.settings.image_grace_seconds),
+        rules=PruneRules(core.settings.prune_images, core.settings.image_grace_seconds, host.store.instance_id),
     )

@@ -95,6 +95,7 @@ def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(r
 
 TOOLS = {
     "paddock/node:1": "node --version; npm --version; cd /tmp; echo 'console.log(6 * 7)' >a.js; node a.js",
+    "paddock/pip:1": "cd /tmp; python3 -m pip --version; python3 -c 'print(6 * 7)'",
     "paddock/toolchain:1": (
         "cd /tmp; printf '#include <iostream>\\nint main() { std::cout << 6 * 7 << std::endl; }' >a.cc; "
         "g++ a.cc -o a; ./a; git init -q b; make --version | head -1; cmake --version | head -1; node --version; "

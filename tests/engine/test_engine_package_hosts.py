@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from controller.engine.kernel.package_hosts import read_package_hosts
+from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
+from controller.kinds.runtime.package_hosts import Registries
+from controller.settings import Settings
 
 ALL = ("pip", "npm", "apt")
 
@@ -87,3 +90,22 @@ def test_unreachable_package_hosts_are_reported(root: Path) -> None:
 def test_only_requested_tools_are_read(root: Path) -> None:
     (root / "etc/npmrc").write_text("registry=https://host.example.org/\n")
     assert hosts(root, "pip", "apt") == ()
+
+
+def test_registries_are_those_that_the_tools_install_from(root: Path) -> None:
+    assert read_registries(root, {}) == Registries()
+    (root / "etc/npmrc").write_text("registry=https://ann:secret@host.example.org/npm/\n@ours:registry=https://x.org\n")
+    (root / "etc/pip.conf").write_text("[global]\nindex-url = https://host.example.org/simple\nfind-links = /opt\n")
+    found = read_registries(root, {})
+    assert found == Registries("https://host.example.org/npm/", "https://host.example.org/simple")
+    assert registry_hosts(found) == ("host.example.org", "host.example.org")
+    local = {"PIP_INDEX_URL": "file:///opt/simple", "npm_config_registry": "https://env.example.org:8081"}
+    assert read_registries(root, local) == Registries("https://env.example.org:8081", "")
+    assert registry_hosts(read_registries(root, local)) == (), "sandboxes reach ports 80 and 443 only"
+
+
+@pytest.mark.parametrize("value", ["https://a.example.org:8081/", "ftp://a.example.org", "https://u:p@a.example.org/"])
+def test_a_registry_that_no_sandbox_reaches_is_no_setting(value: str) -> None:
+    with pytest.raises(ValidationError, match="sandboxes reach nothing else"):
+        Settings(npm_registry=value)
+    assert Settings(pypi_index="https://a.example.org/simple").install_rules().registries.pypi.endswith("/simple")

@@ -4,7 +4,7 @@
     made.wheel("server", "1.0", {"server.py": "..."}, programs={"server": "server:main"})
     made.source("old-server", "1.0")                      # no wheel
     made.npm("@scope/server", "1.2.3", {"index.js": "..."}, bin="index.js")
-    made.npm_tree(Path("node_modules"))                    # real packages, each packed again
+    made.npm_tree(Path("node_modules"), "@scope/server")   # a real one with all that it needs, each packed again
 
 The addresses are INDEX and REGISTRY.
 """
@@ -73,7 +73,7 @@ class Packages:
             href = f"/simple/{folder.name}/{file}"
             index.write(_LINK.format(href=href, digest=hashlib.sha256(data).hexdigest(), name=file))
 
-    def npm(self, name: str, version: str, files: Mapping[str, str | bytes], **manifest: Any) -> None:
+    def npm(self, name: str, version: str, files: Mapping[str, str | bytes], /, **manifest: Any) -> None:
         """Add a version of a package of npm."""
         described = {"name": name, "version": version, **manifest}
         made = io.BytesIO()
@@ -92,21 +92,25 @@ class Packages:
         listed["dist-tags"]["latest"] = version
         index.write_text(json.dumps(listed))
 
-    def npm_tree(self, modules: Path) -> None:
-        """Add every package of an installed tree, nested ones too."""
-        for manifest in sorted(modules.rglob("package.json")):
-            folder = manifest.parent
-            name = str(folder).rpartition("node_modules/")[2]
-            if name.count("/") != name.startswith("@"):
-                continue  # a folder of a package
-            described = json.loads(manifest.read_text())
-            own = (each for each in folder.rglob("*") if each.is_file() and not each.is_symlink())
-            files = {
-                str(each.relative_to(folder)): each.read_bytes()
-                for each in own
-                if "node_modules" not in each.relative_to(folder).parts and each != manifest
-            }
-            self.npm(name, described.pop("version"), files, **described)
+    def npm_tree(self, modules: Path, name: str) -> str:
+        """Add a package of an installed tree and all that it needs, each packed again; return its version."""
+        wanted, done = [name], set[str]()
+        version = str(json.loads((modules / name / "package.json").read_text())["version"])
+        found = sorted(each.parent for each in modules.rglob("package.json"))
+        while wanted:
+            next_ = wanted.pop()
+            if next_ in done:
+                continue
+            done.add(next_)
+            for folder in (each for each in found if str(each).endswith(f"/node_modules/{next_}")):
+                described = json.loads((folder / "package.json").read_text())
+                described.pop("name")
+                wanted += described.get("dependencies", {})
+                paths = {each.relative_to(folder) for each in folder.rglob("*") if each.is_file()}
+                own = (each for each in paths if "node_modules" not in each.parts and str(each) != "package.json")
+                files = {str(each): (folder / each).read_bytes() for each in own}
+                self.npm(next_, described.pop("version"), files, **described)
+        return version
 
 
 def _add(archive: tarfile.TarFile, path: str, data: bytes) -> None:

@@ -126,7 +126,7 @@ class House(LoopHarness):
         self.installs = Installs(
             ports,
             self.policy,
-            InstallRules(seconds=300, disk_bytes=64 << 20),
+            InstallRules(seconds=300, disk_bytes=64 << 20, instance_id=self.store.instance_id),
             clock=self.clock.now,
             spawn=lambda do: do(),
             pause=self._pause,
@@ -287,15 +287,18 @@ def test_images_go_when_no_server_needs_them(house: House) -> None:
         clock=house.clock,
         meter=NullMeter(),
         host=ObjectRef("Host", "", "host", "the-host"),
-        rules=PruneRules("superseded", GRACE),
+        rules=PruneRules("superseded", GRACE, house.store.instance_id),
     )
+    others = house.engine.build_image("paddock/mcp/scope-server:0123-abcdef01", ours=True)
 
     def later() -> int:
         for wait in (0.0, GRACE):
             house.clock.advance(wait)
             house.run_pass()
             keeper.observe_now()
-        return len(house.engine.image_store.ours() or ())
+        left = {each.id for each in house.engine.image_store.ours() or ()}
+        assert others in left, "that of another Paddock on this engine"
+        return len(left - {others})
 
     house.server("a")
     house.tick()

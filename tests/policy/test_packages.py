@@ -150,9 +150,9 @@ def test_an_install_runs_nothing_of_the_package(line: str) -> None:
     recipe, problems = read_dockerfile("D", plan.dockerfile)
     assert not problems
     assert not refused(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
-    tag = plan.tag_of([])
+    tag = plan.tag_of([], "one")
     assert is_own(tag), "no registry may fill it"
-    assert tag != plan.tag_of([Locked("dependency", "1", HASH)]), "what was resolved is part of its name"
+    assert tag != plan.tag_of([Locked("dependency", "1", HASH)], "one"), "what was resolved is part of its name"
 
 
 def test_the_tag_is_of_the_packages_alone() -> None:
@@ -241,6 +241,9 @@ def pip_report(url: str = "https://r/bar-1.2-py3-none-any.whl", digest: str = HA
 def test_a_lock_lists_files_with_hashes() -> None:
     assert read_lock("npm", npm_lock(), [FOO]) == (Locked("foo", "1.2.3", INTEGRITY),)
     assert read_lock("npm", npm_lock(resolved=None), [FOO])
+    bundled = json.loads(npm_lock())
+    bundled["packages"]["node_modules/foo/node_modules/part"] = {"version": "1.0.0", "inBundle": True}
+    assert len(read_lock("npm", json.dumps(bundled), [FOO])) == 1, "it is in the file of another"
     assert read_lock("pypi", pip_report(), [BAR]) == (Locked("Bar", "1.2", f"sha256:{HASH}"),)
 
 

@@ -210,3 +210,33 @@ def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages)
         for _ in range(AT_ONCE + 1):
             made.pull(TOOL)
             gc.collect()
+
+
+def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) -> None:
+    made, archive = service(world, images), pack_files({"server/a.js": b"x" * 100_000})
+    pieces = iter([archive[at : at + 700] for at in range(0, len(archive), 700)])
+    tag = "paddock/mcp/a:1"
+    task = made.build_fetched(tag, f"FROM {BASE}\nCOPY server /opt/server\n", pieces, "mark")
+    done(task)
+    assert task.image is not None
+    assert made.found()[tag] == task.image.id
+    assert [each.id for each in images.ours() or ()] == [task.image.id]
+    with pytest.raises(errors.Invalid, match="allows no commands in builds"):
+        made.build_fetched(tag, f"FROM {BASE}\nRUN x\n", iter(()), "mark")
+
+
+@pytest.mark.parametrize(
+    ("archive", "error", "says"),
+    [
+        (pack_files({"server/a": b"x"})[:600], errors.BadRequest, "the files can't be used: "),
+        (pack_files({"../a": b"x"}), errors.BadRequest, "the files can't be used: "),
+        (pack_files({"a": bytes(2 << 20)}), errors.TooLarge, "more than 1Mi"),
+    ],
+)
+def test_bad_files_end_their_build(
+    world: World, images: FakeImages, archive: bytes, error: type[Exception], says: str
+) -> None:
+    made = service(world, images)
+    with pytest.raises(error, match=says):
+        done(made.build_fetched("paddock/mcp/a:1", f"FROM {BASE}\nCOPY a /a\n", iter([archive]), "mark"))
+    assert "paddock/mcp/a:1" not in made.found()

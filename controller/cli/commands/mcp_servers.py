@@ -38,7 +38,7 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
 @click.option("--name", help="Name of a server that is made of a command line; default: that of its package.")
 @click.pass_context
 def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None) -> None:
-    """Let sessions of these servers begin, or make a server of a command line (`-- npx -y @scope/server@1.2.3`)."""
+    """Let sessions of these servers begin, or make one of a command line: `enable -- npx -y @scope/server@1.2.3`."""
     from controller.policy.packages.launch import STARTERS
 
     if len(names) > 1 and names[0] in STARTERS:

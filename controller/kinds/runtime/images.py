@@ -3,10 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from controller.kinds.runtime.container import stable_hash
+
 # The label of what Paddock's own recipes (images/) and builds made; an image without it is never removed.
 OURS = "paddock.dev/recipe"
 # Names of the images that hold installed packages begin so: they are of Paddock's own, which no registry may fill.
 PACKAGES = "paddock/mcp/"
+
+
+def owner_mark(instance_id: str) -> str:
+    """Return the end of the tags of one Paddock's images of packages: another one on this engine leaves them alone."""
+    return f"-{stable_hash([instance_id])[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

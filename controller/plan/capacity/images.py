@@ -15,7 +15,7 @@ from typing import Any, Literal
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import PACKAGES, HostImage
+from controller.kinds.runtime.images import PACKAGES, HostImage, owner_mark
 from controller.policy.network import egress
 
 _RUNTIME = "agent/"
@@ -26,11 +26,12 @@ class PruneRules:
     """Rules of pruning.
 
     `what`: images without a name and those of packages (superseded), every unused one of ours (unused), or none;
-    after how long.
+    after how long. Images of packages are those of this `instance_id`.
     """
 
     what: Literal["superseded", "unused", "none"] = "superseded"
     grace_seconds: float = 86400.0
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,7 @@ def prune(
     unused = [
         each
         for each in images
-        if (rules.what == "unused" or all(name.startswith(PACKAGES) for name in each.names))
-        and each.id not in ids
-        and not any(_means(name, each) for name in names)
+        if _is_ours(each, rules) and each.id not in ids and not any(_means(name, each) for name in names)
     ]
     present = snapshot.observed.facts.agent
     old = {_RUNTIME + each.image: each for each in runtimes if present and each.image != present and not each.used}
@@ -80,6 +79,15 @@ def prune(
         tuple(each for each in unused if each.id in due),
         tuple(each for key, each in old.items() if key in due),
     )
+
+
+def _is_ours(image: HostImage, rules: PruneRules) -> bool:
+    """Return True if the rules allow to remove the image once nothing needs it."""
+    of_packages = [name for name in image.names if name.startswith(PACKAGES)]
+    if not of_packages:
+        return rules.what == "unused" or not image.names
+    mark = owner_mark(rules.instance_id)
+    return len(of_packages) == len(image.names) and all(name.endswith(mark) for name in of_packages)
 
 
 def images_named(spec: Any) -> Iterator[str]:

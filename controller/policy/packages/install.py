@@ -15,7 +15,7 @@ from typing import Any
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED
 from controller.kinds.runtime.container import stable_hash
-from controller.kinds.runtime.images import PACKAGES
+from controller.kinds.runtime.images import PACKAGES, owner_mark
 from controller.kinds.runtime.package_hosts import Registries
 from controller.policy.packages.launch import Launch, LaunchError, Package, Source
 from controller.version import API_VERSION
@@ -133,10 +133,10 @@ class InstallPlan:
     key: str
     slug: str
 
-    def tag_of(self, lock: Sequence["Locked"]) -> str:
+    def tag_of(self, lock: Sequence["Locked"], instance_id: str) -> str:
         """Return the image's name for what was resolved: other files have another name."""
         files = [(each.name, each.version, each.integrity) for each in lock]
-        return f"{PACKAGES}{self.slug}:{stable_hash([self.key, files])[:16]}"
+        return f"{PACKAGES}{self.slug}:{stable_hash([self.key, files])[:16]}{owner_mark(instance_id)}"
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.packages))
@@ -372,8 +372,8 @@ def _plain(name: str) -> str:
 
 def _npm_lock(data: Mapping[str, Any]) -> Iterator[Locked]:
     for path, each in data["packages"].items():
-        if not path:
-            continue  # the project itself
+        if not path or each.get("inBundle"):
+            continue  # the project itself, or a part of another package's file
         name = path.rpartition("node_modules/")[2]
         # npm may be configured to leave out where the registry's own files are.
         resolved, integrity = str(each.get("resolved", "https://")), str(each.get("integrity", ""))

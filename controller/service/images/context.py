@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 
 from controller.archive.names import Unsafe, leads_out, parts_of, shown
-from controller.archive.tar import END, Entry, Reader, TarError, header, padding
+from controller.archive.tar import END, PIECE_BYTES, Entry, Reader, TarError, header, padding
 from controller.kinds.common.quantity import format_bytes
 from controller.service.errors import BadRequest, TooLarge
 
@@ -65,6 +65,16 @@ def streamed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Ite
 
     Raises BadRequest as soon as something in it can't be used, and TooLarge.
     """
+    held = bytearray()
+    for piece in _packed(archive, dockerfile, limit_bytes):
+        held += piece
+        if len(held) >= PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
+def _packed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iterator[bytes]:
     total = 0
     reader = Reader(_reading(archive))
     try:
@@ -102,12 +112,14 @@ def _checked(reader: Reader) -> Iterator[Entry]:
 
 def _reading(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
     """Return a `read(n)` over pieces of any size."""
-    rest = b""
+    piece, at = b"", 0
 
     def read(count: int) -> bytes:
-        nonlocal rest
-        rest = rest or next(pieces, b"")
-        given, rest = rest[:count], rest[count:]
+        nonlocal piece, at
+        if at == len(piece):
+            piece, at = next(pieces, b""), 0
+        given = piece[at : at + count]
+        at += len(given)
         return given
 
     return read

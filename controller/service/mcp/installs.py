@@ -66,11 +66,15 @@ _log = structlog.get_logger("paddock.mcp")
 
 @dataclass(frozen=True, slots=True)
 class InstallRules:
-    """The operator's settings: the time of an install, the disk of its sandbox, and where packages come from."""
+    """The operator's settings: the time of an install, the disk of its sandbox, and where packages come from.
+
+    `instance_id` is of this Paddock, whose images bear its mark.
+    """
 
     seconds: float = 300.0
     disk_bytes: int = 1 << 30
     registries: Registries = field(default_factory=Registries)
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,7 @@ class Installs:
             text = self._output(job, ("cat", plan.lock))
             program = program_of(job.launch, self._output(job, plan.describe))
             lock = read_lock(plan.source, text, plan.packages)
-            image, digest = self._build(job, plan.tag_of(lock))
+            image, digest = self._build(job, plan.tag_of(lock, self._rules.instance_id))
         finally:
             self._remove(job.sandbox)
         return install_status(plan, lock, program, image, digest)

@@ -164,7 +164,7 @@ class McpServers:
                 is_asked = found.reason in ("Disabled", "Installing")
                 event = Event(current.ref, "Normal" if is_asked else "Warning", found.reason, found.message, now)
                 events = (event,)
-                if not quiet:
+                if not quiet and not is_asked:
                     _log.warning("mcp server not ready", object=str(current.ref), reason=found.reason)
             elif found.status == "True" and prior.get("reason", found.reason) != found.reason:
                 events = (Event(current.ref, "Normal", found.reason, found.message, now),)
