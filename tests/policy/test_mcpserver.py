@@ -187,7 +187,7 @@ def test_limits_are_lowered_and_never_raised() -> None:
 def test_every_lower_limit_leaves_room_for_the_folders(memory: str) -> None:
     spec = session_sandbox("one", spec_of(limits={"memory": memory}), name="one-1", session="1")["spec"]
     parsed = SandboxSpec.model_validate(spec)
-    assert not [each for each in sandbox.admit(parsed, Policy())]
+    assert not sandbox.admit(parsed, Policy())
     if memory == "512Mi":
         assert spec == session_sandbox("one", spec_of(), name="one-1", session="1")["spec"]
 

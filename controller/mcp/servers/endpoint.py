@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -58,7 +59,9 @@ class ServersEndpoint:
                 await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
                 return
             if target.name:
-                await anyio.to_thread.run_sync(self._services.mcp_servers.get, target.namespace, target.name)
+                read = self._services.mcp_servers.get
+                server = await anyio.to_thread.run_sync(read, target.namespace, target.name)
+                target = replace(target, server=server)
         except ServiceError as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return

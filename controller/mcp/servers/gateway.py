@@ -4,7 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import anyio
@@ -79,6 +81,7 @@ class Gateway:
         self._services, self._sessions, self._meter = services, sessions, meter
         self._starts = Starts(sessions)
         self._listening = Listening(sessions)
+        self._recording = ThreadPoolExecutor(1, "mcp-servers-audit")
         self._cancels: dict[tuple[Place, str], Callable[[], None]] = {}
         lists = CacheHint(ttl_ms=_TTL_MS)
         self._server = _SdkServer(
@@ -214,7 +217,7 @@ class Gateway:
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         target, given = _target(ctx), params.arguments or {}
-        server, name = await anyio.to_thread.run_sync(self._found, target, params.name)
+        server, name = await self._server_of(target, params.name)
         began, outcome = time.monotonic(), "cancelled"
         try:
             if not target.name:  # a server's own address is audited as all work is
@@ -235,8 +238,7 @@ class Gateway:
             self._meter.count("paddock_mcp_server_calls_total", outcome=outcome, **place)
             self._meter.observe("paddock_mcp_server_call_duration_seconds", seconds, **place)
             detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._record, f"{server.obj.name}.{name}", server, detail)
+            self._recording.submit(copy_context().run, self._record, f"{server.obj.name}.{name}", server, detail)
         return result
 
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -397,21 +399,24 @@ class Gateway:
 
     async def _prompt(self, target: Target, given: str) -> tuple[Server, str]:
         """Return the server of a prompt, and its name there. Raises MCPError."""
-        server, name = await anyio.to_thread.run_sync(self._found, target, given, "prompt")
+        server, name = await self._server_of(target, given, "prompt")
         if not Naming(server, target).may_prompt(name):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {given[:100]}; see prompts/list")
         return server, name
 
     def _servers(self, target: Target) -> Sequence[Server]:
-        if target.name:
-            return [self._services.mcp_servers.get(target.namespace, target.name)]
+        if target.server is not None:
+            return [target.server]
         found = self._services.mcp_servers.list(target.namespace)
         return [each for each in found if each.spec.enabled and _may(each)]
 
-    def _found(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
+    async def _server_of(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
         """Return the server of a tool or prompt, and its name there. Raises MCPError."""
-        if target.name:
-            return self._services.mcp_servers.get(target.namespace, target.name), given
+        if target.server is not None:
+            return target.server, given
+        return await anyio.to_thread.run_sync(self._found, target, given, what)
+
+    def _found(self, target: Target, given: str, what: str) -> tuple[Server, str]:
         for server in self._servers(target):
             prefix = f"{server.obj.name}."
             if given.startswith(prefix):
@@ -424,8 +429,8 @@ class Gateway:
 
     def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         """Return the server of a resource, and its URI there. Raises MCPError."""
-        if target.name:
-            return self._services.mcp_servers.get(target.namespace, target.name), uri
+        if target.server is not None:
+            return target.server, uri
         name, plus, own = uri.partition("+")
         for server in self._servers(target) if plus else ():
             if server.obj.name == name:
