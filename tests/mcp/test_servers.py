@@ -18,8 +18,9 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 
-from tests.daemon import RunningDaemon, docker, wait_for
+from tests.daemon import RunningDaemon, docker, remove_image, running
 from tests.mcp.clients import FETCHED, Endpoint, conform, inspected
+from tests.mcp.conftest import relayed
 
 pytestmark = [
     pytest.mark.mcp,
@@ -54,7 +55,7 @@ exec node "/opt/node_modules/$name/dist/index.js" "$@"
 """
 UVX = """#!/bin/sh
 name=$(echo "${1%%==*}" | tr - _); shift
-exec python3 -m "$name" "$@"
+PYTHONPATH=/opt/servers exec python3 -m "$name" "$@"
 """
 SECRET = "hunter2-of-the-operator"
 Do = Callable[[Client], Any]
@@ -85,26 +86,24 @@ def build(folder: Path) -> None:
         shutil.copytree(FETCHED / "node" / each, folder / each, ignore=nested, dirs_exist_ok=True)
     shutil.copytree(FETCHED / "servers", folder / "servers")
     shutil.copy(FETCHED / "venv" / "bin" / "node", folder / "node")
-    needed = folder / "git"
-    needed.mkdir()
+    (folder / "libraries").mkdir()
     git = str(shutil.which("git"))
     for library in subprocess.run(["ldd", git], check=True, capture_output=True, text=True).stdout.splitlines():
         path = library.partition("=> ")[2].partition(" (")[0]
         if path and "/libc.so" not in path:
-            shutil.copy(path, needed)
-    shutil.copy(git, needed / "git")
+            shutil.copy(path, folder / "libraries")
+    shutil.copy(git, folder / "git")
     for name, text in (("npx", NPX), ("uvx", UVX)):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     lines = [
         "FROM paddock/python:1",
         "USER 0:0",
-        "COPY node npx uvx /usr/local/bin/",
-        "COPY git/ /opt/git/",
+        "COPY git node npx uvx /usr/local/bin/",
+        "COPY libraries/ /usr/local/lib/",
         "COPY node_modules /opt/node_modules",
         "COPY servers /opt/servers",
-        "RUN ln -s /opt/git/git /usr/local/bin/git && chmod -R a+rX /opt",
-        "ENV PYTHONPATH=/opt/servers LD_LIBRARY_PATH=/opt/git",
+        "RUN ldconfig",
         "USER 20000:20000",
     ]
     (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
@@ -112,25 +111,32 @@ def build(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def servers(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon with the six, as the import made them; the image is added."""
     folder = tmp_path_factory.mktemp("image")
     build(folder)
     file = folder / "claude_desktop_config.json"
     file.write_text(json.dumps(CONFIG))
-    secrets = daemon.folder / "secrets" / "default"
-    secrets.mkdir(parents=True, exist_ok=True)
-    (secrets / "api-token").write_text(SECRET)
-    (secrets / "api-token").chmod(0o600)
-    done = daemon.paddock("mcp", "import", str(file))
-    assert "values that look secret were not read" in done.stderr
-    for name in CONFIG["mcpServers"]:
-        daemon.paddock("patch", "mcpserver", name, "-p", json.dumps({"spec": {"image": IMAGE}}))
-    yield daemon
-    for name in CONFIG["mcpServers"]:
-        daemon.paddock("delete", "mcpserver", name)
-    wait_for("no session is left", lambda: not boxes(daemon), 60)
-    docker("rmi", "-f", IMAGE, check=False)
+    secrets = tmp_path_factory.mktemp("secrets")
+    (secrets / "default").mkdir(mode=0o700)
+    (secrets / "default" / "api-token").write_text(SECRET)
+    (secrets / "default" / "api-token").chmod(0o600)
+    try:
+        with running(tmp_path_factory.mktemp("daemon") / "state", PADDOCK_SECRETS_DIR=str(secrets)) as made:
+            done = made.paddock("mcp", "import", str(file))
+            assert "values that look secret were not read" in done.stderr
+            for name in CONFIG["mcpServers"]:
+                made.paddock("patch", "mcpserver", name, "-p", json.dumps({"spec": {"image": IMAGE}}))
+            yield made
+    finally:
+        remove_image(IMAGE)
+
+
+@pytest.fixture(scope="module")
+def url(servers: RunningDaemon) -> Iterator[str]:
+    """The daemon's Unix socket as a URL."""
+    with relayed(str(servers.socket)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def boxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
@@ -321,13 +327,13 @@ def test_subscriptions(servers: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
-def test_the_gateway_conforms(servers: RunningDaemon, local: str, revision: str, tmp_path: Path) -> None:
-    conform(Endpoint(f"{local}{PLACE}/everything/mcp"), revision, tmp_path, f"gateway-{revision}")
+def test_the_gateway_conforms(servers: RunningDaemon, url: str, revision: str, tmp_path: Path) -> None:
+    conform(Endpoint(f"{url}{PLACE}/everything/mcp"), revision, tmp_path, f"gateway-{revision}")
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_the_inspector_uses_the_gateway(servers: RunningDaemon, local: str, era: str) -> None:
-    endpoint = Endpoint(f"{local}/mcp/servers?namespace=default")
+def test_the_inspector_uses_the_gateway(servers: RunningDaemon, url: str, era: str) -> None:
+    endpoint = Endpoint(f"{url}/mcp/servers?namespace=default")
     names = {each["name"] for each in inspected(endpoint, "tools/list", era=era)["tools"]}
     assert {"everything.echo", "time.get_current_time", "git.git_status", "fetch.fetch"} <= names
     words = ("--tool-name", "everything.get-sum", "--tool-arg", "a=2", "b=3")
