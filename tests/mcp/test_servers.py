@@ -217,11 +217,11 @@ def test_inside_is_only_lo_and_no_capability(servers: RunningDaemon) -> None:
         await called(client, "time.get_current_time", timezone="UTC")
 
     talk(servers, "", use)
-    for name, program in (("everything", "node"), ("time", "python3")):
+    for name, program in (("everything", "dist/index[.]js"), ("time", "mcp_server_tim[e]")):
         [box, *_] = boxes(servers, name)
         container = box["status"]["instanceRef"]["containerID"]
         script = (
-            f"ls /sys/class/net; for p in /proc/[0-9]*; do if grep -q {program} $p/comm; then grep -h CapEff $p/status;"
+            f"ls /sys/class/net; for p in /proc/[0-9]*; do if grep -qa {program} $p/cmdline; then grep -h CapEff $p/status;"
             " tr '\\0' ' ' < $p/cmdline; fi; done"
         )
         lines = docker("exec", container, "sh", "-c", script)
@@ -328,7 +328,7 @@ def test_subscriptions(servers: RunningDaemon) -> None:
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
 def test_the_gateway_conforms(servers: RunningDaemon, url: str, revision: str, tmp_path: Path) -> None:
-    conform(Endpoint(f"{url}{PLACE}/everything/mcp"), revision, tmp_path, f"gateway-{revision}")
+    conform(Endpoint(f"{url}{PLACE}/everything/mcp"), revision, tmp_path, f"gateway-{revision}", "local")
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
