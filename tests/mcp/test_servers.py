@@ -221,8 +221,8 @@ def test_inside_is_only_lo_and_no_capability(servers: RunningDaemon) -> None:
         [box, *_] = boxes(servers, name)
         container = box["status"]["instanceRef"]["containerID"]
         script = (
-            f"ls /sys/class/net; for p in /proc/[0-9]*; do if grep -qa {program} $p/cmdline; then grep -h CapEff $p/status;"
-            " tr '\\0' ' ' < $p/cmdline; fi; done"
+            f"ls /sys/class/net; for p in /proc/[0-9]*; do if grep -qa {program} $p/cmdline; then"
+            " grep -h CapEff $p/status; tr '\\0' ' ' < $p/cmdline; fi; done"
         )
         lines = docker("exec", container, "sh", "-c", script)
         assert lines.splitlines()[0] == "lo"
