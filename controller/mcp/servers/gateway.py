@@ -243,7 +243,10 @@ class Gateway:
 
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         session, uri = await self._resource(ctx, str(params.uri), "resources/read")
-        raw = await self._asked(ctx, session, "resources/read", {"uri": uri})
+        try:
+            raw = await self._asked(ctx, session, "resources/read", {"uri": uri})
+        except MCPError as error:  # the protocol wants the URI of a resource that is not there
+            raise MCPError(error.code, error.message, {"uri": str(params.uri)}) from error
         return await anyio.to_thread.run_sync(results.read_result, raw, uri, Naming(session.server, _target(ctx)))
 
     async def _get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
