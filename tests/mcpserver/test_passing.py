@@ -229,6 +229,20 @@ def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era:
         assert {"level": "info"} in [each["params"] for each in server.asked if each["method"] == "logging/setLevel"]
 
 
+def test_an_ended_session_is_gone(world: World, server: Answers) -> None:
+    session = {"Mcp-Session-Id": "gone"}
+    assert "result" in post(world, ONE, "tools/list", **session)[1]
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(world.socket))
+    connection.request("DELETE", ONE, headers=session)
+    assert connection.getresponse().status == 204
+    connection.close()
+    status, answer = post(world, ONE, "tools/list", **session)
+    assert (status, answer["message"]) == (404, "session `gone` was ended; begin another with `initialize`")
+    wait_for("its session is gone", lambda: not server.sessions.count())
+
+
 def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answers) -> None:
     session = {"Mcp-Session-Id": "abc"}
     found: list[Any] = []

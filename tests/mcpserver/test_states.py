@@ -2,9 +2,13 @@
 
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,12 +22,14 @@ from controller.kinds.sandboxpool import KIND as POOL
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
-from tests.daemon import wait_for
+from tests.daemon import ROOT, wait_for
 from tests.helpers_api import World
 from tests.mcpserver.clients import client, connected, serving
 from tests.mcpserver.programs import Program, Servers
 from tests.mcpserver.test_servers import PLACE, document, post
 from tests.mcpserver.test_stdio import talks
+
+SCRIPT = (Path(__file__).parent / "scripted_server.py").read_text()
 
 
 @pytest.fixture
@@ -172,3 +178,40 @@ def test_a_daemon_that_stops_begins_no_session(world: World, sessions: Sessions)
     with pytest.raises(StartRefused, match="the daemon stops"):
         anyio.run(Starts(sessions).session, server, "ann", "")
     assert sessions.count() == 0
+
+
+def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessions: Sessions) -> None:
+    args = ["-c", SCRIPT, "none"]
+    world.apply(document("one", trust="verified", sandbox="Preferred", args=args, env=[{"name": "A", "value": "b"}]))
+    world.apply(document("two", args=args))
+    blind(world)
+    for _ in range(3):
+        sessions.sweep()
+    environment = {**os.environ, "PADDOCK_SOCKET": str(world.socket)}
+
+    def connect(name: str) -> Any:
+        command = [sys.executable, "-m", "controller", "mcp", "connect", name, "--allow-unsandboxed"]
+        pipes: dict[str, Any] = {"errors": "replace"} | dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes)
+
+    with connect("two") as refused:
+        assert "runs in a sandbox only" in refused.communicate(timeout=60)[1]
+    with connect("one") as process:
+
+        def ask(number: int, method: str, **params: Any) -> Any:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
+            process.stdin.flush()
+            while not (line := process.stdout.readline()).startswith("{"):  # the program's own chatter passes, too
+                assert line
+            return json.loads(line)["result"]
+
+        ask(1, "initialize")
+        result = ask(2, "tools/call", name="env", arguments={"text": "A"})
+        assert result == {"content": [{"type": "text", "text": "b"}], "_meta": {"paddock/isSandboxed": False}}
+        wait_for("it shows", lambda: not is_sandboxed(stored(world)))
+        listed = CliRunner().invoke(cli, ["--server", f"unix://{world.socket}", "mcp", "list"]).output
+        assert "UNSANDBOXED" in listed
+        _, warning = process.communicate(timeout=60)
+        assert "runs WITHOUT a sandbox, with your own permissions" in warning
+    assert process.returncode == 0
+    wait_for("it shows", lambda: is_sandboxed(stored(world)))

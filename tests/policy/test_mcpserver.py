@@ -240,7 +240,7 @@ def test_limits_are_lowered_and_never_raised() -> None:
 def test_every_lower_limit_leaves_room_for_the_folders(memory: str) -> None:
     spec = session_sandbox("one", spec_of(limits={"memory": memory}), name="one-1", session="1")["spec"]
     parsed = SandboxSpec.model_validate(spec)
-    assert not list(sandbox.admit(parsed, Policy()))
+    assert not sandbox.admit(parsed, Policy())
     if memory == "512Mi":
         assert spec == session_sandbox("one", spec_of(), name="one-1", session="1")["spec"]
 
@@ -257,3 +257,17 @@ def test_warm_sandboxes_are_those_of_sessions() -> None:
     assert len(pool_name("a" * 52)) <= 52
     assert pool_name("a" * 52) != pool_name("a" * 51 + "b")
     assert "leave out warmReplicas" in refused(warmReplicas=1, network={"allowedHosts": ["example.org"]})[0]
+
+
+def test_a_start_takes_30_s_a_call_300_s_and_tmp_100_mib() -> None:
+    spec = spec_of()
+    assert (spec.startup_seconds, spec.call_seconds) == (30, 300)
+    template = session_sandbox("one", spec, name="one-1", session="1")["spec"]["template"]
+    assert template["tmpfs"] == [{"mountPath": "/tmp", "size": "100Mi"}]
+
+
+def test_builtin_is_no_trust_of_a_server() -> None:
+    """Only Paddock's own tools, which run in its process, are builtin: those run without a sandbox."""
+    text = '{"apiVersion":"paddock/v1alpha1","kind":"MCPServer","metadata":{"name":"a"},'
+    problems = parse("f", text + '"spec":{"command":"python3","trust":"builtin"}}', discover())[1]
+    assert [each.field for each in problems] == ["spec.trust"]

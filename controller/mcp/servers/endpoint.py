@@ -5,9 +5,10 @@ import json
 import re
 import secrets
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -23,7 +24,7 @@ from controller.mcp.servers.sessions import Sessions
 from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNSANDBOXED_HEADER, Target
 from controller.ports import Meter
 from controller.service.access import access
-from controller.service.errors import BadRequest, Conflict, MethodNotAllowed, ServiceError
+from controller.service.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, ServiceError
 from controller.service.objects import serialize
 from controller.service.services import Services
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _CONNECTION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEEP_ALIVE_SECONDS = 15.0
+_MOST_ENDED = 1000  # sessions that clients ended, and whose names are remembered
 _MOST_PEEKED_BYTES = 64 << 10
 
 
@@ -47,6 +49,7 @@ class ServersEndpoint:
         self._loading, self._lock = threading.Lock(), threading.Lock()
         self._gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, Gateway] = WeakKeyDictionary()
         self._held: Counter[Place] = Counter()
+        self._ended: deque[Place] = deque(maxlen=_MOST_ENDED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, hosts: Sequence[str]) -> None:
         try:
@@ -57,8 +60,12 @@ class ServersEndpoint:
                     raise MethodNotAllowed(words)
                 await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
                 return
+            if target.connection and _place(target) in self._ended:
+                raise NotFound(f"session `{target.connection}` was ended; begin another with `initialize`")
             if target.name:
-                await anyio.to_thread.run_sync(self._services.mcp_servers.get, target.namespace, target.name)
+                read = self._services.mcp_servers.get
+                server = await anyio.to_thread.run_sync(read, target.namespace, target.name)
+                target = replace(target, server=server)
         except ServiceError as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return
@@ -86,6 +93,7 @@ class ServersEndpoint:
             return made
 
     async def _end(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        self._ended.append(_place(target))
         await anyio.to_thread.run_sync(self._sessions.end, *_place(target))
         await Response(status_code=204)(scope, receive, send)
 

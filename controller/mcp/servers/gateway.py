@@ -214,7 +214,7 @@ class Gateway:
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         target, given = _target(ctx), params.arguments or {}
-        server, name = await anyio.to_thread.run_sync(self._found, target, params.name)
+        server, name = await self._server_of(target, params.name)
         began, outcome = time.monotonic(), "cancelled"
         try:
             if not target.name:  # a server's own address is audited as all work is
@@ -241,7 +241,10 @@ class Gateway:
 
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         session, uri = await self._resource(ctx, str(params.uri), "resources/read")
-        raw = await self._asked(ctx, session, "resources/read", {"uri": uri})
+        try:
+            raw = await self._asked(ctx, session, "resources/read", {"uri": uri})
+        except MCPError as error:  # the protocol wants the URI of a resource that is not there
+            raise MCPError(error.code, error.message, {"uri": str(params.uri)}) from error
         return await anyio.to_thread.run_sync(results.read_result, raw, uri, Naming(session.server, _target(ctx)))
 
     async def _get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
@@ -397,21 +400,24 @@ class Gateway:
 
     async def _prompt(self, target: Target, given: str) -> tuple[Server, str]:
         """Return the server of a prompt, and its name there. Raises MCPError."""
-        server, name = await anyio.to_thread.run_sync(self._found, target, given, "prompt")
+        server, name = await self._server_of(target, given, "prompt")
         if not Naming(server, target).may_prompt(name):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {given[:100]}; see prompts/list")
         return server, name
 
     def _servers(self, target: Target) -> Sequence[Server]:
-        if target.name:
-            return [self._services.mcp_servers.get(target.namespace, target.name)]
+        if target.server is not None:
+            return [target.server]
         found = self._services.mcp_servers.list(target.namespace)
         return [each for each in found if each.spec.enabled and _may(each)]
 
-    def _found(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
+    async def _server_of(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
         """Return the server of a tool or prompt, and its name there. Raises MCPError."""
-        if target.name:
-            return self._services.mcp_servers.get(target.namespace, target.name), given
+        if target.server is not None:
+            return target.server, given
+        return await anyio.to_thread.run_sync(self._found, target, given, what)
+
+    def _found(self, target: Target, given: str, what: str) -> tuple[Server, str]:
         for server in self._servers(target):
             prefix = f"{server.obj.name}."
             if given.startswith(prefix):
@@ -424,8 +430,8 @@ class Gateway:
 
     def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         """Return the server of a resource, and its URI there. Raises MCPError."""
-        if target.name:
-            return self._services.mcp_servers.get(target.namespace, target.name), uri
+        if target.server is not None:
+            return target.server, uri
         name, plus, own = uri.partition("+")
         for server in self._servers(target) if plus else ():
             if server.obj.name == name:

@@ -1,6 +1,8 @@
 """The server that a request is for, and the connection that it belongs to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from controller.service.mcp.server import Server
 
 CONNECTION_HEADER, SESSION_HEADER = "Paddock-Connection", "Mcp-Session-Id"
 UNSANDBOXED_HEADER = "Paddock-Unsandboxed"
@@ -8,8 +10,12 @@ UNSANDBOXED_HEADER = "Paddock-Unsandboxed"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server, or (name "") all of a namespace. Requests of one `connection` share their sessions."""
+    """One server, or (name "") all of a namespace. Requests of one `connection` share their sessions.
+
+    `server` is the one of that name, once it was read.
+    """
 
     namespace: str
     name: str = ""
     connection: str = ""
+    server: Server | None = field(default=None, compare=False)
