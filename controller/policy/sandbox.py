@@ -294,12 +294,10 @@ def render(
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     extra = _beside_the_template(spec, template, said, config)
-    # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **extra}
     return Rendered(
         config=config,
         config_hash=config.hash(),
-        template_hash=stable_hash(own),
+        template_hash=_template_hash(spec, fields, extra),
         template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **extra}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
@@ -316,6 +314,15 @@ def _known_level(template: Template, policy: Policy) -> Level:
     if level is None:
         raise KeyError(template.security_level)
     return level
+
+
+def _template_hash(spec: SandboxSpec, fields: Mapping[str, object], extra: Mapping[str, object]) -> str:
+    """Return the hash of the fields whose change needs a new container.
+
+    A template of its own is part of the spec; one that is only named may change without a new generation.
+    """
+    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
+    return stable_hash({**own, **extra})
 
 
 def _networked(
