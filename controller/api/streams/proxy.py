@@ -178,7 +178,7 @@ class _Exchange:
     async def take_in(self) -> None:
         """Send the request to the program. Raises _Gone when the client disconnects, BadRequest when it stalls."""
         try:
-            head = h11.Request(method=self._asked.method, target=self._asked.target, headers=self._asked.head())
+            head = h11.Request(method=self._asked.method, target=self._asked.target, headers=list(self._asked.head()))
             await self._push(head)
         except h11.LocalProtocolError as error:
             raise BadRequest(f"the request can't be passed on: {error}") from error

@@ -312,8 +312,10 @@ class Sessions:
         left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
         status = {
             "tools": {
-                **{"count": len(offered.tools), "names": sorted(offered.tools)},
-                **{"leftOut": len(offered.left_out), "digest": found},
+                "count": len(offered.tools),
+                "names": sorted(offered.tools),
+                "leftOut": len(offered.left_out),
+                "digest": found,
             },
             "protocol": MODERN if session.modern else LEGACY,
         }
