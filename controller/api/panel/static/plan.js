@@ -1,5 +1,5 @@
 // Apply with the plan first: what would change, how it takes effect, the engine calls, the quotas; then the write.
-import { copyOf, differences, html, mergePatch, quantity, shown, useEffect, useState, visibleText } from './lib.js';
+import { copyOf, differences, html, mergePatch, quantity, readable, shown, useEffect, useState, visibleText } from './lib.js';
 import { ApiError, call, ended, pathOf } from './api.js';
 import { Button, Dialog, ErrorNote, Icon, Meter, toast } from './ui.js';
 import { written } from './yaml.js';
@@ -90,7 +90,7 @@ export function PlanView({ plan, created, nothing }) {
     ${created ? '' : html`<section class="section"><h3>Changes</h3><${ChangeTable} changes=${plan.changes} empty="No field changes."/></section>`}
     ${plan.unplanned ? html`<div class="note warn"><${Icon} name="warn"/><span>Engine calls and quotas can’t be forecast now: ${visibleText(plan.unplanned)}. What you apply is stored, and carried out once it can be.</span></div>` : html`<section class="section"><h3>Engine calls</h3>${calls.length ? html`<ul class="calls">${calls.map((each) => html`<li><code>${visibleText(each.call)}</code><span class="quiet">${visibleText(each.why)}</span></li>`)}</ul>` : html`<p class="quiet">None.</p>`}
       ${waits.map((each) => html`<div class="note warn"><${Icon} name="clock"/><span><b>${visibleText(each.reason)}</b>: ${visibleText(each.message)}</span></div>`)}</section>
-    <section class="section"><h3>Quota afterwards</h3>${quotas.length ? quotas.map((each) => html`<div key=${each.quota}><b>${visibleText(each.quota)}</b><table class="plain"><tbody>${each.used.map((one) => html`<tr key=${one.resource}><td>${one.resource}</td><td class="num">${shown(one.before)} <span class="arrow">→</span> ${shown(one.after)}</td><td>${one.hard ? html`<${Meter} label=${one.resource} used=${quantity(one.after)} most=${quantity(one.hard)} text="of ${one.hard}"/>` : html`<span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></div>`) : html`<p class="quiet">No quota is touched.</p>`}</section>`}`;
+    <section class="section"><h3>Quota afterwards</h3>${quotas.length ? quotas.map((each) => html`<div key=${each.quota}><b>${visibleText(each.quota)}</b><table class="plain"><tbody>${each.used.map((one) => html`<tr key=${one.resource}><td>${one.resource}</td><td class="num">${shown(one.before)} <span class="arrow">→</span> ${shown(one.after)}</td><td>${one.hard ? html`<${Meter} label=${one.resource} used=${quantity(one.after)} most=${quantity(one.hard)} text="of ${readable(one.hard)}"/>` : html`<span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></div>`) : html`<p class="quiet">No quota is touched.</p>`}</section>`}`;
 }
 
 function ChangeTable({ changes, empty }) {
