@@ -26,10 +26,10 @@ class Pages:
         self._pages: list[tuple[Page, str]] = []
         self.faults: list[str] = []
 
-    def open(self, url: str, **options: Any) -> Page:
-        """Open an address; `options` are those of a browser's context."""
+    def open(self, url: str, script: str = "", **options: Any) -> Page:
+        """Open an address, whose pages begin with that script; `options` are those of a browser's context."""
         context = self._browser.new_context(**{"viewport": {"width": 1280, "height": 820}, **options})
-        context.add_init_script(_LISTEN)
+        context.add_init_script(_LISTEN + script)
         context.set_default_timeout(WAIT_MS)
         self._contexts.append(context)
         page = context.new_page()

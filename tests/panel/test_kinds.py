@@ -118,6 +118,7 @@ def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) ->
     expect(page.get_by_text("Where it stands.")).to_be_visible()
     text.fill(text.input_value().replace("name: new", "name: second").replace('""', "corner"))
     page.get_by_role("button", name="Review changes").click()
+    expect(page.get_by_role("dialog")).to_contain_text("be forecast now")  # there is no engine here
     page.get_by_role("dialog").get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="second")).to_be_visible()
     assert stored(world, "StreetLamp", "second").spec["colour"] == "warm"

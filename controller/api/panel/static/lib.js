@@ -106,6 +106,9 @@ export function shown(value) {
   return typeof value === 'object' ? JSON.stringify(value) : visibleText(value);
 }
 
+/** A quantity that a person reads at a glance: 24684084Ki is 23.5 GiB. */
+export const readable = (text) => (/^\d{5,}Ki$/.test(String(text ?? '')) ? bytes(quantity(text)) : String(text ?? ''));
+
 export const copyOf = (value) => (value === undefined ? undefined : JSON.parse(JSON.stringify(value)));
 
 /** The value at a path of names, undefined if there is none. */

@@ -1,5 +1,5 @@
 // Apply with the plan first: what would change, how it takes effect, the engine calls, the quotas; then the write.
-import { copyOf, differences, html, mergePatch, quantity, shown, useEffect, useState, visibleText } from './lib.js';
+import { copyOf, differences, html, mergePatch, quantity, readable, shown, useEffect, useState, visibleText } from './lib.js';
 import { ApiError, call, ended, pathOf } from './api.js';
 import { Button, Dialog, ErrorNote, Icon, Meter, toast } from './ui.js';
 import { written } from './yaml.js';
@@ -7,11 +7,20 @@ import { written } from './yaml.js';
 const MERGE = 'application/merge-patch+json';
 const EFFECTS = { live: 'at once, while it runs', recreate: 'recreates the container', restart: 'restarts it', refused: 'refused', 'at next start': 'at its next start' };
 
-/** The plan for a whole document (text of YAML or JSON): the one item of the diff. Throws ApiError. */
+/**
+ * The plan for a whole document (text of YAML or JSON): the one item of the diff. Throws ApiError.
+ * While the engine can't be observed, it has no engine calls and quotas, and says so in `unplanned`.
+ */
 export async function planOf(text, namespace) {
-  const found = await call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text }], namespace: namespace || null, plan: true, replace: true } });
+  const diff = (plan) => call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text }], namespace: namespace || null, plan, replace: true } });
+  let unplanned = '';
+  const found = await diff(true).catch((error) => {
+    if (error.status !== 503) throw error;
+    unplanned = error.message;
+    return diff(false);
+  });
   if (found.items.length !== 1) throw new ApiError(400, 'BadRequest', `this text has ${found.items.length} documents; write one`);
-  return found.items[0];
+  return { ...found.items[0], unplanned };
 }
 
 const parts = (object) => ({ labels: object.metadata.labels ?? {}, annotations: object.metadata.annotations ?? {}, spec: object.spec ?? {} });
@@ -79,9 +88,9 @@ export function PlanView({ plan, created, nothing }) {
   return html`
     ${nothing ? html`<div class="note"><${Icon} name="ok"/>Nothing would change.</div>` : ''}
     ${created ? '' : html`<section class="section"><h3>Changes</h3><${ChangeTable} changes=${plan.changes} empty="No field changes."/></section>`}
-    <section class="section"><h3>Engine calls</h3>${calls.length ? html`<ul class="calls">${calls.map((each) => html`<li><code>${visibleText(each.call)}</code><span class="quiet">${visibleText(each.why)}</span></li>`)}</ul>` : html`<p class="quiet">None.</p>`}
+    ${plan.unplanned ? html`<div class="note warn"><${Icon} name="warn"/><span>Engine calls and quotas can’t be forecast now: ${visibleText(plan.unplanned)}. What you apply is stored, and carried out once it can be.</span></div>` : html`<section class="section"><h3>Engine calls</h3>${calls.length ? html`<ul class="calls">${calls.map((each) => html`<li><code>${visibleText(each.call)}</code><span class="quiet">${visibleText(each.why)}</span></li>`)}</ul>` : html`<p class="quiet">None.</p>`}
       ${waits.map((each) => html`<div class="note warn"><${Icon} name="clock"/><span><b>${visibleText(each.reason)}</b>: ${visibleText(each.message)}</span></div>`)}</section>
-    <section class="section"><h3>Quota afterwards</h3>${quotas.length ? quotas.map((each) => html`<div key=${each.quota}><b>${visibleText(each.quota)}</b><table class="plain"><tbody>${each.used.map((one) => html`<tr key=${one.resource}><td>${one.resource}</td><td class="num">${shown(one.before)} <span class="arrow">→</span> ${shown(one.after)}</td><td>${one.hard ? html`<${Meter} label=${one.resource} used=${quantity(one.after)} most=${quantity(one.hard)} text="of ${one.hard}"/>` : html`<span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></div>`) : html`<p class="quiet">No quota is touched.</p>`}</section>`;
+    <section class="section"><h3>Quota afterwards</h3>${quotas.length ? quotas.map((each) => html`<div key=${each.quota}><b>${visibleText(each.quota)}</b><table class="plain"><tbody>${each.used.map((one) => html`<tr key=${one.resource}><td>${one.resource}</td><td class="num">${shown(one.before)} <span class="arrow">→</span> ${shown(one.after)}</td><td>${one.hard ? html`<${Meter} label=${one.resource} used=${quantity(one.after)} most=${quantity(one.hard)} text="of ${readable(one.hard)}"/>` : html`<span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></div>`) : html`<p class="quiet">No quota is touched.</p>`}</section>`}`;
 }
 
 function ChangeTable({ changes, empty }) {

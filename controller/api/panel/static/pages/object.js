@@ -86,9 +86,9 @@ export function flat(value, head = '') {
     if (each === undefined) return [];
     const field = head ? `${head}.${name}` : name;
     if (each && typeof each === 'object' && !Array.isArray(each) && Object.keys(each).length) return flat(each, field);
-    if (Array.isArray(each) && each.length && !(each.every(isPlain) && each.every((one) => !String(one).includes('\n')))) return [[field, html`<pre class="block">${visibleLines(toYaml(each).trimEnd())}</pre>`]];
+    if (Array.isArray(each) && each.length && !(each.every(isPlain) && each.every((one) => !String(one).includes('\n')))) return [[field, html`<pre class="block" tabindex="0">${visibleLines(toYaml(each).trimEnd())}</pre>`]];
     if (Array.isArray(each)) return [[field, each.length ? each.join(', ') : 'none']];
-    if (typeof each === 'string' && each.includes('\n')) return [[field, html`<pre class="block">${visibleLines(each.trimEnd())}</pre>`]];
+    if (typeof each === 'string' && each.includes('\n')) return [[field, html`<pre class="block" tabindex="0">${visibleLines(each.trimEnd())}</pre>`]];
     if (typeof each === 'string' && TIMES.test(each)) return [[field, when(each)]];
     return [[field, each === '' ? '–' : typeof each === 'object' ? 'none' : String(each)]];
   });

@@ -1,5 +1,5 @@
 // Quotas: used against hard, and the sandboxes that wait for room, in the order in which they will get it.
-import { html, quantity, useMemo, useValue, visibleText } from '../lib.js';
+import { html, quantity, readable, useMemo, useValue, visibleText } from '../lib.js';
 import { kinds, useCan } from '../api.js';
 import { Age, Button, Card, DataTable, ErrorNote, Icon, Meter, Status } from '../ui.js';
 import { linkTo, namespace, NamespaceSelect } from './list.js';
@@ -38,5 +38,5 @@ function Quota({ kind, quota }) {
   const hard = quota.status?.hard ?? quota.spec.hard ?? {};
   const rows = ROWS.filter((each) => each in used || each in hard);
   return html`<${Card} title=${kind.namespaced ? `${quota.metadata.namespace} / ${quota.metadata.name}` : quota.metadata.name} actions=${html`<a class="button" href=${linkTo(kind, quota.metadata, 'yaml')}><${Icon} name="edit"/>Edit</a>`}>
-    <table class="plain"><thead><tr><th>Resource</th><th>Used of hard</th></tr></thead><tbody>${rows.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${hard[each] !== undefined ? html`<${Meter} label="${each} of ${quota.metadata.name}" used=${quantity(used[each] ?? 0)} most=${quantity(hard[each])} text="${used[each] ?? 0} / ${hard[each]}"/>` : html`<span class="num">${visibleText(used[each])}</span> <span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></${Card}>`;
+    <table class="plain"><thead><tr><th>Resource</th><th>Used of hard</th></tr></thead><tbody>${rows.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${hard[each] !== undefined ? html`<${Meter} label="${each} of ${quota.metadata.name}" used=${quantity(used[each] ?? 0)} most=${quantity(hard[each])} text="${readable(used[each] ?? 0)} / ${readable(hard[each])}"/>` : html`<span class="num">${visibleText(used[each])}</span> <span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></${Card}>`;
 }
