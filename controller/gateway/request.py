@@ -29,7 +29,7 @@ ROUTES: Mapping[str, Form] = {
 # Headers that a source gets from its user; all others, and every key, stay here.
 _PASSED = (b"accept", b"user-agent", b"anthropic-version", b"anthropic-beta", b"openai-beta", b"idempotency-key")
 # Headers that a user gets from its source.
-_RETURNED = (b"content-type", b"content-encoding", b"retry-after", b"request-id", b"x-request-id", b"x-should-retry")
+_RETURNED = (b"content-type", b"retry-after", b"request-id", b"x-request-id", b"x-should-retry")
 _RETURNED_PREFIXES = (b"anthropic-ratelimit-", b"x-ratelimit-", b"openai-processing-")
 _LASTING = ("unauthorized", "notallowed")  # trying again does not help
 _TYPES = {

@@ -130,6 +130,8 @@ def _key_headers(target: Target) -> list[tuple[bytes, bytes]]:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, httpcore.ProtocolError):
+        return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
     return str(error) or type(error).__name__
 
 

@@ -63,6 +63,11 @@ class Handler(BaseHTTPRequestHandler):
             self._json(500, {"error": {"message": "boom"}})
         elif model == "echo":
             self._json(200, {"headers": dict(self.headers), "body": asked, "usage": {"total_tokens": 3}})
+        elif model == "gzip":
+            self.send_response(200)
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif model == "garbage":
             self._start("application/octet-stream")
             self._part(os.urandom(4096))
