@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.gateway.budgets import Budgets, BudgetUsed
-from controller.gateway.config import HOST, Config, Form, Target, choose, is_match
+from controller.gateway.config import HOST, REPORTED, Config, Form, Target, choose, is_match
 from controller.gateway.request import (
     LOOP_HEADER,
     ROUTES,
@@ -273,6 +273,8 @@ class Gateway:
         """Take the provider's state from its answer. Raises Refused for one that is not passed on."""
         if target.is_server:
             return
+        if _encoding(answer) not in ("", "identity"):  # in it nobody would see a key, or count tokens
+            raise UpstreamError("Unreachable", f"{target.subject} compresses its answers though asked not to")
         if answer.status == 401:
             message = f"{target.subject} refuses the key that the operator set for it"
             raise UpstreamError("Unauthorized", f"{message}; ask the operator")
@@ -282,7 +284,7 @@ class Gateway:
 
     def _tell(self, target: Target, reason: str, message: str) -> None:
         """Report the state of a provider, if it changed. A broken answer says nothing about the next one."""
-        if target.is_server or reason not in _REPORTED or target != self.config.targets.get(target.id):
+        if target.is_server or reason not in REPORTED or target != self.config.targets.get(target.id):
             return
         if self._states.get(target.id) != (reason, message):
             self._states[target.id] = (reason, message)
@@ -373,7 +375,6 @@ class Gateway:
 
 _FREE = ("/messages/count_tokens",)  # it uses no tokens
 _WELL = ("Answering", "")
-_REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
 _LIST = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1"),
          (b"anthropic-version", b"2023-06-01")]  # fmt: skip
 
@@ -438,7 +439,15 @@ def _model(name: str, target: Target) -> dict[str, Any]:
 
 
 def _content_type(answer: Answer) -> str:
-    found = next((value for name, value in answer.headers if name.lower() == b"content-type"), b"")
+    return _header(answer, b"content-type")
+
+
+def _encoding(answer: Answer) -> str:
+    return _header(answer, b"content-encoding").strip().lower()
+
+
+def _header(answer: Answer, name: bytes) -> str:
+    found = next((value for each, value in answer.headers if each.lower() == name), b"")
     return found.decode("latin-1")
 
 

@@ -10,9 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from controller.gateway.channel import Channel, ChannelClosed, Message
 
 _STOP_SECONDS = 5.0
+_log = structlog.get_logger("paddock.models")
 _PASSED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "TZ")
 
 
@@ -59,13 +62,24 @@ class Child:
         if threading.current_thread() is not self._thread:
             self._thread.join(_STOP_SECONDS)
 
+    def _taken(self, message: Message) -> bool:
+        """Take a message; the process has no privileges, and one that sends others than ours is ended."""
+        try:
+            self._take(self, message)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            _log.exception("model gateway sent what it should not; it is ended")
+            self._process.kill()
+            return False
+        return True
+
     def _receive(self) -> None:
         with suppress(ChannelClosed):
             while True:
                 message, sockets = self._channel.receive()
                 for each in sockets:  # it has none to give
                     os.close(each)
-                self._take(self, message)
+                if not self._taken(message):
+                    break
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
         self._gone(self)

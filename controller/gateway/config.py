@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Form = Literal["OpenAI", "Anthropic", "Any"]
+REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
+"""States of a provider that the gateway reports."""
 HOST = "host"
 """Id of the listener on the host."""
 

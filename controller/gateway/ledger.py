@@ -20,6 +20,7 @@ VERB = "models"
 _AUDIT_SECONDS = 30.0
 _SAVE_SECONDS = 10.0
 _MOST_BYTES = 16 << 20
+_MOST_LETTERS = 300
 _log = structlog.get_logger("paddock.models")
 
 
@@ -50,25 +51,25 @@ class Ledger:
         """Take a report of the process."""
         for each in message["uses"]:
             target = config.targets.get(each["target"])
-            namespace, _, _ = str(each["user"]).partition("/")
+            user = str(each["user"])[:_MOST_LETTERS]
+            namespace, _, _ = user.partition("/")
+            outcomes = {str(name)[:_MOST_LETTERS]: int(count) for name, count in each["outcomes"].items()}
+            tokens_in, tokens_out = max(0, int(each["tokensIn"])), max(0, int(each["tokensOut"]))
             labels = {"namespace": namespace, "provider": target.name if target else ""}
-            for outcome, count in each["outcomes"].items():
+            for outcome, count in outcomes.items():
                 self._meter.count("paddock_model_requests_total", count, **labels, outcome=outcome)
-            for direction, tokens in (("in", each["tokensIn"]), ("out", each["tokensOut"])):
+            for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
                 if tokens:
                     self._meter.count("paddock_model_tokens_total", tokens, **labels, direction=direction)
             for seconds in each["firstBytes"]:
-                self._meter.observe("paddock_model_first_byte_seconds", seconds, **labels)
+                self._meter.observe("paddock_model_first_byte_seconds", float(seconds), **labels)
             with self._lock:
-                found = self._sums.setdefault((str(each["user"]), labels["provider"]), _Sum())
-                found.outcomes.update(each["outcomes"])
-                found.tokens_in, found.tokens_out = (
-                    found.tokens_in + each["tokensIn"],
-                    found.tokens_out + each["tokensOut"],
-                )
-        self._meter.gauge("paddock_model_requests_in_flight", message["running"])
+                found = self._sums.setdefault((user, labels["provider"]), _Sum())
+                found.outcomes.update(outcomes)
+                found.tokens_in, found.tokens_out = found.tokens_in + tokens_in, found.tokens_out + tokens_out
+        self._meter.gauge("paddock_model_requests_in_flight", int(message["running"]))
         with self._lock:
-            self._used = {uid: use for uid, use in message["used"].items() if uid in config.targets}
+            self._used = {uid: _use(use) for uid, use in message["used"].items() if uid in config.targets}
 
     def write_due(self, snapshot: Snapshot | None) -> None:
         """Write what is due to the audit log and to the file of the budgets."""
@@ -142,20 +143,19 @@ class Ledger:
         )
 
 
+def _use(use: Any) -> dict[str, Any]:
+    """Return the use of one budget, checked."""
+    seconds = {str(int(each)): int(count) for each, count in use["seconds"].items()}
+    return {"seconds": seconds, "day": int(use["day"]), "tokens": int(use["tokens"])}
+
+
 def _read(file: Path) -> dict[str, Any]:
     """Return the saved use. A file that can't be read counts as none, and is said in the log."""
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError("too large")
         found = json.loads(file.read_text())
-        return {
-            str(uid): {
-                "seconds": {str(int(each)): int(count) for each, count in use["seconds"].items()},
-                "day": int(use["day"]),
-                "tokens": int(use["tokens"]),
-            }
-            for uid, use in found.items()
-        }
+        return {str(uid): _use(use) for uid, use in found.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -29,8 +29,9 @@ ROUTES: Mapping[str, Form] = {
 # Headers that a source gets from its user; all others, and every key, stay here.
 _PASSED = (b"accept", b"user-agent", b"anthropic-version", b"anthropic-beta", b"openai-beta", b"idempotency-key")
 # Headers that a user gets from its source.
-_RETURNED = (b"content-type", b"content-encoding", b"retry-after", b"request-id", b"x-request-id", b"x-should-retry")
+_RETURNED = (b"content-type", b"retry-after", b"request-id", b"x-request-id", b"x-should-retry")
 _RETURNED_PREFIXES = (b"anthropic-ratelimit-", b"x-ratelimit-", b"openai-processing-")
+_LASTING = ("unauthorized", "notallowed")  # trying again does not help
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -58,7 +59,7 @@ class Refused(Exception):
         found = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
             found.append((b"retry-after", str(self.retry_after).encode()))
-        elif self.status >= 500 and self.status != 503:
+        elif self.code in _LASTING:
             found.append((b"x-should-retry", b"false"))
         return found
 

@@ -16,7 +16,7 @@ import structlog
 
 from controller.gateway.channel import ChannelClosed, Message
 from controller.gateway.child import Child
-from controller.gateway.config import HOST, Config, to_json
+from controller.gateway.config import HOST, REPORTED, Config, to_json
 from controller.gateway.ledger import Ledger
 from controller.gateway.wanted import Wanted, states_of, wanted
 from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
@@ -37,6 +37,7 @@ _RETRY_SECONDS = 5.0
 _QUICK_END_SECONDS = 5.0
 _MOST_BACKOFF_SECONDS = 10.0
 _OPENS = 32
+_MOST_LETTERS = 500
 _DOWN = ModelsState("GatewayDown", "the gateway's process is being started; requests wait for it")
 _UP = ModelsState(LISTENING)
 _log = structlog.get_logger("paddock.models")
@@ -276,9 +277,14 @@ class Supervisor:
             case "authorize":
                 self._pool().submit(self._authorize, child, message)
             case "state":
-                self._told[str(message["target"])] = ModelsState(str(message["reason"]), str(message["message"]))
+                self._state(str(message["target"]), str(message["reason"]), str(message["message"]))
             case "uses":
                 self._parts.ledger.take(message, self._targets)
+
+    def _state(self, uid: str, reason: str, message: str) -> None:
+        if uid not in self._targets.targets or reason not in REPORTED:
+            raise ValueError(f"a state `{reason[:50]}` that is none")
+        self._told[uid] = ModelsState(reason, message[:_MOST_LETTERS])
 
     def _greet(self, child: Child) -> None:
         with self._lock:

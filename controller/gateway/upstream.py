@@ -15,7 +15,7 @@ import certifi
 import httpcore
 
 from controller.gateway.config import Target
-from controller.policy.provider import is_public
+from controller.policy.network.addresses import is_public
 
 _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 15.0
@@ -130,6 +130,8 @@ def _key_headers(target: Target) -> list[tuple[bytes, bytes]]:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, httpcore.ProtocolError):
+        return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
     return str(error) or type(error).__name__
 
 

@@ -36,6 +36,8 @@ class ServerLifecycle(Model):
     """Seconds without a request after which it is stopped. The next request starts it."""
     keep_running: Flag = False
     """Never stop it."""
+    shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    """Seconds from SIGTERM to SIGKILL when it is stopped."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 600
     """Seconds for it to load its model; then it is started again."""
 

@@ -35,6 +35,7 @@ def owned_spec(spec: ModelServerSpec) -> dict[str, Any]:
     lifecycle: dict[str, Any] = {
         "idleTimeoutSeconds": spec.lifecycle.idle_timeout_seconds,
         "keepRunning": spec.lifecycle.keep_running,
+        "shutdownGracePeriodSeconds": spec.lifecycle.shutdown_grace_period_seconds,
         "startupDeadlineSeconds": spec.lifecycle.startup_deadline_seconds,
         "onIdle": "Suspend",
     }

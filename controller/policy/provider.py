@@ -9,12 +9,12 @@ from controller.kinds.provider import ProviderSpec
 from controller.kinds.runtime.models import HOST
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.network.addresses import is_public
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?(/[A-Za-z0-9._~/-]*)?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.?")
 _PRIVATE_SUFFIXES = (".localhost", ".internal", ".local", ".home.arpa", ".localdomain", ".lan", ".intranet")
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,6 @@ def is_public_host(host: str) -> bool:
         named = _NAME.fullmatch(host) is not None and "." in host
         return named and not f".{host}".endswith(_PRIVATE_SUFFIXES)
     return is_public(host)
-
-
-def is_public(address: str) -> bool:
-    """Return True if this address is on the Internet, and embeds none that is not."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(str(inner))
-    return found.is_global and not (found.is_multicast or found.is_reserved or found.is_unspecified)
 
 
 def _is_gateway(endpoint: Endpoint, policy: Policy) -> bool:

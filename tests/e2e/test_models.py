@@ -136,9 +136,7 @@ def test_a_sandbox_without_a_network_streams_without_a_key(world: World) -> None
     assert shown.splitlines()[-1] == "lo"
     assert "OPENAI_BASE_URL=http://127.0.0.1:8090/v1" in shown
     assert "127.0.0.1\tmodels.paddock.internal" in shown
-    assert "models: Listening" in " ".join(world.daemon.paddock("why", "sandbox", "box").stdout.split()).replace(
-        "models Listening", "models: Listening"
-    )
+    assert "models Listening: at" in " ".join(world.daemon.paddock("why", "sandbox", "box").stdout.split())
     assert "tiny*" in world.daemon.paddock("models").stdout
 
 
@@ -213,14 +211,12 @@ def test_a_killed_gateway_is_back_and_sandboxes_run_on(world: World) -> None:
 
 def test_a_taken_port_is_said(world: World) -> None:
     server = "import http.server as h; h.HTTPServer(('127.0.0.1', 8090), h.SimpleHTTPRequestHandler).serve_forever()"
-    world.add_sandbox("taken", command=("python3", "-c", server), readiness={"tcpSocket": {"port": 8090}})
+    probe = {"tcpSocket": {"port": 8090}}
+    template = {"image": "paddock/python:1", "command": ["python3", "-c", server], "readiness": probe}
+    lifecycle = {"shutdownGracePeriodSeconds": 0}
+    world.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle})
     world.daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/taken")
-    template = {
-        "image": "paddock/python:1",
-        "command": ["python3", "-c", server],
-        "readiness": {"tcpSocket": {"port": 8090}},
-    }
-    world.apply("Sandbox", "taken", {"template": template, "models": [of("local")]})
+    world.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle, "models": [of("local")]})
     assert "port 8090" in world.reachable("taken", "PortTaken")["message"]
 
 
@@ -263,7 +259,7 @@ def test_a_model_server_sleeps_and_wakes(world: World) -> None:
     spec = {
         "template": {"image": "paddock/python:1", "command": ["python3", "-c", started]},
         "resources": {"limits": {"memory": "64Mi", "pids": 32}},
-        "lifecycle": {"idleTimeoutSeconds": 3},
+        "lifecycle": {"idleTimeoutSeconds": 3, "shutdownGracePeriodSeconds": 0},
         "model": "tiny",
     }
     world.apply("ModelServer", "smol", spec)

@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -163,8 +162,7 @@ class Stream:
 @pytest.fixture(scope="module")
 def provider() -> Iterator[int]:
     scripted_model.KEY = KEY
-    server = ThreadingHTTPServer(("127.0.0.1", 0), scripted_model.Handler)
-    server.daemon_threads = True
+    server = scripted_model.Server(("127.0.0.1", 0), scripted_model.Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1]
     server.shutdown()

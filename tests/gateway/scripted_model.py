@@ -3,7 +3,8 @@
     python3 scripted_model.py PORT [KEY]
 
 With a key it answers 401 to others. The model's name says what it does: `slow` pauses between events, `stall` stops
-after one, `endless` never ends, `garbage` sends bytes, `redirect`, `echo` (headers and body come back), `boom` (500).
+after one, `endless` never ends, `ticking` sends 50 a second for 5 s, `garbage` sends bytes, `redirect`, `echo` (headers
+and body come back), `boom` (500).
 """
 
 import json
@@ -19,8 +20,14 @@ GONE: list[str] = []
 SEEN: list[dict[str, Any]] = []
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -56,6 +63,11 @@ class Handler(BaseHTTPRequestHandler):
             self._json(500, {"error": {"message": "boom"}})
         elif model == "echo":
             self._json(200, {"headers": dict(self.headers), "body": asked, "usage": {"total_tokens": 3}})
+        elif model == "gzip":
+            self.send_response(200)
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif model == "garbage":
             self._start("application/octet-stream")
             self._part(os.urandom(4096))
@@ -80,12 +92,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, model: str, path: str) -> None:
         self._start("text/event-stream")
+        began = time.monotonic()
         try:
             for event in _of_messages(model) if path.endswith("/messages") else _of_chat(model):
                 self._part(event)
                 if model == "stall":
                     time.sleep(600)
                 time.sleep(0.3 if model == "slow" else 0.0)
+            for at in range(250 if model == "ticking" else 0):
+                time.sleep(max(0.0, began + at * 0.02 - time.monotonic()))
+                self._part(b'data: {"choices": [{"delta": {"content": "tick"}}]}\n\n')
             while model == "endless":
                 self._part(b'data: {"choices": []}\n\n')
                 time.sleep(0.02)
@@ -141,7 +157,6 @@ def _of_messages(model: str) -> list[bytes]:
 
 if __name__ == "__main__":
     KEY = sys.argv[2] if len(sys.argv) > 2 else ""
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", int(sys.argv[1])), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()

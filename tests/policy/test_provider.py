@@ -8,7 +8,8 @@ from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.provider import KIND, ProviderSpec
 from controller.policy.access import decide, refusals
 from controller.policy.levels.levels import Policy
-from controller.policy.provider import admit, base_url, hosts_refused, is_public, url_refused
+from controller.policy.network.addresses import is_public
+from controller.policy.provider import admit, base_url, hosts_refused, url_refused
 
 
 def spec_of(url: str = "https://api.example.com", **given: Any) -> ProviderSpec:
