@@ -46,7 +46,10 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage)
+_OF_KINDS = {
+    "Sandbox": (logs, port_forward, agent, exec, detached, inspect, files, why, attest, usage),
+    "WorkflowRun": (workflows,),
+}
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -98,11 +101,8 @@ def create_app(
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
-        if kind.name == "WorkflowRun":
-            app.include_router(workflows.routes)
-        if kind.name == "Sandbox":
-            for each in _OF_SANDBOXES:
-                app.include_router(each.routes)
+        for each in _OF_KINDS.get(kind.name, ()):
+            app.include_router(each.routes)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)

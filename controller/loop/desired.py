@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from controller.kinds import hostquota, quota, securityprofile, workflowrun
+from controller.kinds import hostquota, plugin, quota, securityprofile, workflowrun
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -31,6 +31,7 @@ class Desired:
         self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
         self.profiles = ObjectCache((securityprofile.KIND.name,), securityprofile.stored_profile)
         self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
+        self.plugins = ObjectCache((plugin.KIND.name,), lambda obj: obj)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -52,6 +53,7 @@ class Desired:
         self.quotas.relist(self._store)
         self.profiles.relist(self._store)
         self.runs.relist(self._store)
+        self.plugins.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
         self._garbage.relist()
@@ -76,6 +78,7 @@ class Desired:
         self.quotas.take_in(changes)
         self.profiles.take_in(changes)
         self.runs.take_in(changes)
+        self.plugins.take_in(changes)
         self._garbage.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)

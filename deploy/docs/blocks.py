@@ -23,7 +23,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     **{
         f"spec {kind}": partial(fields.spec_fields, kind)
         for kind in (
-            *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun"),
+            *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun", "Plugin"),
             *("Quota", "SecurityProfile", "Volume"),
         )
     },
