@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import paddock
 from paddock._client.connection import Connection, connect
 from paddock._client.errors import Refused
 from paddock._client.workflows import WorkflowRuns
@@ -222,3 +223,13 @@ def test_unknown_command_is_a_program_of_the_path(daemon: RunningDaemon, tmp_pat
     daemon.environment["PATH"] = f"{tmp_path}:{daemon.environment['PATH']}"
     done = daemon.paddock("-n", "team", "hello", "--you", check=False)
     assert (done.stdout, done.returncode) == ("hello --you at team\n", 3)
+
+
+def test_client_runs_a_task_once_for_its_key(daemon: RunningDaemon) -> None:
+    daemon.paddock("project", "open", "tasked", "--template", "t")
+    with paddock.Paddock(f"unix://{daemon.socket}") as client:
+        sandbox = client.sandboxes.get("tasked")
+        ask = {"command": ["sh", "-c", "echo x >> /workspace/n; cat /workspace/n"], "idempotency_key": "k"}
+        first, again = sandbox.run_task(**ask), sandbox.run_task(**ask)
+    assert (first.success, first.output) == (True, "x\n")
+    assert first == again
