@@ -1,7 +1,8 @@
-"""The workflow runs beside the reconcile loop."""
+"""The workflow runs and the plugins beside the reconcile loop."""
 
 from controller.app.core import Core
 from controller.app.loop import LoopParts
+from controller.loop.plugins import PluginKeeper
 from controller.loop.workflows import WorkflowRuns
 from controller.ports import Lease
 from controller.service.services import Services
@@ -10,14 +11,19 @@ from controller.store.sql_store import SqlStore
 
 
 def make_workflows(core: Core, store: SqlStore, lease: Lease, services: Services, loop: LoopParts) -> None:
-    """Start the thread that drives runs: reconcile passes and ended work wake it."""
+    """Start the threads that drive runs and keep plugins: reconcile passes wake them, and ended work does."""
 
     def committed() -> None:
         loop.watches.notify()
         services.bridge.finished.notify()
         core.waker.wake()  # the next pass reads what was written
 
-    runs = WorkflowRuns(announcing(store, committed), services.run_stages, core.clock, may_act=lease.held)
+    announced = announcing(store, committed)
+    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.held)
+    plugins = PluginKeeper(announced, services.plugins, core.clock, may_act=lease.held)
+    loop.reconcile_pass.report_plugins = plugins.passed
+    core.undo.callback(plugins.stop)
+    plugins.start()
     services.run_stages.wake = runs.wake
     loop.reconcile_pass.report_runs = runs.passed
     core.undo.callback(runs.stop)

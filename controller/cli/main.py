@@ -2,12 +2,14 @@
 
 import difflib
 import importlib
+import os
 import re
+import shutil
 from typing import Any
 
 import click
 
-from controller.cli.errors import as_cli_error
+from controller.cli.errors import CliError, as_cli_error
 from controller.cli.options import Target, split_flag_values
 from controller.version import API_VERSION, VERSION
 from paddock._client.errors import ClientError
@@ -40,6 +42,7 @@ COMMANDS = {
     "run": "Run a command in a new sandbox, and remove it afterwards.",
     "exec": "Run a command in a sandbox.",
     "workflow": "Run workflows, follow them, and fetch their artifacts.",
+    "plugin": "Install, configure, list and remove plugins.",
     "project": "Open, close and configure projects, which are sandboxes.",
     "execs": "List commands started with `exec --detach`, or kill one.",
     "shell": "Open a shell in a sandbox.",
@@ -64,6 +67,8 @@ COMMANDS = {
     "version": "Show the versions of this command and of the daemon.",
 }
 
+
+_EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
 
 # Commands that people know from kubectl and docker, and what to type here.
 _ELSEWHERE = {
@@ -122,6 +127,28 @@ def _log_requests(ctx: click.Context) -> None:
     ctx.call_on_close(lambda: log.setLevel(logging.NOTSET))
 
 
+def _external(path: str) -> click.Command:
+    """Return a command that becomes the program `paddock-NAME` of the PATH, as kubectl's plugins do."""
+
+    @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.pass_context
+    def run(ctx: click.Context, words: tuple[str, ...]) -> None:
+        target: Target = ctx.find_root().obj
+        given = {
+            "PADDOCK_SERVER": target.address,
+            "PADDOCK_CONTEXT": target.context,
+            "PADDOCK_NAMESPACE": target.namespace,
+        }
+        environment = {**os.environ, **{name: value for name, value in given.items() if value}}
+        try:
+            os.execve(path, [path, *words], environment)  # noqa: S606 - the user's own program
+        except OSError as error:
+            raise CliError(f"{path}: can't be run: {error.strerror}; check that it is a program") from error
+
+    return run
+
+
 class LazyGroup(click.Group):
     """Group that imports a command only to run it, or to show its own help."""
 
@@ -133,6 +160,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
+            if (external := shutil.which(f"paddock-{cmd_name}")) and _EXTERNAL.fullmatch(cmd_name):
+                return _external(external)
             raise click.UsageError(f"no such command `{cmd_name}`; {_meant(cmd_name)}", ctx)
         name = cmd_name.replace("-", "_")
         module = importlib.import_module(f"controller.cli.commands.{name}")

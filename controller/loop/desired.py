@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import ValidationError
 
-from controller.kinds import hostquota, modelserver, provider, quota, securityprofile, workflowrun
+from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -35,6 +36,10 @@ class Desired:
         self.providers = ObjectCache((provider.KIND.name,), provider.stored_provider)
         self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
         self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
+        self.plugins = ObjectCache((plugin.KIND.name,), lambda obj: obj)
+        self._caches: tuple[ObjectCache[Any], ...] = (
+            *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins),
+        )
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -53,7 +58,7 @@ class Desired:
     def _relist(self) -> None:
         # Templates first, with their revision: later changes are read again from the watch log.
         templates, revision = self._store.list("SandboxTemplate")
-        for cache in (self.quotas, self.profiles, self.providers, self.model_servers, self.runs):
+        for cache in self._caches:
             cache.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
@@ -78,7 +83,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
-        for cache in (self.quotas, self.profiles, self.providers, self.model_servers, self.runs):
+        for cache in self._caches:
             cache.take_in(changes)
         self._garbage.take_in(changes)
         self.counts.take_in(changes)

@@ -18,6 +18,7 @@ from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.last_snapshot import LastSnapshot
+from controller.loop.plugins import Plugins
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.garbage import GarbageCollector
@@ -72,7 +73,9 @@ class ReconcilePass:
         self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers, self._gateway = layers, gateway
-        self.report_runs: RunObserver = lambda *_: None  # called after each pass with what runs depend on
+        # Called after each pass with what runs, and plugins, depend on.
+        self.report_runs: RunObserver = lambda *_: None
+        self.report_plugins: Callable[[Plugins], None] = lambda _: None
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
@@ -113,6 +116,7 @@ class ReconcilePass:
             self._canary.request_test(decided.deferrals)
         self._activity.pass_ended()
         self.report_runs(self._desired.runs.now, snapshot.sandboxes, decided.writes.statuses)
+        self.report_plugins(self._desired.plugins.now)
         return decided
 
     def _decide(self) -> tuple[Snapshot, Plan]:

@@ -21,6 +21,7 @@ from controller.ports.engine import (
     VolumesUnreachable,
 )
 from controller.ports.loop import Jobs, UseTracker
+from controller.ports.plugin import Kept, PluginWork
 from controller.ports.store import (
     Audit,
     Change,
@@ -85,6 +86,7 @@ __all__ = [
     "ImageWork",
     "Images",
     "Jobs",
+    "Kept",
     "Lease",
     "Meter",
     "ModelError",
@@ -94,6 +96,7 @@ __all__ = [
     "Models",
     "NeverStarted",
     "NullMeter",
+    "PluginWork",
     "PortForwarder",
     "PortListener",
     "PortTaken",

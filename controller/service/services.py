@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
@@ -46,6 +47,7 @@ from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
+from controller.service.plugin.objects import PluginObjects
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.agent import SandboxAgent
 from controller.service.sandbox.agent_calls import AgentCalls, NoAgents
@@ -143,6 +145,7 @@ class FleetServices:
     patch: Patch
     write: Write
     watches: Watches
+    plugins: PluginObjects
     tokens: TokenAdmin
     token_expirations: TokenExpirations
     audit: Audit
@@ -235,6 +238,7 @@ def make_fleet(
         patch=Patch(pipeline),
         write=Write(pipeline),
         watches=watches,
+        plugins=PluginObjects(apply, objects, store, pipeline.registry),
         tokens=TokenAdmin(store.tokens, clock, token_expirations),
         token_expirations=token_expirations,
         audit=store.audit,
@@ -278,14 +282,7 @@ def make_sandbox(
         forward=forward,
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=Why(
-            objects=objects,
-            store=store,
-            clock=clock,
-            snapshot=loop.snapshot,
-            policy=policy,
-            agent=lambda obj: calls.health(obj, sandbox_streams.seen(obj)),
-        ),
+        why=_make_why(pipeline, objects, loop, policy, lambda obj: calls.health(obj, sandbox_streams.seen(obj))),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
@@ -293,9 +290,20 @@ def make_sandbox(
         run_stages=run_stages,
         runs=runs,
         bridge=bridge,
-        projects=Projects(
-            objects, Write(pipeline), Patch(pipeline), wake=pipeline.wake, passes=loop.in_use, clock=clock
-        ),
+        projects=Projects(objects, Write(pipeline), Patch(pipeline), pipeline.wake, loop.in_use, clock),
+    )
+
+
+def _make_why(
+    pipeline: Pipeline, objects: Objects, loop: LoopPorts, policy: Policy, agent: Callable[[StoredObject], str]
+) -> Why:
+    return Why(
+        objects=objects,
+        store=pipeline.store,
+        clock=pipeline.clock,
+        snapshot=loop.snapshot,
+        policy=policy,
+        agent=agent,
     )
 
 

@@ -1,4 +1,4 @@
-"""Workflows, projects and the bridge on a real engine: one daemon, which is killed in the middle of a run."""
+"""Workflows, projects, the bridge and plugins on a real engine: one daemon, and one that is killed in a run."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import paddock
 from paddock._client.connection import Connection, connect
 from paddock._client.errors import Refused
 from paddock._client.workflows import WorkflowRuns
@@ -176,3 +177,59 @@ def test_killed_daemon_follows_the_stage_that_runs(tmp_path: Path) -> None:
     finally:
         daemon.stop()
         remove_containers(daemon.instance_id())
+
+
+MANIFEST = """
+name: tickets
+version: 1.0.0
+type: tool
+permissions: [{secret: tickets-token}]
+configuration: {memory: {type: string, default: 64Mi}}
+objects:
+- kind: SandboxTemplate
+  metadata: {name: tickets}
+  spec:
+    image: paddock/test-tiny:1
+    resources: {limits: {memory: $(config.memory)}}
+    secrets: [{name: tickets-token, mountPath: /run/token}]
+"""
+
+
+def test_plugin_is_installed_configured_and_removed(daemon: RunningDaemon, tmp_path: Path) -> None:
+    (tmp_path / "plugin.yaml").write_text(MANIFEST)
+    done = daemon.paddock("plugin", "install", str(tmp_path))
+    assert "it asks for secret tickets-token; add --grant" in done.stderr
+    wait_for("its refusal", lambda: "PermissionsNotGranted" in daemon.paddock("plugin", "list").stdout)
+    daemon.paddock("plugin", "config", "tickets", "--memory", "128Mi", "--grant")
+    wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
+    found = json.loads(daemon.paddock("get", "sandboxtemplate", "tickets", "-o", "json").stdout)
+    assert found["spec"]["resources"]["limits"]["memory"] == "128Mi"
+    swarm = daemon.paddock("plugin", "config", "tickets", "--enable-swarm", check=False)
+    assert "placement comes with several hosts" in swarm.stderr
+    code = MANIFEST.replace("[{secret: tickets-token}]", "[docker.access]") + "main: index.js\n"
+    (tmp_path / "plugin.yaml").write_text(code)
+    refused = daemon.paddock("plugin", "install", str(tmp_path), check=False)
+    assert "plugins are data here" in refused.stderr
+    assert "no plugin gets the engine" in refused.stderr
+    daemon.paddock("plugin", "remove", "tickets")
+    gone = ("get", "sandboxtemplates", "tickets")
+    wait_for("its end", lambda: daemon.paddock(*gone, check=False).returncode != 0)
+
+
+def test_unknown_command_is_a_program_of_the_path(daemon: RunningDaemon, tmp_path: Path) -> None:
+    program = tmp_path / "paddock-hello"
+    program.write_text('#!/bin/sh\necho "hello $1 at $PADDOCK_NAMESPACE"\nexit 3\n')
+    program.chmod(0o755)
+    daemon.environment["PATH"] = f"{tmp_path}:{daemon.environment['PATH']}"
+    done = daemon.paddock("-n", "team", "hello", "--you", check=False)
+    assert (done.stdout, done.returncode) == ("hello --you at team\n", 3)
+
+
+def test_client_runs_a_task_once_for_its_key(daemon: RunningDaemon) -> None:
+    daemon.paddock("project", "open", "tasked", "--template", "t")
+    with paddock.Paddock(f"unix://{daemon.socket}") as client:
+        sandbox = client.sandboxes.get("tasked")
+        ask = {"command": ["sh", "-c", "echo x >> /workspace/n; cat /workspace/n"], "idempotency_key": "k"}
+        first, again = sandbox.run_task(**ask), sandbox.run_task(**ask)
+    assert (first.success, first.output) == (True, "x\n")
+    assert first == again

@@ -16,6 +16,18 @@ _SPECS: Mapping[str, Json] = {
     },
     "SandboxTemplate": {"image": "paddock/python:1", "command": ["sleep", "infinity"]},
     "SandboxPool": {"templateRef": {"name": "python"}, "warmReplicas": 2},
+    "Workflow": {
+        "sandbox": {"template": {"image": "paddock/python:1"}},
+        "stages": [{"name": "test", "exec": {"commands": ["python3 -m unittest"]}}],
+    },
+    "WorkflowRun": {"workflowRef": {"name": "build"}},
+    "Plugin": {
+        "version": "1.0.0",
+        "type": "Tool",
+        "objects": [
+            {"kind": "SandboxTemplate", "metadata": {"name": "tool"}, "spec": {"image": "paddock/python:1"}},
+        ],
+    },
     "Quota": {"hard": {"cpu": "4", "memory": "8Gi", "sandboxes": 20}},
     "HostQuota": {"hard": {"cpu": "8", "memory": "16Gi"}},
 }
@@ -32,6 +44,8 @@ _WRITTEN: Mapping[str, Json] = {
             }
         ]
     },
+    "OpenRequest": {"templateRef": {"name": "project"}},
+    "RunRequest": {"command": ["python3", "-c", "print(6 * 7)"]},
     "CanI": {"verb": "create", "kind": "sandboxes", "namespace": "default"},
     "TokenRequest": {"name": "ci", "grant": {"role": "user", "namespaces": ["default"]}},
     "Status": {

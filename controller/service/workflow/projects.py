@@ -21,7 +21,7 @@ class Projects:
     """The use-cases. Raises ServiceError."""
 
     def __init__(
-        self, objects: Objects, write: Write, patch: Patch, *, wake: Wake, passes: UseTracker, clock: Clock
+        self, objects: Objects, write: Write, patch: Patch, wake: Wake, passes: UseTracker, clock: Clock
     ) -> None:
         self._objects, self._write, self._patch = objects, write, patch
         self._wake, self._passes, self._clock = wake, passes, clock

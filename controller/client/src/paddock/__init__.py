@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from paddock._models import Metrics as Metrics
     from paddock._models import Output as Output
     from paddock._models import SandboxFailed as SandboxFailed
+    from paddock._models import TaskResult as TaskResult
     from paddock._models import WaitTimedOut as WaitTimedOut
     from paddock._models import WatchEvent as WatchEvent
     from paddock._sync.client import Paddock as Paddock
@@ -70,6 +71,7 @@ _MODULES = {
         "Metrics",
         "Output",
         "SandboxFailed",
+        "TaskResult",
         "WaitTimedOut",
         "WatchEvent",
     ),

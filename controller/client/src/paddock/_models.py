@@ -48,6 +48,21 @@ class CommandResult:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Result of `run_task`. `files` are what was copied out, each with path, size and sha256; `run` its WorkflowRun.
+
+    `metrics` has durationSeconds, promptTokens, completionTokens and toolCalls.
+    """
+
+    success: bool
+    output: str
+    error: str | None
+    files: list[dict[str, Any]]
+    metrics: Mapping[str, Any]
+    run: str
+
+
 class CommandFailed(ClientError):
     """A command ended with another exit code than 0; `result` has its output."""
 

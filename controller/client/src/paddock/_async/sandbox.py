@@ -22,6 +22,7 @@ from paddock._models import (
     Metrics,
     Object,
     SandboxFailed,
+    TaskResult,
     WatchEvent,
     condition_of,
     failure_of,
@@ -329,6 +330,35 @@ class AsyncSandbox:
         }
         found = await self._transport.request("POST", f"{self._path}/execs", json=asked)
         return AsyncBackgroundCommand(self._transport, self._path, found)
+
+    async def run_task(
+        self,
+        context: str = "",
+        *,
+        command: Sequence[str] = (),
+        tools: Sequence[str] = (),
+        provider: str = "",
+        model: str = "",
+        copy_out: str = "",
+        timeout: int = 600,
+        idempotency_key: str = "",
+    ) -> TaskResult:
+        """Have a model work on `context` with tools of the sandbox, or run a command; wait for the result.
+
+        With an `idempotency_key` the same task runs once, however often it is asked for.
+
+        done = await sandbox.run_task("fix the test", tools=["exec"], provider="anthropic", model="claude-x")
+        """
+        asked = {
+            **({"command": list(command)} if command else {}),
+            **({"copyOut": copy_out} if copy_out else {}),
+            **({"context": context, "tools": list(tools), "provider": provider, "model": model} if context else {}),
+            "timeoutSeconds": timeout,
+        }
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        found = await self._transport.request("POST", f"{self._path}/run", json=asked, headers=headers)
+        names = ("success", "output", "error", "files", "metrics", "run")
+        return TaskResult(**{name: found[name] for name in names})
 
     async def background_commands(self) -> list[AsyncBackgroundCommand]:
         """List the background commands, oldest first."""

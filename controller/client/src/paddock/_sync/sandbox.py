@@ -19,6 +19,7 @@ from paddock._models import (
     Metrics,
     Object,
     SandboxFailed,
+    TaskResult,
     WatchEvent,
     condition_of,
     failure_of,
@@ -330,6 +331,35 @@ class Sandbox:
         }
         found = self._transport.request("POST", f"{self._path}/execs", json=asked)
         return BackgroundCommand(self._transport, self._path, found)
+
+    def run_task(
+        self,
+        context: str = "",
+        *,
+        command: Sequence[str] = (),
+        tools: Sequence[str] = (),
+        provider: str = "",
+        model: str = "",
+        copy_out: str = "",
+        timeout: int = 600,
+        idempotency_key: str = "",
+    ) -> TaskResult:
+        """Have a model work on `context` with tools of the sandbox, or run a command; wait for the result.
+
+        With an `idempotency_key` the same task runs once, however often it is asked for.
+
+        done = sandbox.run_task("fix the test", tools=["exec"], provider="anthropic", model="claude-x")
+        """
+        asked = {
+            **({"command": list(command)} if command else {}),
+            **({"copyOut": copy_out} if copy_out else {}),
+            **({"context": context, "tools": list(tools), "provider": provider, "model": model} if context else {}),
+            "timeoutSeconds": timeout,
+        }
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        found = self._transport.request("POST", f"{self._path}/run", json=asked, headers=headers)
+        names = ("success", "output", "error", "files", "metrics", "run")
+        return TaskResult(**{name: found[name] for name in names})
 
     def background_commands(self) -> list[BackgroundCommand]:
         """List the background commands, oldest first."""

@@ -127,9 +127,10 @@ class AsyncTransport:
         json: Any = None,
         text: str | None = None,
         content_type: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request with a JSON or text body; return the JSON response. Raises Refused."""
-        headers = {"Content-Type": content_type} if content_type else {}
+        headers = {**({"Content-Type": content_type} if content_type else {}), **(headers or {})}
         with self._translated():
             answer = await self._http.request(
                 method, full_path(path), params=params, json=json, content=text, headers=headers

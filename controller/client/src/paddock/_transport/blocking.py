@@ -73,9 +73,12 @@ class Transport:
         json: Any = None,
         text: str | None = None,
         content_type: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request with a JSON or text body; return the JSON response. Raises Refused."""
-        return self._connected().request(method, path, params=params, json=json, text=text, content_type=content_type)
+        return self._connected().request(
+            method, path, params=params, json=json, text=text, content_type=content_type, headers=headers
+        )
 
     @contextmanager
     def lines(self, path: str, params: Mapping[str, str], seconds: float) -> Iterator[Iterator[str]]:

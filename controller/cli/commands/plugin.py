@@ -1,0 +1,114 @@
+"""`paddock plugin`: install, configure, list and remove plugins."""
+
+import json
+from typing import Any
+
+import click
+
+from controller.cli.client import connect, segment
+from controller.cli.errors import CliError
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import columns, note, say
+
+_ANY = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@click.group("plugin")
+def plugin_() -> None:
+    """Install plugins: objects with a configuration, which get the permissions that you grant.
+
+    \b
+    paddock plugin install ./my-plugin --set replicas=2 --grant
+    paddock plugin config my-plugin --replicas 3
+    """
+
+
+@plugin_.command("install")
+@click.argument("source", metavar="NAME|DIR|TAR")
+@namespace_option
+@click.option("--sha256", default="", metavar="DIGEST", help="Refuse an archive or file with another SHA-256.")
+@click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help="A setting. Repeatable.")
+@click.option("--grant", is_flag=True, help="Grant all permissions that it declares.")
+@click.pass_context
+def install(
+    ctx: click.Context, source: str, namespace: str | None, sha256: str, values: tuple[str, ...], grant: bool
+) -> None:
+    """Install a plugin from a folder, an archive, a file, or by the name of one of Paddock's own."""
+    from controller.cli.plugin import read_manifest, with_values
+
+    if wrong := [each for each in values if not each.partition("=")[0] or "=" not in each]:
+        raise CliError(f"--set {wrong[0]}: write --set NAME=VALUE")
+    given = {name: value for name, _, value in (each.partition("=") for each in values)}
+    document = with_values(read_manifest(source, sha256), given, grant=grant)
+    place = namespace or DEFAULT_NAMESPACE
+    body = {"documents": [{"file": source, "text": json.dumps(document)}], "namespace": place}
+    connect(ctx).request("POST", "apply", json=body)
+    say(f"plugin/{document['metadata']['name']} installed")
+    declared = document["spec"].get("permissions", [])
+    if declared and not grant:
+        note(f"it asks for {_listed(declared)}; add --grant to grant that")
+
+
+@plugin_.command("config", context_settings=_ANY)
+@click.argument("name")
+@namespace_option
+@click.option("--grant", is_flag=True, help="Grant all permissions that it declares.")
+@click.pass_context
+def config(ctx: click.Context, name: str, namespace: str | None, grant: bool) -> None:
+    """Change settings of a plugin: `--NAME VALUE`, or `--NAME` for true. Without any, show them."""
+    from controller.cli.plugin import flags_of, with_values
+
+    client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
+    found = client.get(_path(place, name))
+    given = flags_of(ctx.args)
+    if not given and not grant:
+        fields = found["spec"].get("configuration", {})
+        rows = [[each, str(_current(found, each)), fields[each].get("description", "")] for each in sorted(fields)]
+        say(columns([["SETTING", "VALUE", "DESCRIPTION"], *rows]))
+        return
+    changed = with_values({"spec": found["spec"]}, given, grant=grant)["spec"]
+    change = {"spec": {field: changed[field] for field in ("config", "granted") if field in changed}}
+    client.request("PATCH", _path(place, name), json=change, content_type="application/merge-patch+json")
+    say(f"plugin/{name} configured")
+
+
+@plugin_.command("list")
+@namespace_option
+@click.pass_context
+def list_(ctx: click.Context, namespace: str | None) -> None:
+    """List the plugins of the namespace, with what they need."""
+    found = connect(ctx).get(f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/plugins")["items"]
+    if not found:
+        note("No plugins.")
+        return
+    say(columns([["NAME", "VERSION", "STATE", "NEEDS"], *map(_row, found)]))
+
+
+@plugin_.command("remove")
+@click.argument("name")
+@namespace_option
+@click.pass_context
+def remove(ctx: click.Context, name: str, namespace: str | None) -> None:
+    """Remove a plugin and its objects. Refused while others use one of these."""
+    connect(ctx).request("DELETE", _path(namespace or DEFAULT_NAMESPACE, name))
+    say(f"plugin/{name} removed")
+
+
+def _row(obj: dict[str, Any]) -> list[str]:
+    conditions = obj.get("status", {}).get("conditions", ())
+    bad = next((each["reason"] for each in conditions if each["status"] != "True"), "")
+    needs = _listed(obj.get("status", {}).get("needed", ())) or "nothing"
+    return [obj["metadata"]["name"], obj["spec"]["version"], bad or ("Ready" if conditions else "Pending"), needs]
+
+
+def _listed(permissions: Any) -> str:
+    pairs = (pair for each in permissions for pair in each.items())
+    return "; ".join(f"{kind} {', '.join(value) if isinstance(value, list) else value}" for kind, value in pairs)
+
+
+def _current(obj: dict[str, Any], name: str) -> Any:
+    return obj["spec"].get("config", {}).get(name, obj["spec"]["configuration"][name].get("default", "(not set)"))
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"namespaces/{segment(namespace)}/plugins/{segment(name)}"

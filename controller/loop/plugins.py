@@ -1,0 +1,109 @@
+"""Plugins: their objects are kept as plan/plugin.py wants them, at each change and every half minute."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+
+from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.plan.common.status_json import dated
+from controller.plan.plugin import PluginPlan, plan_plugin, ready_condition
+from controller.ports import Clock, Kept, PluginWork, RetryLater, Store, StoreError
+
+Plugins = Mapping[str, StoredObject]
+_AGAIN_SECONDS, _RETRY_SECONDS = 30.0, 1.0
+_log = structlog.get_logger("paddock.plugin")
+
+
+@dataclass(slots=True)
+class _Seen:
+    generation: int
+    due: float
+
+
+class PluginKeeper:
+    """Keeps all plugins. `passed` is called after each reconcile pass, and only notifies."""
+
+    def __init__(
+        self, store: Store, work: PluginWork, clock: Clock, *, may_act: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._store, self._work, self._clock, self._may_act = store, work, clock, may_act
+        self._plugins: Plugins = MappingProxyType({})
+        self._woken, self._stopping = threading.Event(), False
+        self._seen: dict[str, _Seen] = {}
+        self._thread = threading.Thread(target=self._run, name="plugins", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Decide nothing new."""
+        self._stopping = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def passed(self, plugins: Plugins) -> None:
+        """Take in what a reconcile pass has seen."""
+        if plugins is not self._plugins:
+            self._plugins = plugins
+            self._woken.set()
+
+    def step(self) -> float | None:
+        """Keep the plugins that have changed or are due; return seconds until the next is due. Raises StoreError."""
+        now, plugins = self._clock.now(), self._plugins
+        for uid in self._seen.keys() - plugins.keys():
+            del self._seen[uid]
+        for uid, obj in plugins.items():
+            seen = self._seen.get(uid)
+            if obj.deleted_at is None and (seen is None or seen.generation != obj.generation or now >= seen.due):
+                self._seen[uid] = _Seen(obj.generation, now + self._keep(obj, now))
+        return min((max(0.0, each.due - now) for each in self._seen.values()), default=None)
+
+    def _keep(self, obj: StoredObject, now: float) -> float:
+        """Keep the objects of one plugin, and store its conditions; return in how many seconds to look again."""
+        decided, kept, wait = plan_plugin(obj), Kept(), _AGAIN_SECONDS
+        if decided.documents is not None:
+            try:
+                kept = self._work.keep(obj, decided.documents)
+            except RetryLater as error:
+                kept, wait = Kept(str(error)), _RETRY_SECONDS
+        self._write(obj, decided, ready_condition(decided, kept.failure, kept.taken), now)
+        return wait
+
+    def _write(self, obj: StoredObject, decided: PluginPlan, ready: Condition, now: float) -> None:
+        prior: Mapping[str, Any] = {each["type"]: each for each in obj.status.get("conditions", ())}
+        conditions = [dated(each, prior.get(each.type), obj.generation, now) for each in (decided.accepted, ready)]
+        status = {
+            "needed": [{kind: name} for kind, name in decided.needed],
+            "conditions": conditions,
+        }
+        if status == obj.status:
+            return
+        events = tuple(
+            Event(obj.ref, "Warning", each.reason, each.message, now)
+            for each in (decided.accepted, ready)
+            if each.status == "False" and prior.get(each.type, {}).get("message") != each.message
+        )
+        self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            self._woken.wait(wait)
+            self._woken.clear()
+            if self._stopping:
+                return
+            try:
+                wait = self.step() if self._may_act() else _RETRY_SECONDS
+            except StoreError as error:
+                _log.warning("plugins postponed", reason=str(error))
+                wait = _RETRY_SECONDS
+            except Exception:  # a bug must not stop the other plugins: it is logged and retried
+                _log.exception("plugin step raised")
+                wait = _AGAIN_SECONDS

@@ -1,0 +1,1 @@
+"""Plugins: their objects."""
