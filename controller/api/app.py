@@ -68,7 +68,6 @@ def create_app(
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
-    streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(
         title="Paddock",
@@ -82,6 +81,7 @@ def create_app(
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.reading = Reading()
+    app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
     if mcp_app is not None:  # first: routes are matched in order, and agents call often
@@ -93,10 +93,10 @@ def create_app(
     app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:
-            app.include_router(read_only.router(kind, services))
+            app.include_router(read_only.router(kind))
             continue
-        app.include_router(kinds.router(kind, services, streams))
-        app.include_router(patch.router(kind, services))
+        app.include_router(kinds.router(kind))
+        app.include_router(patch.router(kind))
         if kind.name == "Sandbox":
             for each in _OF_SANDBOXES:
                 app.include_router(each.routes)
