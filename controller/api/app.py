@@ -69,7 +69,6 @@ def create_app(
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
-    streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(
         title="Paddock",
@@ -82,10 +81,11 @@ def create_app(
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
+    app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
     app.state.mcp = mcp_app
-    _include_routes(app, services, streams)
+    _include_routes(app, services)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
@@ -99,7 +99,7 @@ def create_app(
     return app
 
 
-def _include_routes(app: FastAPI, services: Services, streams: WatchStreams) -> None:
+def _include_routes(app: FastAPI, services: Services) -> None:
     """Add the routes. They are matched in order, one by one: those that agents call often are the first."""
     if app.state.mcp is not None:
         app.include_router(mcp.routes)
@@ -112,9 +112,9 @@ def _include_routes(app: FastAPI, services: Services, streams: WatchStreams) -> 
     app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:
-            app.include_router(read_only.router(kind, services))
+            app.include_router(read_only.router(kind))
             continue
-        app.include_router(kinds.router(kind, services, streams))
-        app.include_router(patch.router(kind, services))
+        app.include_router(kinds.router(kind))
+        app.include_router(patch.router(kind))
         if kind.name == "WorkflowRun":
             app.include_router(workflows.routes)

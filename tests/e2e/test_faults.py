@@ -106,14 +106,14 @@ def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
 def test_an_unusable_state_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     daemon = start_daemon(tmp_path / "file" / "state", ready=False, PADDOCK_SOCKET=str(tmp_path / "s.sock"))
-    assert daemon.process.wait(30) == 1
+    assert daemon.process.wait(90) == 1
     wait_for("it says what to do", lambda: "PADDOCK_STATE_DIR" in "".join(daemon.log))
 
 
 @pytest.mark.parametrize(("name", "value"), [("PADDOCK_WORKERS", "none"), ("PADDOCK_METRICS_PORT", "99999")])
 def test_bad_settings_are_reported_by_name(tmp_path: Path, name: str, value: str) -> None:
     daemon = start_daemon(tmp_path, ready=False, **{name: value})
-    assert daemon.process.wait(30) == 2
+    assert daemon.process.wait(90) == 2
     wait_for("it names the setting", lambda: name.removeprefix("PADDOCK_").lower() in "".join(daemon.log))
 
 
@@ -125,7 +125,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
         connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
     connection.close()
     second = start_daemon(tmp_path, ready=False)
-    assert second.process.wait(30) == 1
+    assert second.process.wait(90) == 1
     wait_for("it says so", lambda: "newer" in "".join(second.log))
 
 

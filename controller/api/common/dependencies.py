@@ -6,6 +6,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from controller.api.common.parsing import Parsing
+from controller.api.streams.watch import WatchStreams
 from controller.service.services import Services
 
 
@@ -19,6 +20,12 @@ async def _parsing(connection: HTTPConnection) -> Parsing:
     return found
 
 
+async def _watch_streams(connection: HTTPConnection) -> WatchStreams:
+    found: WatchStreams = connection.app.state.watch_streams
+    return found
+
+
 # They are coroutines because FastAPI runs every other dependency on a thread.
 UseCases = Annotated[Services, Depends(_services)]
 LargeBodies = Annotated[Parsing, Depends(_parsing)]
+Watches = Annotated[WatchStreams, Depends(_watch_streams)]

@@ -1,6 +1,6 @@
 """Routes of a kind, generated from its registration; a new kind needs no code here."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -9,12 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from controller.api.common import models
-from controller.api.common.dependencies import LargeBodies, UseCases
+from controller.api.common.dependencies import LargeBodies, UseCases, Watches
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.common.queries import ListQuery, list_query, propagation
-from controller.api.streams.watch import MEDIA_TYPE, WatchResponse, WatchStreams, as_objects, as_tables
+from controller.api.streams.watch import MEDIA_TYPE, WatchStreams, as_objects, as_tables
 from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors
@@ -91,89 +91,103 @@ Namespace = Annotated[str, Depends(_namespace)]
 class KindHandlers:
     """Handlers of one kind's routes, wherever its objects live."""
 
-    def __init__(self, kind: Kind, services: Services, streams: WatchStreams) -> None:
-        self._kind, self._objects, self._write = kind, services.objects, services.write
-        self._watches, self._streams = services.watches, streams
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
 
-    async def list_everywhere(self, query: Listing, accept: Accept = "") -> Response:
+    async def list_everywhere(
+        self, services: UseCases, streams: Watches, query: Listing, accept: Accept = ""
+    ) -> Response:
         """The objects of every namespace, or a watch of them."""
-        return await self._many(None, query, accept)
+        return await self._many(services, streams, None, query, accept)
 
-    async def list_(self, namespace: Namespace, query: Listing, accept: Accept = "") -> Response:
+    async def list_(
+        self, services: UseCases, streams: Watches, namespace: Namespace, query: Listing, accept: Accept = ""
+    ) -> Response:
         """The objects, or a watch of them."""
-        return await self._many(namespace, query, accept)
+        return await self._many(services, streams, namespace, query, accept)
 
     async def create(
-        self, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
+        self, services: UseCases, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
     ) -> JSONResponse:
         """Create an object; 409 AlreadyExists when its name is taken."""
         body = await request.body()
-        return await parsing.run(len(body), self._create, namespace, body, agent)
+        return await parsing.run(len(body), self._create, services, namespace, body, agent)
 
-    def delete_all(self, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = "") -> Response:
+    def delete_all(
+        self, services: UseCases, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = ""
+    ) -> Response:
         """Request the deletion of all objects that match the selector."""
-        gone = self._objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
+        gone = services.objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
         return list_of(self._kind, Found(gone, 0))
 
-    def read(self, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
+    def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
         """The object."""
-        found = self._objects.get(self._kind, namespace, name)
+        found = services.objects.get(self._kind, namespace, name)
         if version := as_table(accept):
-            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version, version))
+            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
         return JSONResponse(serialize.obj(found))
 
     async def replace(
-        self, parsing: LargeBodies, request: Request, namespace: Namespace, name: Name, agent: Agent = ""
+        self,
+        services: UseCases,
+        parsing: LargeBodies,
+        request: Request,
+        namespace: Namespace,
+        name: Name,
+        agent: Agent = "",
     ) -> JSONResponse:
         """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is outdated."""
         body = await request.body()
-        return await parsing.run(len(body), self._replace, namespace, name, body, agent)
+        return await parsing.run(len(body), self._replace, services, namespace, name, body, agent)
 
-    def delete(self, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = "") -> JSONResponse:
+    def delete(
+        self, services: UseCases, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = ""
+    ) -> JSONResponse:
         """Request the deletion of the object; it disappears once everything it owns is removed."""
-        found = self._objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
+        found = services.objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
         return JSONResponse(serialize.obj(found))
 
-    async def _many(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
+    async def _many(
+        self, services: Services, streams: WatchStreams, namespace: str | None, query: ListQuery, accept: str
+    ) -> Response:
         if query.watch:
-            return await self._watch(namespace, query, version=as_table(accept))
-        return await run_in_threadpool(self._list, namespace, query, accept)
+            open_ = partial(
+                services.watches.open,
+                self._kind,
+                namespace,
+                name=query.name,
+                labels=query.labels,
+                since=query.since,
+                bookmarks=query.bookmarks,
+            )
+            # As tables of one row and that version, or as whole objects.
+            version = as_table(accept)
+            encode = as_tables(self._kind, services.objects.now, version) if version else as_objects(self._kind)
+            return await streams.answer(open_, encode, query.seconds or None)
+        return await run_in_threadpool(self._list, services, namespace, query, accept)
 
-    def _list(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
-        found = self._objects.page(
+    def _list(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
+        found = services.objects.page(
             self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit, token=query.rest
         )
         if version := as_table(accept):
-            return table_of(self._kind, found, self._objects.now(), version)
+            return table_of(self._kind, found, services.objects.now(), version)
         return list_of(self._kind, found)
 
-    async def _watch(self, namespace: str | None, query: ListQuery, *, version: str) -> WatchResponse:
-        """Answer with the lines of a watch, as tables of one row and that version, or as whole objects."""
-        open_ = partial(
-            self._watches.open,
-            self._kind,
-            namespace,
-            name=query.name,
-            labels=query.labels,
-            since=query.since,
-            bookmarks=query.bookmarks,
-        )
-        encode = as_tables(self._kind, self._objects.now, version) if version else as_objects(self._kind)
-        return await self._streams.answer(open_, encode, query.seconds or None)
-
-    def _create(self, namespace: str, body: bytes, agent: str) -> JSONResponse:
-        found = self._write.create(self._kind, namespace, _text(body), written_by=agent)
+    def _create(self, services: Services, namespace: str, body: bytes, agent: str) -> JSONResponse:
+        found = services.write.create(self._kind, namespace, _text(body), written_by=agent)
         return JSONResponse(serialize.obj(found), 201)
 
-    def _replace(self, namespace: str, name: str, body: bytes, agent: str) -> JSONResponse:
-        found = self._write.replace(self._kind, namespace, name, _text(body), written_by=agent)
+    def _replace(self, services: Services, namespace: str, name: str, body: bytes, agent: str) -> JSONResponse:
+        found = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent)
         return JSONResponse(serialize.obj(found))
 
 
-def router(kind: Kind, services: Services, streams: WatchStreams) -> APIRouter:
-    """Return the routes of one kind."""
+@cache
+def router(kind: Kind) -> APIRouter:
+    """Return the routes of one kind, for any application: building them takes some milliseconds."""
     routes = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute)
-    handlers = KindHandlers(kind, services, streams)
+    handlers = KindHandlers(kind)
     if kind.namespaced:
         everywhere = f"list{kind.name}ForAllNamespaces"
         path = f"/{kind.plural}"

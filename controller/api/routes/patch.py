@@ -1,12 +1,13 @@
 """PATCH on one object, as a merge patch or a JSON patch."""
 
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.dependencies import LargeBodies
+from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import Parsing, loads
 from controller.api.routes.kinds import collection
@@ -46,11 +47,12 @@ class UnsupportedMediaType(errors.ServiceError):
 class PatchHandlers:
     """Handlers of one kind's PATCH."""
 
-    def __init__(self, kind: Kind, services: Services) -> None:
-        self._kind, self._patches = kind, services.patch
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
 
     async def in_namespace(
         self,
+        services: UseCases,
         parsing: LargeBodies,
         request: Request,
         namespace: str,
@@ -59,28 +61,43 @@ class PatchHandlers:
         agent: Agent = "",
     ) -> JSONResponse:
         """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
-        return await self._answer(parsing, request, namespace, name, dry_run, agent)
+        return await self._answer(services, parsing, request, (namespace, name), dry_run, agent)
 
     async def of_host(
-        self, parsing: LargeBodies, request: Request, name: str, dry_run: DryRun = False, agent: Agent = ""
+        self,
+        services: UseCases,
+        parsing: LargeBodies,
+        request: Request,
+        name: str,
+        dry_run: DryRun = False,
+        agent: Agent = "",
     ) -> JSONResponse:
         """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
-        return await self._answer(parsing, request, "", name, dry_run, agent)
+        return await self._answer(services, parsing, request, ("", name), dry_run, agent)
 
     async def _answer(
-        self, parsing: Parsing, request: Request, namespace: str, name: str, dry_run: bool, agent: str
+        self,
+        services: Services,
+        parsing: Parsing,
+        request: Request,
+        key: tuple[str, str],
+        dry_run: bool,
+        agent: str,
     ) -> JSONResponse:
         type_, body = _type(request), await request.body()
-        return await parsing.run(len(body), self._patch, (namespace, name), body, type_, dry_run, agent)
 
-    def _patch(self, key: tuple[str, str], body: bytes, type_: PatchType, dry_run: bool, agent: str) -> JSONResponse:
-        found = self._patches.patch(self._kind, *key, _body(body), type_=type_, dry_run=dry_run, patched_by=agent)
-        return JSONResponse(serialize.obj(found))
+        def patched() -> JSONResponse:
+            patch = _body(body)
+            found = services.patch.patch(self._kind, *key, patch, type_=type_, dry_run=dry_run, patched_by=agent)
+            return JSONResponse(serialize.obj(found))
+
+        return await parsing.run(len(body), patched)
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """Return the route of one kind."""
-    routes, handlers = APIRouter(prefix=PREFIX, tags=[kind.name]), PatchHandlers(kind, services)
+@cache
+def router(kind: Kind) -> APIRouter:
+    """Return the route of one kind, for any application."""
+    routes, handlers = APIRouter(prefix=PREFIX, tags=[kind.name]), PatchHandlers(kind)
     path, _ = collection(kind)
     route = routes.patch(
         f"{path}/{{name}}",

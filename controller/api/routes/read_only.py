@@ -1,5 +1,6 @@
 """Routes of a read-only kind: get and list, and delete if the kind allows it. Writes are refused."""
 
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
@@ -7,6 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
 
 from controller.api.common import models
+from controller.api.common.dependencies import UseCases
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.queries import ReadQuery, event_query, read_query
@@ -31,25 +33,31 @@ Namespace = Annotated[str | None, Depends(_namespace)]
 class ReadOnlyHandlers:
     """Handlers of one read-only kind's routes."""
 
-    def __init__(self, kind: Kind, services: Services) -> None:
-        self._kind, self._objects = kind, services.objects
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
 
     def list_(
-        self, namespace: Namespace, query: Annotated[ReadQuery, Depends(read_query)], accept: Accept = ""
+        self,
+        services: UseCases,
+        namespace: Namespace,
+        query: Annotated[ReadQuery, Depends(read_query)],
+        accept: Accept = "",
     ) -> Response:
         """The current objects."""
-        return self._many(namespace, query, accept)
+        return self._many(services, namespace, query, accept)
 
-    def read(self, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
+    def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
         """The current object."""
-        found = self._objects.get(self._kind, namespace or "", name)
+        found = services.objects.get(self._kind, namespace or "", name)
         if version := as_table(accept):
-            return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version, version))
+            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
         return JSONResponse(serialize.shown(self._kind, found))
 
-    def delete(self, namespace: Namespace, name: Name, _cascade: Cascade, agent: Agent = "") -> JSONResponse:
+    def delete(
+        self, services: UseCases, namespace: Namespace, name: Name, _cascade: Cascade, agent: Agent = ""
+    ) -> JSONResponse:
         """Delete the object and its data; 409 Conflict names its users."""
-        found = self._objects.delete(self._kind, namespace or "", name, deleted_by=agent)
+        found = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
         return JSONResponse(serialize.shown(self._kind, found))
 
     def refuse(self) -> JSONResponse:
@@ -57,30 +65,36 @@ class ReadOnlyHandlers:
         message = f"{self._kind.name} is read-only: {self._kind.read_only}"
         raise errors.MethodNotAllowed(message, kind=self._kind.plural)
 
-    def _many(self, namespace: str | None, query: ReadQuery, accept: str) -> Response:
+    def _many(self, services: Services, namespace: str | None, query: ReadQuery, accept: str) -> Response:
         if query.watch:
             message = f"{self._kind.plural} are computed at each request and can't be watched; poll instead"
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
-        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
+        kind, objects = self._kind, services.objects
+        found = objects.list(kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
         if version := as_table(accept):
-            return table_of(self._kind, found, self._objects.now(), version)
-        return list_of(self._kind, found)
+            return table_of(kind, found, objects.now(), version)
+        return list_of(kind, found)
 
 
 class EventHandlers(ReadOnlyHandlers):
     """Handlers of the routes of events, whose lists take more parameters."""
 
     def list_(
-        self, namespace: Namespace, query: Annotated[ReadQuery, Depends(event_query)], accept: Accept = ""
+        self,
+        services: UseCases,
+        namespace: Namespace,
+        query: Annotated[ReadQuery, Depends(event_query)],
+        accept: Accept = "",
     ) -> Response:
         """The current objects."""
-        return self._many(namespace, query, accept)
+        return self._many(services, namespace, query, accept)
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """Return the routes of one kind."""
+@cache
+def router(kind: Kind) -> APIRouter:
+    """Return the routes of one kind, for any application."""
     routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    handlers = (EventHandlers if kind.name == "Event" else ReadOnlyHandlers)(kind, services)
+    handlers = (EventHandlers if kind.name == "Event" else ReadOnlyHandlers)(kind)
     many, dependencies = collection(kind)
     if kind.namespaced:
         _add_list(routes, kind, handlers, f"/{kind.plural}", [], f"list{kind.name}ForAllNamespaces")
