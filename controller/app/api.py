@@ -83,6 +83,7 @@ def start_listeners(
     sessions.start()
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
+    core.undo.callback(sessions.close, 0)  # if the start fails; else they have ended before
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(

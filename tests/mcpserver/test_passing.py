@@ -43,6 +43,8 @@ class Answers:
         is_modern = MODERN_VERSION in params.get("_meta", {})
         if self.modern and not is_modern:
             return [out({"id": message["id"], "error": {"code": -32022, "message": "unknown version"}})]
+        if params.get("uri") == "demo://none":
+            return [out({"id": message["id"], "error": {"code": -32002, "message": "not here"}})]
         before, result = self.answer(message["method"], params)
         return [*before, *([out({"id": message["id"], "result": result})] if result is not None else [])]
 
@@ -121,6 +123,10 @@ def test_resources_and_prompts_pass(world: World, server: Answers, era: str) -> 
                 assert [(each.uri, each.text) for each in read.contents] == [(f"{uri}a", "content")]
                 with pytest.raises(MCPError, match="Unknown resource"):
                     await mcp.read_resource(f"{uri}hidden")
+                with pytest.raises(MCPError, match="not here") as missing:
+                    await mcp.read_resource(f"{uri}none")
+                assert missing.value.code == (-32002 if era == "legacy" else -32602)
+                assert missing.value.data == {"uri": f"{uri}none"}
                 [greet] = (await mcp.list_prompts()).prompts
                 assert (greet.name, greet.arguments[0].name) == (prompt, "who")
                 got = await mcp.get_prompt(prompt, {"who": "ann"})

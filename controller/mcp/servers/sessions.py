@@ -1,5 +1,6 @@
 """Sessions of other people's servers: one sandbox for each server, caller and connection. Any thread may call this."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -35,7 +36,7 @@ _EARLY_SECONDS = 5.0  # after its start, a server's death counts as a failed sta
 _FREE_FAILURES = 2  # of starts, before each further one waits
 _MOST_BACKOFF_SECONDS = 60.0
 _BLIND_SWEEPS = 3  # in a row without the engine, before servers are said to be unavailable
-_POOL_SECONDS = 60.0  # between two checks of a server's pool
+_POOL_SECONDS, _POOL_RETRY_SECONDS = 60.0, 10.0  # between two checks of a server's pool
 _STOP_SECONDS = 5.0  # for the sandboxes of all sessions to go when the daemon stops
 _STOP_POLL_SECONDS = 0.05
 _log = structlog.get_logger("paddock.mcp")
@@ -67,7 +68,7 @@ class Sessions:
         self._sweeper: threading.Thread | None = None
         self._closing = False
         self._unsandboxed: Counter[str] = Counter()  # by the uid of the server
-        self._pools: dict[str, tuple[int, float]] = {}  # by that uid: generation, and time of the last check
+        self._pools: dict[str, tuple[int, float]] = {}  # by that uid: generation, and time of the next check
         self._blind_sweeps = 0
         self._offering: Mapping[str, frozenset[tuple[str, int]]] | None = None
         self._levels: dict[Place, str] = {}
@@ -138,18 +139,18 @@ class Sessions:
     @contextmanager
     def unsandboxed(self, server: Server) -> Iterator[None]:
         """Show, within the block, that a session of the server runs without a sandbox, as a user's own process."""
-        uid = server.obj.uid
-        self._unsandboxed[uid] += 1
         try:
-            self._servers.report(server, _unsandboxed(self._unsandboxed[uid]))
+            self._note_unsandboxed(server, 1)
             yield
         finally:
-            self._unsandboxed[uid] -= 1
-            if self._unsandboxed[uid] > 0:
-                self._servers.report(server, _unsandboxed(self._unsandboxed[uid]))
-            else:
-                del self._unsandboxed[uid]
-                self._servers.report(server, _SANDBOXED_AGAIN)
+            self._note_unsandboxed(server, -1)
+
+    def _note_unsandboxed(self, server: Server, more: int) -> None:
+        with self._lock:
+            self._unsandboxed[server.obj.uid] += more
+            count = self._unsandboxed[server.obj.uid]
+            self._unsandboxed += Counter()  # drops what is zero
+        self._servers.report(server, _unsandboxed(count) if count else _SANDBOXED_AGAIN)
 
     def claim(self, server: Server, caller: str, connection: str) -> tuple[Key, "Future[Session]", bool]:
         """Return the caller's session of this connection, to come, and whether the caller must `open` it.
@@ -268,16 +269,16 @@ class Sessions:
         """Make the pools of warm sandboxes as the specs ask: after a change, and once a minute."""
         now = self._clock()
         for each in servers:
-            generation, at = self._pools.get(each.obj.uid, (0, 0.0))
-            was_checked = generation == each.obj.generation
-            if was_checked and (now - at < _POOL_SECONDS or not each.spec.warm_replicas):
+            generation, due = self._pools.get(each.obj.uid, (0, 0.0))
+            if generation == each.obj.generation and now < due:
                 continue
-            self._pools[each.obj.uid] = each.obj.generation, now
+            wait = _POOL_SECONDS if each.spec.warm_replicas else math.inf
             try:
                 self._servers.keep_pool(each)
-            except errors.ServiceError as error:
-                _log.warning("mcp pool not kept", object=str(each.obj.ref), error=str(error))
-                self._pools[each.obj.uid] = 0, now
+            except errors.ServiceError as error:  # a template is in use until its last session has ended
+                _log.info("mcp pool not kept", object=str(each.obj.ref), error=str(error))
+                wait = _POOL_RETRY_SECONDS
+            self._pools[each.obj.uid] = each.obj.generation, now + wait
         known = {each.obj.uid for each in servers}
         for uid in [each for each in self._pools if each not in known]:
             del self._pools[uid]
