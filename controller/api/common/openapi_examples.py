@@ -28,6 +28,8 @@ _SPECS: Mapping[str, Json] = {
             {"kind": "SandboxTemplate", "metadata": {"name": "tool"}, "spec": {"image": "paddock/python:1"}},
         ],
     },
+    "Provider": {"type": "OpenAI", "url": "https://api.openai.com/v1", "secretRef": {"name": "openai-key"}},
+    "ModelServer": {"template": {"image": "paddock/model-tiny:1"}, "port": 8080},
     "Quota": {"hard": {"cpu": "4", "memory": "8Gi", "sandboxes": 20}},
     "HostQuota": {"hard": {"cpu": "8", "memory": "16Gi"}},
 }
