@@ -41,6 +41,7 @@ COMMANDS = {
     "logs": "Show the log of a sandbox.",
     "run": "Run a command in a new sandbox, and remove it afterwards.",
     "exec": "Run a command in a sandbox.",
+    "sandbox": "The commands for sandboxes, below their noun: list, logs, exec, shell, cp ...",
     "workflow": "Run workflows, follow them, and fetch their artifacts.",
     "plugin": "Install, configure, list and remove plugins.",
     "project": "Open, close and configure projects, which are sandboxes.",

@@ -77,6 +77,8 @@ def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, t
     assert "dist" in daemon.paddock("workflow", "artifacts", "one").stdout
     assert "Succeeded" in daemon.paddock("get", "workflowruns").stdout
     assert "RunSucceeded" in daemon.paddock("describe", "workflowrun", "one").stdout
+    why = daemon.paddock("why", "workflowrun/one").stdout.splitlines()
+    assert (why[0], why[1], why[2]) == ("workflowrun/one is Succeeded", "  Succeeded", "Stages:")
     wait_for(
         "its sandbox to be gone", lambda: not json.loads(daemon.paddock("get", "sb", "-o", "json").stdout)["items"]
     )
@@ -126,6 +128,8 @@ def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
     assert "no sandbox shares the network of the host" in refused.stderr
     too_many = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--cpus", "1000", check=False)
     assert (too_many.returncode != 0, "processors" in too_many.stderr or "cpu" in too_many.stderr) == (True, True)
+    assert "my-app" in daemon.paddock("sandbox", "list").stdout
+    assert daemon.paddock("sandbox", "exec", "my-app", "--", "echo", "hi").stdout == "hi\n"
     daemon.paddock("project", "close", "my-app")
     assert daemon.get("my-app")["spec"]["runState"] == "Suspended"
     daemon.paddock("project", "open", "my-app")

@@ -29,7 +29,7 @@ _KINDS = ("Sandbox", "MCPServer")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
 @click.pass_context
 def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output: str | None) -> None:
-    """Explain the state of a sandbox or an MCP server: desired and observed state, the decision, and what it waits for.
+    """Explain the state of a sandbox, MCP server or workflow run: desired and observed state, and what it waits for.
 
     \b
     paddock why quickstart
@@ -40,10 +40,15 @@ def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output:
     words = [f"sandbox/{what[0]}"] if len(what) == 1 and "/" not in what[0] else list(what)
     targets = Kinds(client).targets(words)
     if len(targets) != 1 or len(targets[0].names) != 1:
-        raise click.UsageError("name one sandbox, or one MCP server")
+        raise click.UsageError("name one sandbox, MCP server or workflow run")
     resource, name = targets[0].resource, targets[0].names[0]
+    if resource.kind == "WorkflowRun":
+        run = client.get(resource.path(namespace or DEFAULT_NAMESPACE, name))
+        say((json_text if output == "json" else yaml_text)(run["status"]) if output else "\n".join(_run_lines(run)))
+        return
     if resource.kind not in _KINDS:
-        raise CliError(f"{resource.kind}: no decisions are made for this kind; name a sandbox, or an MCP server")
+        words = "no decisions are made for this kind; name a sandbox, an MCP server or a workflow run"
+        raise CliError(f"{resource.kind}: {words}")
     found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
@@ -70,6 +75,23 @@ def _lines(kind: str, found: Mapping[str, Any]) -> Iterator[str]:
         yield "Events:"
         rows = [[each["lastTimestamp"], each["type"], each["reason"], each["message"]] for each in found["events"]]
         yield _indented(columns(rows))
+
+
+def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
+    status = run.get("status", {})
+    yield f"workflowrun/{run['metadata']['name']} is {status.get('phase', 'Pending')}"
+    for each in status.get("conditions", ()):
+        yield f"  {each['reason']}: {each['message']}" if each["message"] else f"  {each['reason']}"
+    rows = []
+    for each in status.get("stages", ()):
+        words = " ".join(filter(None, (each.get("reason", ""), each.get("message", ""))))
+        again = f" (attempt {each['attempt']})" if each["attempt"] > 1 else ""
+        rows.append([each["name"], f"{each['state']}{again}", words])
+    yield "Stages:"
+    yield _indented(columns(rows))
+    sandbox = status.get("sandboxRef", {}).get("name")
+    if sandbox and status.get("phase") == "Running":
+        yield f"`paddock why sandbox {sandbox}` explains its sandbox"
 
 
 def _facts(title: str, facts: Sequence[Mapping[str, str]]) -> Iterator[str]:

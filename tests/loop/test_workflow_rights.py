@@ -1,0 +1,65 @@
+"""Rights of who creates a run hold for its sandbox, and what is fixed then stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.access.access import Caller, Grant
+from controller.service import errors
+from controller.service.access import access
+from tests.contract.store_worlds import World
+from tests.loop.runs import RunHarness, exec_stage, workflow
+
+
+@pytest.fixture
+def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
+    made = RunHarness(world.store(), tmp_path / "runs")
+    made.put("Workflow", "w", **workflow(exec_stage("a")))
+    yield made
+    made.close()
+
+
+def create(house: RunHarness, grant: dict[str, Any], **spec: Any) -> None:
+    with access.acting(Caller("token ci", grants=(Grant.model_validate(grant),))):
+        house.put("WorkflowRun", "r", **(spec or {"workflowRef": {"name": "w"}}))
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ({"images": ["other/*"]}, "`paddock/test-tiny:1` is not one of your images"),
+        ({"limits": {"memory": "16Mi"}}, "is more than you may request"),
+        ({"levels": ["development"]}, "`full-isolation` is not one of your levels"),
+    ],
+)
+def test_bounds_hold_for_the_sandbox_of_a_run(house: RunHarness, bound: dict[str, Any], words: str) -> None:
+    grant = {"role": "user", "namespaces": ["default"], **bound}
+    with pytest.raises(errors.Invalid, match=words):
+        create(house, grant)
+    with pytest.raises(errors.Invalid, match=words):
+        create(house, grant, workflow=workflow(exec_stage("a")))
+    assert house.run() is None
+
+
+def test_user_may_run_but_not_write_workflows(house: RunHarness) -> None:
+    grant = {"role": "user", "namespaces": ["default"]}
+    create(house, grant)
+    assert house.run() is not None
+    with access.acting(Caller("token ci", grants=(Grant.model_validate(grant),))), pytest.raises(errors.Forbidden):
+        house.put("Workflow", "own", **workflow(exec_stage("a")))
+    with pytest.raises(errors.Forbidden):
+        create(house, {"role": "viewer", "namespaces": ["default"]})
+
+
+def test_run_names_what_it_misses_and_never_changes(house: RunHarness) -> None:
+    with pytest.raises(errors.Invalid, match="workflow `none` does not exist"):
+        house.put("WorkflowRun", "x", workflowRef={"name": "none"})
+    with pytest.raises(errors.Invalid, match="sandbox `none` does not exist"):
+        house.put("WorkflowRun", "x", workflowRef={"name": "w"}, sandboxRef={"name": "none"})
+    with pytest.raises(errors.Invalid, match="is not a parameter of the workflow"):
+        house.put("WorkflowRun", "x", workflowRef={"name": "w"}, parameters=[{"name": "p", "value": "1"}])
+    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
+    with pytest.raises(errors.Invalid, match="is fixed when a run is created"):
+        house.put("WorkflowRun", "r", workflow=workflow(exec_stage("other")), workflowRef=None)
