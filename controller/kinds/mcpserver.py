@@ -161,7 +161,6 @@ STATES = (
     "Disabled",
     "Installing",
     "InstallFailed",
-    "NotInstalled",
     "ToolsChanged",
     "StartFailed",
     "CrashLoopBackOff",

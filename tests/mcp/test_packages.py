@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(420),
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
-    pytest.mark.skipif(not (MODULES / NAME).exists(), reason=f"tests/mcp/node does not have {NAME}"),
 ]
 RECIPE = """\
 FROM paddock/base:1

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from controller.documents.document import parse
 from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.mcpserver import KIND, MCPServerSpec
+from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
 from controller.policy.access import decide, refusals

@@ -47,8 +47,8 @@ def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output:
         say((json_text if output == "json" else yaml_text)(run["status"]) if output else "\n".join(_run_lines(run)))
         return
     if resource.kind not in _KINDS:
-        words = "no decisions are made for this kind; name a sandbox, an MCP server or a workflow run"
-        raise CliError(f"{resource.kind}: {words}")
+        none = "no decisions are made for this kind; name a sandbox, an MCP server or a workflow run"
+        raise CliError(f"{resource.kind}: {none}")
     found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))

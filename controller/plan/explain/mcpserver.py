@@ -15,7 +15,6 @@ _VERDICTS: Mapping[str, str] = MappingProxyType(
         "Unused": "AsAsked",
         "Disabled": "AsAsked",
         "ToolsChanged": "Refused",
-        "NotInstalled": "Refused",
         "InstallFailed": "Refused",
         "DockerUnavailable": "Unknown",
     }
