@@ -90,7 +90,7 @@ class Kinds:
         """Return the kind with that name, singular or short name."""
         found = self._words.get(word.lower().removesuffix(".paddock"))
         if found is None:
-            close = difflib.get_close_matches(word.lower(), self._words, n=1)
+            close = difflib.get_close_matches(word.lower(), self._words, n=1, cutoff=0.7)
             hint = f"did you mean `{close[0]}`?" if close else f"known kinds: {', '.join(self._shown)}"
             raise CliError(f"unknown kind `{word}`; {hint}")
         return found
