@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import AdoptedExecs, DetachableExec, StreamError
+from controller.ports import AdoptedExecs, DetachableExec, NeverStarted, StreamError
 from tests.contract.engine_worlds import World, docker_world, fake_world, read_all
 from tests.daemon import wait_for
 
@@ -65,3 +65,16 @@ def test_one_that_nobody_knows_is_told_of(world: World) -> None:
     ref = let_go_of(world, "true")
     with pytest.raises(StreamError, match="its exit code is unknown"):
         list(left(world).follow(ExecRef("0" * 64, ref.container_id, 1, "no mark", 1), timeout_seconds=30))
+
+
+def test_one_that_was_prepared_and_never_started_says_so(world: World) -> None:
+    kept: list[ExecRef] = []
+
+    def ends(ref: ExecRef) -> None:
+        kept.append(ref)
+        raise StreamError("the daemon ends here")
+
+    with pytest.raises(StreamError, match="ends here"):
+        world.streams.exec(world.running(world.new_uid()).id, ["true"], prepared=ends)
+    with pytest.raises(NeverStarted):
+        list(left(world).follow(kept[0], timeout_seconds=30))

@@ -25,6 +25,12 @@ _USE = models.failures(
     errors.TooManyRequests,
     errors.ServiceUnavailable,
 )
+_OBJECT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Sandbox"}}},
+        "description": "the sandbox",
+    }
+}
 _PIECE_BYTES = 1 << 18
 _RUN = "/namespaces/{namespace}/workflowruns/{name}"
 _SANDBOX = "/namespaces/{namespace}/sandboxes/{name}"
@@ -190,7 +196,7 @@ def download(
     return StreamingResponse(pieces(), media_type="application/x-tar")
 
 
-@routes.post(_SANDBOX + "/open", operation_id="openSandbox", tags=["Sandbox"], responses=_USE)
+@routes.post(_SANDBOX + "/open", operation_id="openSandbox", tags=["Sandbox"], responses={**_OBJECT, **_USE})
 def open_(services: UseCases, namespace: str, name: str, body: OpenRequest) -> JSONResponse:
     """Open a project: its sandbox is created from the template if it is absent, started, and waited for.
 
@@ -200,7 +206,7 @@ def open_(services: UseCases, namespace: str, name: str, body: OpenRequest) -> J
     return JSONResponse(serialize.obj(services.projects.open(namespace, name, template, body.waitSeconds)))
 
 
-@routes.post(_SANDBOX + "/close", operation_id="closeSandbox", tags=["Sandbox"], responses=_READ)
+@routes.post(_SANDBOX + "/close", operation_id="closeSandbox", tags=["Sandbox"], responses={**_OBJECT, **_READ})
 def close(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Close a project: its sandbox is suspended, unless its lifecycle says `keepRunning`. Its volumes stay."""
     return JSONResponse(serialize.obj(services.projects.close(namespace, name)))
