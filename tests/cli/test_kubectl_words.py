@@ -207,7 +207,7 @@ HABITS = [
     ("get sb -o go-template={{.items}}", 2, "write -o jsonpath="),
     ("get sb/quickstart -o jsonpath={.status.phase}", 0, ""),
     ("-n team get sb", 0, "No resources found in team namespace"),
-    ("-v get sb", 0, "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes 200 in"),
+    ("-v get sb", 0, "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?limit=500 200 in"),
     ("restart quickstart --timeout 0", 1, "not Suspended within 0 s"),
     ("rollout restart sandbox/quickstart --timeout 0", 1, "not Suspended within 0 s"),
     ("logs -l app=none", 1, "no sandboxes match"),

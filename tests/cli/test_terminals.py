@@ -46,7 +46,7 @@ def test_verbose_shows_each_request(paddock: Run, served: World) -> None:
     for words in (("-v", "get", "sb"), ("get", "sb", "-v"), ("get", "sb", "-v=8"), ("--v=6", "get", "sb")):
         done = paddock(*words)
         assert done.exit_code == 0
-        assert "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes 200 in " in done.stderr, words
+        assert "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?limit=500 200 in " in done.stderr, words
         assert " ms\n" in done.stderr
         assert "GET /" not in done.stdout
     for quiet in (("get", "sb"), ("get", "sb", "-v=0")):

@@ -133,7 +133,7 @@ def enable(ctx: click.Context, name: str) -> None:
     Without a name, or with docker-desktop: of each client that is in use here, else of Claude Code in this folder.
     """
     from controller.cli.commands.mcp import write_config
-    from controller.cli.mcp_config import CLIENTS
+    from controller.cli.mcp.client_config import CLIENTS
 
     found = [each for each in CLIENTS.values() if each.found] or [CLIENTS["claude"]]
     for client in found if name == _SERVER else [CLIENTS[name]]:

@@ -16,7 +16,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace
 from paddock._client.mcp import Bridge, endpoint, request, server_endpoint
 
 if TYPE_CHECKING:
-    from controller.cli.mcp_config import McpClient
+    from controller.cli.mcp.client_config import McpClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
@@ -124,7 +124,7 @@ def config(ctx: click.Context, /, client: str | None, write: bool, file: str | N
 
     Without a client: that which most clients read, and the file of each that is known here.
     """
-    from controller.cli.mcp_config import ANY, CLIENTS, text_of
+    from controller.cli.mcp.client_config import ANY, CLIENTS, text_of
     from controller.cli.output import note, say
 
     if write and not client and not file:
@@ -144,7 +144,7 @@ def config(ctx: click.Context, /, client: str | None, write: bool, file: str | N
 
 def write_config(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any], file: Path) -> None:
     """Merge Paddock's entry into the file of a client, and say so."""
-    from controller.cli.mcp_config import merge
+    from controller.cli.mcp.client_config import merge
     from controller.cli.output import note, say
 
     changed = merge(client, file, _entry(ctx, client, chosen))
@@ -154,7 +154,7 @@ def write_config(ctx: click.Context, client: "McpClient", chosen: Mapping[str, A
 
 
 def _entry(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any]) -> dict[str, Any]:
-    from controller.cli.mcp_config import entry
+    from controller.cli.mcp.client_config import entry
 
     chosen = {**_NOTHING_CHOSEN, **chosen}
     _path(chosen)  # refuses contradictions

@@ -102,12 +102,12 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
 
     All of them, or none and every reason. Values that look secret are not read.
     """
-    from controller.cli import mcp_import
     from controller.cli.client import connect
+    from controller.cli.mcp import client_import
     from controller.cli.output import note, say
     from controller.cli.yaml_text import dump
 
-    found = mcp_import.read(file)
+    found = client_import.read(file)
     for each in found.notes:
         note(each)
     if not found.documents:
@@ -129,15 +129,15 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
 @click.pass_context
 def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     """Print the configuration of an MCP client whose servers are those of a namespace, in their sandboxes."""
-    from controller.cli import mcp_config, mcp_import
     from controller.cli.commands.mcp import command_word, environment
+    from controller.cli.mcp import client_config, client_import
     from controller.cli.output import json_text, say
 
     names = [each["metadata"]["name"] for each in _found(ctx, namespace) if each["spec"].get("enabled", True)]
     place = _namespace(ctx, namespace)
     words = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
-    table = mcp_config.CLIENTS[client].key
-    say(json_text(mcp_import.exported(names, table, command_word(), words, environment(ctx))))
+    table = client_config.CLIENTS[client].key
+    say(json_text(client_import.exported(names, table, command_word(), words, environment(ctx))))
 
 
 def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> None:
@@ -145,7 +145,7 @@ def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> N
 
     Raises CliError. Exits with the program.
     """
-    from controller.cli import mcp_unsandboxed
+    from controller.cli.mcp import unsandboxed
     from controller.cli.options import located
     from controller.cli.output import note
 
@@ -158,7 +158,7 @@ def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> N
         raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
     note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
     own = {each["name"]: each["value"] for each in spec.get("env", ())}
-    sys.exit(mcp_unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}))
+    sys.exit(unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}))
 
 
 def own_command(spec: Mapping[str, Any]) -> list[str]:
@@ -177,7 +177,7 @@ def own_command(spec: Mapping[str, Any]) -> list[str]:
 def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None) -> None:
     """Create a server of a command line. Raises CliError."""
     from controller.cli.client import connect
-    from controller.cli.mcp_import import server_name
+    from controller.cli.mcp.client_import import server_name
     from controller.cli.output import say
     from controller.policy.packages.launch import LaunchError, parse_launch
     from controller.version import API_VERSION

@@ -222,7 +222,8 @@ class _Talk:
     @property
     def tokens(self) -> tuple[int, int]:
         """The tokens of all prompts, and of all answers."""
-        return tuple(sum(each.get(name, 0) for each in self._lines) for name in ("promptTokens", "completionTokens"))  # type: ignore[return-value]
+        prompts = sum(each.get("promptTokens", 0) for each in self._lines)
+        return prompts, sum(each.get("completionTokens", 0) for each in self._lines)
 
     @property
     def answered(self) -> bool:

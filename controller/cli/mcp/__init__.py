@@ -1,0 +1,1 @@
+"""Configurations of MCP clients, and servers that run without a sandbox."""
