@@ -46,7 +46,7 @@ _ANY = {"type": "string", "format": "binary"}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the program's answer, with its own status, headers and body",
-        "content": {"*/*": {"schema": _ANY}},
+        "content": {"application/octet-stream": {"schema": _ANY}},
     },
     **models.failures(BadRequest, Forbidden, NotFound, Conflict, TooManyRequests, ServiceUnavailable, BadGateway),
 }

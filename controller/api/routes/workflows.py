@@ -11,6 +11,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.kinds.sandbox import TemplateRef
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.workflow.bridge import BridgeRequest
@@ -70,14 +71,6 @@ class Transcript(models.Shape):
     apiVersion: models.Version
     kind: Literal["Transcript"]
     items: list[dict[str, Any]]
-
-
-class TemplateRef(BaseModel):
-    """A SandboxTemplate of the namespace."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: _Word
 
 
 class OpenRequest(BaseModel):
