@@ -16,6 +16,7 @@ ELSEWHERE = {
     "peers.yaml",
     "production.yaml",
     "project.yaml",
+    "sandbox-manager.yaml",
     "secrets.yaml",
     "volumes.yaml",
     "workspace.yaml",

@@ -70,6 +70,11 @@ class RunHarness(LoopHarness):
         self.daemon()
 
     def daemon(self) -> None:
+        # A killed daemon's threads end with it; those of this process can only be waited for. Some died in their work.
+        deadline = time.monotonic() + 3
+        stages = getattr(self, "stages", None)
+        while stages is not None and stages.busy > self.hanging and time.monotonic() < deadline:
+            time.sleep(0.002)
         self._release()
         super().daemon()
         if not self._ready:
