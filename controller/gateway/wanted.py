@@ -1,4 +1,4 @@
-"""What the gateway is to serve, from a snapshot: its sources of models, and the sandboxes that it listens in."""
+"""Work of the gateway, from a snapshot: its sources of models, and the sandboxes that it listens in."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -150,7 +150,7 @@ class WorkflowSpec(Model):
     finally_: Annotated[tuple[Stage, ...], Field(alias="finally", max_length=16)] = ()
     """Stages that run at the end, one after the other, whatever happened before."""
     keep_sandbox: KeepSandbox = "Never"
-    """Whether the sandbox stays after a run: Never, OnFailure, or Always."""
+    """Condition on which the sandbox stays after a run: Never, OnFailure, or Always."""
 
 
 def _stages(obj: StoredObject, _now: float) -> str:

@@ -50,7 +50,7 @@ def best_ms(action: Callable[[], object], rounds: int = 15) -> float:
 
 
 def claim(store: SqlStore) -> None:
-    """What a claim asks of the store: the template, its pool's quota, the namespace's and the host's, and its rows."""
+    """Ask the store what a claim does: the template, its pool's quota, the namespace's and the host's, and its rows."""
 
     def within(transaction: Transaction) -> None:
         found = transaction.get("Sandbox", "team-7", "b-00007")

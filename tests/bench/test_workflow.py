@@ -1,4 +1,4 @@
-"""What a workflow costs: three stages against a shell script, the bridge against an exec, and many runs at once."""
+"""Costs of workflows: three stages against a shell script, the bridge against an exec, and many runs at once."""
 
 import statistics
 import subprocess

@@ -100,7 +100,7 @@ def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
 
 
 def left(place: Lab, daemon: RunningDaemon) -> list[str]:
-    """What an install made, and did not take away."""
+    """Return what an install made, and did not take away."""
     found = json.loads(daemon.paddock("get", "sandboxes,volumes", "-n", SPACE, "-o", "json").stdout)["items"]
     names = [each["metadata"]["name"] for each in found]
     names += place.docker("ps", "-aq", "--filter", f"label=paddock.namespace={SPACE}").split()

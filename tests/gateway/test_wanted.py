@@ -1,4 +1,4 @@
-"""What the gateway is to serve: own containers that run, sources of the namespace, and problems in words."""
+"""Work of the gateway: own containers that run, sources of the namespace, and problems in words."""
 
 from dataclasses import replace
 from typing import Any

@@ -313,7 +313,7 @@ def test_images_go_when_no_server_needs_them(house: House) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
-    """What is there before a step is what was there after the last one."""
+    """State before a step is the state after the last one."""
 
     def live(house: House) -> tuple[Any, ...]:
         for _ in range(4):

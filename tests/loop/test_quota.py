@@ -412,7 +412,7 @@ def _do(house: LoopHarness, what: str, *how: Any) -> None:
 
 
 def used(house: LoopHarness) -> dict[str, Any]:
-    """What is used of everything but stored objects."""
+    """Return what is used of everything but stored objects."""
     return {name: value for name, value in stored(house).status["used"].items() if name != "objects"}
 
 

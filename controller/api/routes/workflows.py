@@ -98,7 +98,7 @@ class RunRequest(BaseModel):
 
 
 class RunMetrics(models.Shape):
-    """What the run used. Null where it was not measured."""
+    """Resources that the run used. Null where they were not measured."""
 
     durationSeconds: float
     cpuSeconds: float | None = None

@@ -155,7 +155,7 @@ class KeptOutput:
 
 
 class KeptStreams:
-    """What is kept of a command's stdout and stderr."""
+    """Kept parts of a command's stdout and stderr."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._streams = {name: KeptOutput(limit_bytes) for name in ("stdout", "stderr")}
