@@ -1,5 +1,6 @@
 """/openapi.json describes what is served: by itself, and as a fuzzer finds it on a running server."""
 
+import re
 import socket
 import threading
 import time
@@ -233,4 +234,5 @@ def test_the_page_of_it_needs_nothing_from_elsewhere(served: World) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert 'id="createSandbox"' in answer.text
-    assert not [each for each in ("<script", "src=", 'href="http', "url(", "@import") if each in answer.text]
+    examples = re.sub(r"https://api\.openai\.com/v1", "", answer.text)  # the text of an example, never a link
+    assert not [each for each in ("<script", "src=", "http://", "https://", "@import") if each in examples]

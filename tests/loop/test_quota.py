@@ -79,7 +79,8 @@ def test_the_second_waits_until_the_first_is_gone(house: LoopHarness) -> None:
     house.settle()
     assert running(house, "b") == ["b"]
     assert house.condition("b", "Scheduled") == "True Assigned"
-    assert used(house) == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", **NONE}
+    wanted = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", "objects": "2", **NONE}
+    assert stored(house).status["used"] == wanted
 
 
 def test_a_raised_quota_starts_what_waits(house: LoopHarness) -> None:
@@ -119,7 +120,8 @@ def test_suspended_gives_back_all_but_its_seat(house: LoopHarness) -> None:
     box(house, "b")
     house.settle()
     assert running(house, "b") == ["b"]
-    assert used(house) == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", **NONE}
+    wanted = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", "objects": "3", **NONE}
+    assert stored(house).status["used"] == wanted
     box(house, "c", runState="Suspended")
     house.settle()
     assert house.condition("c", "Scheduled") == "False QuotaExceeded"

@@ -1,4 +1,4 @@
-"""What a panel meets in the wild: hostile text, broken uploads, slow lines, wrong clocks, specs of older versions."""
+"""Bad input of a panel: hostile text, broken uploads, slow lines, wrong clocks, specs of older versions."""
 
 import json
 import re

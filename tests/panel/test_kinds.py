@@ -37,7 +37,7 @@ class StreetLampSpec(Model):
     colour: Literal["warm", "cold"]
     """Colour of its light."""
     place: Text
-    """Where it stands."""
+    """Its state now."""
     bulbs: tuple[Bulb, ...] = ()
 
 

@@ -185,7 +185,8 @@ class _Exchange:
         more, reads = True, True
         while more:
             try:
-                message = await asyncio.wait_for(self._receive(), STALL_SECONDS)
+                async with asyncio.timeout(STALL_SECONDS):  # Python 3.11's wait_for may lose a cancellation
+                    message = await self._receive()
             except TimeoutError:
                 raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
             if message["type"] == "http.disconnect":
