@@ -115,7 +115,7 @@ def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) ->
     expect(text).to_have_value("apiVersion: paddock/v1alpha1\nkind: StreetLamp\nmetadata:\n  name: new\n"
                                "  namespace: default\nspec:\n  colour: warm\n  place: \"\"\n")  # fmt: skip
     page.get_by_text("Fields of spec").click()
-    expect(page.get_by_text("Where it stands.")).to_be_visible()
+    expect(page.get_by_text("Its state now.")).to_be_visible()
     text.fill(text.input_value().replace("name: new", "name: second").replace('""', "corner"))
     page.get_by_role("button", name="Review changes").click()
     expect(page.get_by_role("dialog")).to_contain_text("be forecast now")  # there is no engine here
