@@ -1,4 +1,4 @@
-"""Where drills are held: a daemon over an engine of its own, some boxes, and what became of them after a fault."""
+"""Where drills are held: a daemon over an engine of its own, some sandboxes, and what became of them after a fault."""
 
 import json
 import socket
@@ -58,9 +58,9 @@ class Site:
         return self.daemon
 
     def furnish(self) -> "Site":
-        """Apply the boxes, and wait until all are as asked."""
+        """Apply the sandboxes, and wait until all are as asked."""
         self.daemon.apply("---".join(_BOX % name for name in _NAMES))
-        wait_for("the boxes are Ready", self.well, RECOVERS_SECONDS)
+        wait_for("the sandboxes are Ready", self.well, RECOVERS_SECONDS)
         return self
 
     def get(self, path: str) -> tuple[int, Any]:
@@ -81,7 +81,7 @@ class Site:
         return answer.status, body
 
     def ready_words(self) -> dict[str, str]:
-        """Each box's Ready condition: `True Running`."""
+        """Each sandbox's Ready condition: `True Running`."""
         _, listed = self.get("/apis/paddock/v1alpha1/namespaces/default/sandboxes")
         found = {}
         for each in listed["items"] if listed else ():
@@ -96,7 +96,7 @@ class Site:
         return len(found) == BOXES and all(each.startswith(words) for each in found.values())
 
     def well(self) -> bool:
-        """Whether the daemon is ready, every box is Ready, and exactly those containers run."""
+        """Whether the daemon is ready, every sandbox is Ready, and exactly those containers run."""
         if self.get("/readyz")[0] != 200 or not self.all_are("True"):
             return False
         boxes = self.boxes()

@@ -19,7 +19,7 @@ _HOUR = 3600
 
 
 def test_killed(tmp_path: Path, report: Report) -> None:
-    """While it is away a box is killed, another removed and a third renamed."""
+    """While it is away a sandbox is killed, another removed and a third renamed."""
     with site(tmp_path) as place:
         before = place.boxes()
         place.daemon.kill()
@@ -31,7 +31,7 @@ def test_killed(tmp_path: Path, report: Report) -> None:
         seconds, lost = place.recovered(before, begun=begun, crashes=1)
         assert lost == "2 of 8 processes, 1 containers"
         assert "somebody-elses" not in place.engine.docker("ps", "--format", "{{.Names}}")
-        report("the daemon is killed (-9); boxes are killed, removed, renamed", "its next start", seconds, lost)
+        report("the daemon is killed (-9); sandboxes are killed, removed, renamed", "its next start", seconds, lost)
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def test_disk_full(tmp_path: Path, report: Report) -> None:
         ballast.unlink()
         seconds, lost = place.recovered(before, crashes=1)
         assert lost == "1 of 8 processes; no container"
-        report("the disk of the state folder is full; a box is killed", "there is room", seconds, lost)
+        report("the disk of the state folder is full; a sandbox is killed", "there is room", seconds, lost)
 
 
 def _apply_until_refused(place: Site) -> str:
@@ -95,7 +95,7 @@ def test_the_clock_jumps(tmp_path: Path, report: Report, hours: int) -> None:
         seconds, lost = place.recovered(before, begun=begun, crashes=1)
         assert lost == "1 of 8 processes; no container"
         assert _looks(place) > 0
-        report(f"the clock is set {hours:+} h; a box is killed", "the kill", seconds, lost)
+        report(f"the clock is set {hours:+} h; a sandbox is killed", "the kill", seconds, lost)
 
 
 def _looks(place: Site) -> int:

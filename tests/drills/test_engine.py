@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.timeout(300)]
 
 
 def unknown(place: Site) -> None:
-    """While the engine is away, that is what is told: of the boxes, and of the host."""
-    wait_for("every box says Unknown", lambda: place.all_are("Unknown EngineUnreachable"), 60)
+    """While the engine is away, that is what is told: of the sandboxes, and of the host."""
+    wait_for("every sandbox says Unknown", lambda: place.all_are("Unknown EngineUnreachable"), 60)
     status, words = place.get("/readyz")
     assert (status, "engine" in words) == (503, True)
     host = json.loads(place.daemon.paddock("get", "host", "host", "-o", "json").stdout)
@@ -88,7 +88,7 @@ def test_answers_with_errors(tmp_path: Path, report: Report, status: int) -> Non
             proxy.behave()
             seconds, lost = place.recovered(before)
             assert lost == "1 of 8 processes; no container"
-            report(f"the engine's API answers {status}; a box is killed meanwhile", "it works", seconds, lost)
+            report(f"the engine's API answers {status}; a sandbox is killed meanwhile", "it works", seconds, lost)
         finally:
             place.close()
             proxy.end()
@@ -103,7 +103,7 @@ def test_without_its_bridge(tmp_path: Path, report: Report) -> None:
         place.engine.docker("kill", before["box-0"].id)
         wait_for("it was seen", lambda: place.boxes()["box-0"].pid != before["box-0"].pid)
         seconds, lost = place.recovered(before, begun=begun, crashes=1)
-        report("the engine's bridge is removed; a box is killed", "the kill", seconds, lost)
+        report("the engine's bridge is removed; a sandbox is killed", "the kill", seconds, lost)
 
 
 def test_the_host_crashes(tmp_path: Path, report: Report) -> None:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.postgres, pytes
 
 @pytest.mark.parametrize("how", ["cut", "freeze"])
 def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> None:
-    """A box that is killed meanwhile stays down: nothing is done that can't be recorded."""
+    """A sandbox that is killed meanwhile stays down: nothing is done that can't be recorded."""
     with postgres() as server, site(tmp_path, PADDOCK_DATABASE_URL=server.url) as place:
         before = place.boxes()
         if how == "cut":
@@ -34,7 +34,7 @@ def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> No
         seconds, lost = place.recovered(before, crashes=1)
         assert lost == "1 of 8 processes; no container"
         words = {"cut": "PostgreSQL is cut, then started", "freeze": "PostgreSQL hangs (SIGSTOP)"}[how]
-        report(f"{words}; a box is killed", "it answers", seconds, lost)
+        report(f"{words}; a sandbox is killed", "it answers", seconds, lost)
 
 
 def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
@@ -45,7 +45,7 @@ def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
         place.engine.docker("kill", before["box-0"].id)
         seconds, lost = place.recovered(before, crashes=1)
         assert lost == "1 of 8 processes; no container"
-        report("PostgreSQL is restarted; a box is killed", "the kill", seconds, lost)
+        report("PostgreSQL is restarted; a sandbox is killed", "the kill", seconds, lost)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
@@ -63,7 +63,7 @@ def test_another_daemon_takes_over(tmp_path: Path, report: Report, number: signa
         seconds, lost = place.recovered(before, begun=begun, crashes=1)
         assert lost == "1 of 8 processes; no container"
         words = {signal.SIGSTOP: "frozen (SIGSTOP)", signal.SIGKILL: "killed (-9)"}[number]
-        report(f"the daemon that acts is {words}, another waits; a box is killed", "the fault", seconds, lost)
+        report(f"the daemon that acts is {words}, another waits; a sandbox is killed", "the fault", seconds, lost)
         if number == signal.SIGSTOP:
             first.process.send_signal(signal.SIGCONT)
             assert first.process.wait(60) == 1

@@ -93,7 +93,7 @@ class Deeds:
             self.refused[name] += 1
             if error.code not in _EXPECTED and not (name in _IN_BOXES and _going(error)):
                 self.wrong.append(f"{name}: {error.code} {error.message}")
-        except ClientError as error:  # a box may go under what is done in it, but not under the daemon's own answers
+        except ClientError as error:  # a sandbox may go under what is done in it; the daemon's own answers may not
             self.refused[name] += 1
             if name in ("apply", "claim", "delete", "read", "token", "pool", "backup"):
                 self.wrong.append(f"{name}: {error.message}")
@@ -121,7 +121,7 @@ class Deeds:
     def _exec_left(self) -> None:
         with self._paddock.sandbox(self._name()).start(["sh", "-c", "yes"], timeout_seconds=20) as running:
             for _ in range(self._chance.randrange(5)):
-                next(running, None)  # its box may be gone
+                next(running, None)  # its sandbox may be gone
 
     def _detach(self) -> None:
         box = self._paddock.sandbox(self._name())
@@ -157,7 +157,7 @@ class Deeds:
         found = self._engine.docker("ps", "-q", "--filter", "label=paddock.instance", check=False).split()
         if found:
             how = self._chance.choice((["kill"], ["rm", "-f"], ["pause"], ["stop", "-t", "0"], ["update", "-m", "20m"]))
-            # An engine's stop that meets the box's next run, begun anew at once, waits for the end of that one.
+            # An engine's stop that meets the sandbox's next run, begun anew at once, waits for the end of that one.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._engine.docker(*how, self._chance.choice(found), check=False, seconds=_HAND_SECONDS)
 
@@ -194,5 +194,5 @@ class Deeds:
 
 
 def _going(error: Refused) -> bool:
-    """The box is going just now."""
+    """The sandbox is going just now."""
     return error.code == 503

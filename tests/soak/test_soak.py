@@ -28,7 +28,7 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 SEED = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
 WORKERS = 4
 ROUND_SECONDS = 40.0
-SETTLES_SECONDS = 240.0  # a box that was killed some times waits before it is started again
+SETTLES_SECONDS = 240.0  # a sandbox that was killed some times waits before it is started again
 COLUMNS = ("minute", "deeds", "refused")
 # The workers share one process, which a busy machine may keep from reading a long answer for some seconds.
 SETTINGS = {"PADDOCK_STALL_SECONDS": "20"}
