@@ -22,11 +22,11 @@ from tests.lab.engine import Namespaces, PrivateEngine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RELEASE = "trixie"
-PACKAGES = ("docker.io", "iptables", "busybox-static")
+PACKAGES = ("docker.io", "iptables", "busybox-static", "e2fsprogs")
 IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1")
 SOCKET = "/var/run/docker.sock"
 NOT_TO_BE_HAD = 75  # EX_TEMPFAIL
-_SHARED = ("proc", "sys", "dev", "tmp")
+_SHARED = ("proc", "sys", "dev", "tmp", "srv")
 _MERGED = ("bin", "sbin", "lib", "lib64")
 
 
@@ -37,7 +37,7 @@ class NotToBeHad(Exception):
 def fetched(folder: Path) -> Path:
     """The root file system in there, made unless it is there already. Raises NotToBeHad."""
     root, done = folder / "root", folder / "done"
-    if done.exists():
+    if done.exists() and done.read_text().split() == list(PACKAGES):
         return root
     archives = download(folder, *PACKAGES)
     for name in _MERGED:
@@ -57,7 +57,7 @@ def fetched(folder: Path) -> Path:
         for end in ("", "-save", "-restore"):
             (root / f"usr/sbin/{name}{end}").unlink(missing_ok=True)
             (root / f"usr/sbin/{name}{end}").symlink_to("xtables-nft-multi")
-    done.touch()
+    done.write_text("\n".join(PACKAGES))
     return root
 
 
@@ -87,7 +87,7 @@ def download(folder: Path, *packages: str) -> list[Path]:
 
 
 class Rooted(Namespaces):
-    """Namespaces whose / is that folder; what is mounted on the host's own /proc, /sys, /dev and /tmp is there, too."""
+    """Namespaces whose / is that folder; what is mounted on the host's own /proc, /sys, /dev, /tmp and /srv is there, too."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()

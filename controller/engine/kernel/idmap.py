@@ -9,7 +9,6 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -34,56 +33,58 @@ def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 class IdMaps:
-    """User namespaces, cached by their maps. Thread-safe."""
+    """User namespaces, cached by their maps. Thread-safe.
+
+    One thread starts the helpers. It begins with this object: a thread that moved into the engine's mount namespace,
+    and the threads that it starts, may not find Python there.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._made: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
         self._spare: _Holder | None = None
-        self._background: ThreadPoolExecutor | None = None
+        self._helpers = ThreadPoolExecutor(1, thread_name_prefix="idmap")
+        self._helpers.submit(int).result()
 
     def prepare(self) -> None:
         """Start a helper process in the background, for the next new map."""
-        with self._lock:
-            self._background = self._background or ThreadPoolExecutor(1, thread_name_prefix="idmap")
-            self._background.submit(self._make_spare)
+        self._helpers.submit(self._make_spare)
 
     def of(self, owner: Ids, user: Ids) -> int:
         """Return the descriptor of a user namespace with that map; it stays open here. Raises OSError."""
         desired = mapped(owner, user)
-        with self._lock:
-            if desired not in self._made:
-                self._made[desired] = self._make(*desired)
-            return self._made[desired]
+        known = self._made.get(desired)
+        return self._helpers.submit(self._make, desired).result() if known is None else known
 
     def close(self) -> None:
-        with self._lock:
-            background, self._background = self._background, None
-        if background is not None:
-            background.shutdown()
-        with self._lock:
-            if self._spare is not None:
-                self._spare.end()
-                self._spare = None
-            while self._made:
-                os.close(self._made.popitem()[1])
+        """End the reserve, and forget the namespaces."""
+        with contextlib.suppress(RuntimeError):  # closed before
+            self._helpers.submit(self._forget)
+        self._helpers.shutdown()
+
+    # In the thread of the helpers
 
     def _make_spare(self) -> None:
-        with self._lock:
-            if self._spare is not None:
-                return
-        made: _Holder | None = _Holder()
-        with self._lock:
-            made, self._spare = self._spare, made
-        if made is not None:  # another thread was faster
-            made.end()
+        if self._spare is None:
+            self._spare = _Holder()
 
-    def _make(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
+    def _make(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
+        if desired not in self._made:
+            self._made[desired] = self._give(*desired)
+        return self._made[desired]
+
+    def _give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
         spare, self._spare = self._spare, None
         if spare is not None:
             with contextlib.suppress(OSError):  # it was killed
                 return spare.give(uids, gids)
         return _Holder().give(uids, gids)
+
+    def _forget(self) -> None:
+        if self._spare is not None:
+            self._spare.end()
+            self._spare = None
+        while self._made:
+            os.close(self._made.popitem()[1])
 
 
 class _Holder:
