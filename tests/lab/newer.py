@@ -87,7 +87,7 @@ def download(folder: Path, *packages: str) -> list[Path]:
 
 
 class Rooted(Namespaces):
-    """Namespaces whose / is that folder; what is mounted on the host's own /proc, /sys, /dev, /tmp and /srv is there, too."""
+    """Namespaces whose / is that folder; of the host's own / it has proc, sys, dev, tmp and srv, with their mounts."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
