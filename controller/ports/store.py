@@ -39,6 +39,18 @@ class Change:
     obj: StoredObject
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """Objects in order of namespace and name, and the revision they were read at.
+
+    `versions` are their uids and resource versions; `objects` are decoded on access, each time anew.
+    """
+
+    versions: Sequence[tuple[str, int]]
+    objects: Sequence[StoredObject]
+    revision: int
+
+
 class Transaction(Protocol):
     """One write transaction. There is no other writer meanwhile: reads stay valid until the commit."""
 
@@ -153,17 +165,21 @@ class Store(Protocol):
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
-    def list(
+    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
+        """Return objects in order of namespace and name, and the revision they were read at."""
+        ...
+
+    def page(
         self,
         kind: str,
         namespace: str | None = None,
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
-    ) -> tuple[Sequence[StoredObject], int]:
-        """Return objects in order of namespace and name, and the revision they were read at.
+    ) -> ObjectPage:
+        """Return a part of a list.
 
-        `after` is namespace and name of the last object of the page before, `limit` the most objects.
+        `after` is namespace and name of the last object of the page before, `limit` the most objects (None: all).
         """
         ...
 
