@@ -56,8 +56,8 @@ class Transaction(Protocol):
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
-    def count(self, kinds: Sequence[str], namespace: str) -> int:
-        """Return how many objects of these kinds the namespace holds, without the writes of this transaction."""
+    def count(self, namespace: str) -> int:
+        """Return how many objects the namespace holds, without the writes of this transaction."""
         ...
 
     def owned(self) -> Sequence[StoredObject]:
@@ -73,12 +73,11 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
-    def held(self) -> Mapping[str, Amount]:
-        """Return the reservations of the stored instances by namespace, and of all on the host ("")."""
-        ...
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the reservations of each scope: a namespace, the host (""), or a pool (`pool_scope`).
 
-    def held_by_pool(self, uid: str) -> Amount:
-        """Return the reservations of that pool's members and claimed sandboxes."""
+        A pool's are those of its members and claimed sandboxes; it holds no number of sandboxes.
+        """
         ...
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:

@@ -15,7 +15,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.ports import Change, ChangesGone, Meter, NullMeter, ObjectPage, StoreError
-from controller.store import migrate, packed, rows
+from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
 from controller.store.database import Database, StoreLease
@@ -219,12 +219,12 @@ class SqlStore:
                 transaction.add_event(event)
             for entry in writes.audit:
                 transaction.audit(entry)
-            transaction.flush()
-            wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
-            transaction.delete_instances(writes.retired)
-            stored = {each.uid: each for each in transaction.write_instances(wanted)}
-            transaction.check_ceilings(writes.ceilings)
-            return stored
+            for each in writes.instances:
+                if transaction.is_stored(each.parent_uid):
+                    transaction.put_instance(each)
+            transaction.retire(writes.retired)
+            transaction.keep_within(writes.ceilings)
+            return {each.uid: each for each in transaction.flush()}
 
     def events(
         self,
@@ -262,6 +262,7 @@ class SqlStore:
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             if first_too_many is not None:
                 dropped += connection.execute(delete(events).where(events.c.last_at <= first_too_many)).rowcount
+            totals.recount(connection)
             return dropped
 
     def backup(self) -> BinaryIO:
