@@ -32,6 +32,10 @@ class DecodedRows(Sequence[StoredObject]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __iter__(self) -> Iterator[StoredObject]:
+        for begin in range(0, len(self._rows), _PIECE):
+            yield from rows.objects_from_rows(self._rows[begin : begin + _PIECE])
+
     @overload
     def __getitem__(self, at: int) -> StoredObject: ...
 

@@ -7,7 +7,7 @@ equal, as they would be in Python. Fields this version does not know pass throug
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
@@ -81,6 +81,15 @@ def object_from_row(row: Row) -> StoredObject:
     return _object(values | from_text(_json_fields(row)))
 
 
+def objects_from_rows(found: Sequence[Row]) -> Iterator[StoredObject]:
+    """Return the objects of rows, parsed at once: so they share the names of their fields."""
+    if not found:
+        return
+    parsed = from_text(f"[{','.join(map(_json_fields, found))}]")
+    for row, values in zip(found, parsed, strict=True):
+        yield _object({name: row[name] for name in _OBJECT_PLAIN} | values)
+
+
 def same_object(one: Row, other: Row) -> bool:
     """Return True if two object rows are equal except for the resource version."""
     return all(one[name] == other[name] for name in OBJECT_COLUMNS if name != "resource_version")
@@ -108,10 +117,23 @@ def object_from_change(data: bytes) -> StoredObject:
 
 
 def _object(values: Mapping[str, Any]) -> StoredObject:
-    known = {name: values[name] for name in OBJECT_COLUMNS}
-    known["finalizers"] = tuple(known["finalizers"])
-    known["owner_references"] = tuple(known["owner_references"])
-    return StoredObject(**known)
+    return StoredObject(
+        kind=values["kind"],
+        namespace=values["namespace"],
+        name=values["name"],
+        uid=values["uid"],
+        spec=values["spec"],
+        generation=values["generation"],
+        resource_version=values["resource_version"],
+        created_at=values["created_at"],
+        deleted_at=values["deleted_at"],
+        labels=values["labels"],
+        annotations=values["annotations"],
+        finalizers=tuple(values["finalizers"]),
+        owner_references=tuple(values["owner_references"]),
+        last_applied=values["last_applied"],
+        status=values["status"],
+    )
 
 
 def instance_row(instance: Instance) -> dict[str, Any]:

@@ -268,11 +268,18 @@ class SqlTransaction:
     def _check_ceilings(self) -> None:
         """Check what is stored now. Raises Conflict if a ceiling is exceeded."""
         self._instances = {}  # sent
-        held = self.held(*(each.namespace for each in self._ceilings)) if self._ceilings else {}
-        for each in self._ceilings:
-            if not held[each.namespace].within(each.amount):
-                where = f"namespace {each.namespace}" if each.namespace else "the host"
-                raise Conflict(f"{where}: more is reserved than was known; read the instances again")
+        if not self._exceeded():
+            return
+        totals.recount(self._connection)  # rows may have been removed behind our back
+        for each in self._exceeded():
+            where = f"namespace {each.namespace}" if each.namespace else "the host"
+            raise Conflict(f"{where}: more is reserved than was known; read the instances again")
+
+    def _exceeded(self) -> Sequence[Ceiling]:
+        if not self._ceilings:
+            return ()
+        held = self.held(*(each.namespace for each in self._ceilings))
+        return [each for each in self._ceilings if not held[each.namespace].within(each.amount)]
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
@@ -348,7 +355,7 @@ def _reserved(connection: Connection, statement: Any, uids: Iterable[str]) -> di
     """Return version and reservations of stored instances by uid."""
     found: dict[str, Row] = {}
     for some in _batches(uids):
-        found.update((row["uid"], row) for row in connection.execute(statement, {"uids": some}).mappings())
+        found.update((row["uid"], dict(row)) for row in connection.execute(statement, {"uids": some}).mappings())
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 
 from controller.kinds.meta import ObjectRef, StoredObject
 from controller.kinds.planning.instance_record import Instance, InstanceState
@@ -18,6 +19,7 @@ from controller.kinds.quota import Amount, Ceiling, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.ports import Conflict
 from controller.store import migrate
+from controller.store.schema import objects
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, both_stores, box, event, insert, instance, make_world
 from tests.examples import examples
@@ -81,6 +83,23 @@ def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
     with pytest.raises(Conflict, match="more is reserved"):
         store.record(Writes(instances=(beyond,), ceilings=(Ceiling("default", Amount(8000, 1 << 40, 99, 9)),)))
     assert _held(store) == before == _summed(store)
+
+
+@both_stores
+def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
+    store = world.store()
+    made = insert(store, box("a"), box("b"))
+    store.record(Writes(instances=tuple(_row(each, (), "sandbox", "p", Limits(600, 7, 9)) for each in made)))
+    with world.database() as database, database.writing() as connection:
+        connection.execute(delete(objects).where(objects.c.name == "a"))
+    one = store.instances()
+    ceiling = Ceiling("default", Amount(1000, 100, 100, 1))
+    store.record(Writes(instances=(replace(one[0], reserves=Limits(900, 7, 9)),), ceilings=(ceiling,)))
+    assert _held(store) == _summed(store)
+    with world.database() as database, database.writing() as connection:
+        connection.execute(delete(objects))
+    store.prune(keep_changes=5, events_before=0.0)
+    assert set(_held(store).values()) == {Amount()}
 
 
 @both_stores

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.common.listing import list_of
+from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.service.objects import serialize
 from controller.service.objects.objects import Objects
@@ -42,10 +43,10 @@ def test_a_list_shows_each_change_once_cached(store: SqlStore) -> None:
     for limit in (0, 2, 3):
         page = objects.page(sandbox(), limit=limit)
         plain, ours = list_of(sandbox(), page), list_of(sandbox(), page, texts)
-        assert json.loads(ours.body) == json.loads(plain.body)
+        assert json.loads(bytes(ours.body)) == json.loads(bytes(plain.body))
     with store.transaction() as transaction:
         transaction.put(replace(made[1], labels={"a": "b"}))
-    shown = json.loads(list_of(sandbox(), objects.page(sandbox()), texts).body)["items"]
+    shown = json.loads(bytes(list_of(sandbox(), objects.page(sandbox()), texts).body))["items"]
     assert [each["metadata"].get("labels") for each in shown] == [None, {"a": "b"}, None]
 
 
@@ -58,7 +59,12 @@ def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: 
         transaction.put(replace(first[2], labels={"a": "b"}))
     decoded: list[str] = []
     real = serialize.obj
-    monkeypatch.setattr(serialize, "obj", lambda obj: decoded.append(obj.name) or real(obj))
+
+    def noted(obj: StoredObject) -> serialize.Json:
+        decoded.append(obj.name)
+        return real(obj)
+
+    monkeypatch.setattr(serialize, "obj", noted)
     list_of(sandbox(), objects.page(sandbox()), texts)
     assert decoded == ["b-2"]
 
