@@ -1,6 +1,9 @@
 """Desired state: an immutable map of the stored objects, kept up to date from the store's changes."""
 
+import marshal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -21,13 +24,40 @@ _BATCH = 5000
 _Key = tuple[str, str]  # namespace and name
 
 
+class SharedSpecs:
+    """Parsed specs of sandboxes: equal ones are one Python object, for most sandboxes are made from few specs.
+
+    It is parsed, held and, by the planner, rendered once.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        """Know the latest `most` specs; what is in use elsewhere stays so."""
+        self._most = most
+        self._known: dict[bytes, tuple[Mapping[str, Any], SandboxSpec]] = {}
+
+    def parsed(self, obj: StoredObject) -> tuple[StoredObject, SandboxSpec]:
+        """Return the object with its spec shared, and that parsed. Raises ValidationError."""
+        key = marshal.dumps(dict(obj.spec), 2)  # version 2 has no references: equal values are equal bytes
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= self._most:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[key] = obj.spec, SandboxSpec.model_validate(obj.spec)
+        plain, spec = known
+        return replace(obj, spec=plain, last_applied=None), spec
+
+
 class Desired:
-    """Reads what changed since last time; an object that did not change stays the same Python object."""
+    """Reads what changed since last time; an object that did not change stays the same Python object.
+
+    Of a Sandbox it keeps all but the document of the last `apply`, which decides nothing.
+    """
 
     def __init__(self, store: Store, garbage: GarbageCollector) -> None:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
+        self._specs = SharedSpecs()
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
         self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
@@ -56,15 +86,14 @@ class Desired:
         return MappingProxyType(self._pools)
 
     def _relist(self) -> None:
-        # Templates first, with their revision: later changes are read again from the watch log.
-        templates, revision = self._store.list("SandboxTemplate")
+        # The revision first: later changes are read again from the watch log.
+        revision = self._store.revision()
+        listed = {kind.name: self._store.list(kind.name)[0] for kind in discover() if not kind.read_only}
         for cache in self._caches:
-            cache.relist(self._store)
-        pools, _ = self._store.list("SandboxPool")
-        objects, _ = self._store.list("Sandbox")
-        everything = [obj for kind in discover() for obj in self._store.list(kind.name)[0]]
-        self._garbage.relist(everything)
-        self.counts.relist(everything)
+            cache.relist(listed)
+        self._garbage.relist(chain.from_iterable(listed.values()))
+        self.counts.relist(chain.from_iterable(listed.values()))
+        templates, pools, objects = (listed[name] for name in ("SandboxTemplate", "SandboxPool", "Sandbox"))
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
@@ -141,12 +170,14 @@ class Desired:
         """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
         if known is not None and known.obj.resource_version == obj.resource_version:
             return known
+        obj = replace(obj, last_applied=None)
         if known is not None and known.obj.generation == obj.generation:
-            return Sandbox(obj, known.spec, known.template, known.broken)
+            return Sandbox(replace(obj, spec=known.obj.spec), known.spec, known.template, known.broken)
         try:
-            return self._with_template(Sandbox(obj, SandboxSpec.model_validate(obj.spec)))
+            obj, spec = self._specs.parsed(obj)
         except ValidationError as error:
             return Sandbox(obj, None, broken=_unreadable(error))
+        return self._with_template(Sandbox(obj, spec))
 
     def _with_template(self, box: Sandbox) -> Sandbox:
         template = (box.spec.template if box.spec else None) or self._template(box.obj, _refers(box))

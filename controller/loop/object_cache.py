@@ -1,12 +1,12 @@
 """Caches of stored objects: all of some kinds, parsed, and the number of all. The same mapping until one changes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from controller.kinds.meta import StoredObject
-from controller.ports import Change, Store
+from controller.ports import Change
 
 _T = TypeVar("_T")
 
@@ -18,9 +18,9 @@ class ObjectCache(Generic[_T]):
         self._kinds, self._read = tuple(kinds), read
         self.now: Mapping[str, _T] = MappingProxyType({})
 
-    def relist(self, store: Store) -> None:
-        """Read all objects again."""
-        found = (each for kind in self._kinds for each in store.list(kind)[0])
+    def relist(self, listed: Mapping[str, Sequence[StoredObject]]) -> None:
+        """Read all objects again; `listed` are all stored ones by kind."""
+        found = (each for kind in self._kinds for each in listed[kind])
         self.now = MappingProxyType({each.uid: self._read(each) for each in found})
 
     def take_in(self, changes: Iterable[Change]) -> None:

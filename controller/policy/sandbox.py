@@ -220,18 +220,20 @@ def _most(template: Template, resources: Resources, level: Level) -> Iterator[Re
 def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
     """Return the sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
     own, shared = resources.limits, template.resources.limits
-
-    def first(*asked: int | None) -> int:
-        return next(each for each in asked if each is not None)
-
     return Limits(
-        cpu_millicores=first(own.cpu, shared.cpu, otherwise.cpu_millicores),
-        memory_bytes=first(own.memory, shared.memory, otherwise.memory_bytes),
-        pids=first(own.pids, shared.pids, otherwise.pids),
-        cpu_shares=first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
-        disk_bytes=first(own.disk, shared.disk, otherwise.disk_bytes),
-        gpus=first(own.gpus, shared.gpus, otherwise.gpus),
+        cpu_millicores=_first(own.cpu, shared.cpu, otherwise.cpu_millicores),
+        memory_bytes=_first(own.memory, shared.memory, otherwise.memory_bytes),
+        pids=_first(own.pids, shared.pids, otherwise.pids),
+        cpu_shares=_first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
+        disk_bytes=_first(own.disk, shared.disk, otherwise.disk_bytes),
+        gpus=_first(own.gpus, shared.gpus, otherwise.gpus),
     )
+
+
+def _first(own: int | None, shared: int | None, otherwise: int) -> int:
+    if own is not None:
+        return own
+    return otherwise if shared is None else shared
 
 
 def reserved(spec: SandboxSpec, template: Template, otherwise: Limits) -> Limits:
@@ -250,28 +252,31 @@ def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
     return effective_limits(spec.resources, template, NO_LIMITS).disk_bytes if spec and template else 0
 
 
-def render(
-    spec: SandboxSpec,
-    template: Template,
-    *,
-    name: str,
-    uid: str,
-    policy: Policy,
-    hostname: str = "",
-    namespace: str = DEFAULT_NAMESPACE,
-) -> Rendered:
-    """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The part of rendered configurations that all sandboxes of one spec and template have in common.
 
-    `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one.
+    `config` lacks the names, the mounts, the network and the agent. `template` is at the spec's own level.
     """
+
+    template: Template
+    level: Level
+    config: ContainerConfig
+    template_hash: str
+    template_fields: Mapping[str, str]
+    probes: ProbeSet
+
+
+def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
+    """Return the shape of an admitted spec. KeyError for a level that `admit` would have refused."""
     template, said = at_own_level(spec, template), template.security_level
     level = _known_level(template, policy)
     limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
     config = ContainerConfig(
         image=template.image,
-        name=container_name(name, uid),
+        name="",
         limits=limits,
-        hostname=hostname or name,
+        hostname="",
         command=(*template.command, *(template.args or ())) if template.command else None,
         args=(template.args or ()) if template.command is None else (),
         user=template.user or level.default_user,
@@ -279,7 +284,6 @@ def render(
         env=_environment(template, level),
         tmpfs=_mounts(template, level, {each.path for each in places}),
         slots=places,
-        mounts=mounts.mounts(spec, template, name),
         shm_bytes=_SHM_BYTES,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
@@ -290,22 +294,56 @@ def render(
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
         models=bool(spec.models),
     )
-    config, way, open_ = _networked(agent.with_agent(config, template, namespace, policy), spec, level, uid)
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     extra = _beside_the_template(spec, template, said, config)
-    return Rendered(
+    return Shape(
+        template=template,
+        level=level,
         config=config,
-        config_hash=config.hash(),
         template_hash=_template_hash(spec, fields, extra),
         template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **extra}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
+    )
+
+
+def render(
+    spec: SandboxSpec,
+    template: Template,
+    *,
+    name: str,
+    uid: str,
+    policy: Policy,
+    hostname: str = "",
+    namespace: str = DEFAULT_NAMESPACE,
+    shape: Shape | None = None,
+) -> Rendered:
+    """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
+
+    `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one. `shape` is that of
+    this spec and template under this policy, if it is known.
+    """
+    shape = shape or shape_of(spec, template, policy)
+    config = replace(
+        shape.config,
+        name=container_name(name, uid),
+        hostname=hostname or name,
+        mounts=mounts.mounts(spec, shape.template, name),
+    )
+    config = agent.with_agent(config, shape.template, namespace, policy)
+    config, way, open_ = _networked(config, spec, shape.level, uid)
+    return Rendered(
+        config=config,
+        config_hash=config.hash(),
+        template_hash=shape.template_hash,
+        template_fields=shape.template_fields,
+        probes=shape.probes,
         report_only=policy.report_only,
         sealed=way,
         disk=disk.ability(policy),
         open=open_,
-        audited=level.audits_starts,
-        agent=template.agent,
+        audited=shape.level.audits_starts,
+        agent=shape.template.agent,
     )
 
 

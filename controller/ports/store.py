@@ -39,13 +39,25 @@ class Change:
     obj: StoredObject
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """Objects in order of namespace and name, and the revision they were read at.
+
+    `versions` are their uids and resource versions; `objects` are decoded on access, each time anew.
+    """
+
+    versions: Sequence[tuple[str, int]]
+    objects: Sequence[StoredObject]
+    revision: int
+
+
 class Transaction(Protocol):
     """One write transaction. There is no other writer meanwhile: reads stay valid until the commit."""
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
-    def count(self, kinds: Sequence[str], namespace: str) -> int:
-        """Return how many objects of these kinds the namespace holds, without the writes of this transaction."""
+    def count(self, namespace: str) -> int:
+        """Return how many objects the namespace holds, without the writes of this transaction."""
         ...
 
     def owned(self) -> Sequence[StoredObject]:
@@ -61,12 +73,11 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
-    def held(self) -> Mapping[str, Amount]:
-        """Return the reservations of the stored instances by namespace, and of all on the host ("")."""
-        ...
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the reservations of each scope: a namespace, the host (""), or a pool (`pool_scope`).
 
-    def held_by_pool(self, uid: str) -> Amount:
-        """Return the reservations of that pool's members and claimed sandboxes."""
+        A pool's are those of its members and claimed sandboxes; it holds no number of sandboxes.
+        """
         ...
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
@@ -153,17 +164,21 @@ class Store(Protocol):
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
-    def list(
+    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
+        """Return objects in order of namespace and name, and the revision they were read at."""
+        ...
+
+    def page(
         self,
         kind: str,
         namespace: str | None = None,
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
-    ) -> tuple[Sequence[StoredObject], int]:
-        """Return objects in order of namespace and name, and the revision they were read at.
+    ) -> ObjectPage:
+        """Return a part of a list.
 
-        `after` is namespace and name of the last object of the page before, `limit` the most objects.
+        `after` is namespace and name of the last object of the page before, `limit` the most objects (None: all).
         """
         ...
 

@@ -5,12 +5,12 @@ is never: a list of events beside some others would stay in the daemon's size fo
 """
 
 import marshal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from sqlalchemy import CursorResult
 
-from controller.kinds.meta import Event
+from controller.kinds.meta import Event, StoredObject
 from controller.store import rows
 
 _PIECE = 250  # rows
@@ -21,6 +21,31 @@ def events_of(result: CursorResult[Any]) -> Sequence[Event]:
     names = tuple(result.keys())
     found = _Events(names, [marshal.dumps([tuple(row) for row in some]) for some in result.partitions(_PIECE)])
     return found if len(found) > _PIECE else list(found)
+
+
+class DecodedRows(Sequence[StoredObject]):
+    """Objects of rows, decoded on each access: of a list whose objects did not change, none has to be."""
+
+    def __init__(self, found: Sequence[Mapping[Any, Any]]) -> None:
+        self._rows = found
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[StoredObject]:
+        for begin in range(0, len(self._rows), _PIECE):
+            yield from rows.objects_from_rows(self._rows[begin : begin + _PIECE])
+
+    @overload
+    def __getitem__(self, at: int) -> StoredObject: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StoredObject]: ...
+
+    def __getitem__(self, at: int | slice) -> StoredObject | Sequence[StoredObject]:
+        if isinstance(at, slice):
+            return DecodedRows(self._rows[at])
+        return rows.object_from_row(self._rows[at])
 
 
 class _Events(Sequence[Event]):

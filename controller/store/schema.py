@@ -12,10 +12,12 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 # Constraints need names that a later migration can refer to, on both databases.
@@ -67,11 +69,17 @@ objects = Table(
     Column("last_applied", Text),
     Column("status", Text, nullable=False),
     UniqueConstraint("kind", "namespace", "name"),
+    Index(
+        "ix_objects_owned",
+        "uid",
+        sqlite_where=text("owner_references <> '[]'"),
+        postgresql_where=text("owner_references <> '[]'"),
+    ),
 )
 
-# What an instance reserves is in columns of its own, so that a quota is one sum, over an index that holds them all;
-# `pool_uid` is that of its pool. `uid` is what the container's label
-# bears: the parent's, or for a pool's member one of its own, which the sandbox that claims it takes over.
+# What an instance reserves is in columns of its own: totals are sums of them. `pool_uid` is that of its pool. `uid` is
+# what the container's label bears: the parent's, or for a pool's member one of its own, which the sandbox that claims
+# it takes over.
 instances = Table(
     "instances",
     metadata,
@@ -101,6 +109,21 @@ instances = Table(
     Index(None, "pool_uid"),
 )
 
+# What a scope holds: a namespace, the host (""), or a pool (`pool/<uid>`). Sums over instances, and the number of
+# objects, moved in the transaction that moves those (totals.py): a quota is one row, however many sandboxes there are.
+totals = Table(
+    "totals",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("cpu_millicores", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("pids", BigInteger, nullable=False),
+    Column("sandboxes", BigInteger, nullable=False),
+    Column("disk_bytes", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("objects", BigInteger, nullable=False),
+)
+
 # `digest` stands for type, reason and message: PostgreSQL refuses to index a long message itself.
 events = Table(
     "events",
@@ -122,7 +145,7 @@ events = Table(
 )
 
 # Watch log: one row per object and commit, each with its own revision (`position` distinguished rows of one
-# commit, when they shared one). `object` is the whole object as it was written.
+# commit, when they shared one). `object` is the whole object as it was written: its JSON, packed (rows.py).
 changes = Table(
     "changes",
     metadata,
@@ -131,7 +154,7 @@ changes = Table(
     Column("kind", Text, nullable=False),
     Column("uid", Text, nullable=False),
     Column("type", Text, nullable=False),
-    Column("object", Text, nullable=False),
+    Column("object", LargeBinary, nullable=False),
 )
 
 # Leader leases with expiry; `epoch` fences off a holder that was presumed dead.

@@ -14,8 +14,8 @@ from controller.kinds.common.store_stats import Connections, StoreStats
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
-from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
-from controller.store import migrate, packed, rows
+from controller.ports import Change, ChangesGone, Meter, NullMeter, ObjectPage, StoreError
+from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
 from controller.store.database import Database, StoreLease
@@ -141,22 +141,28 @@ class SqlStore:
             row = connection.execute(NAMED, named(kind, namespace, name)).mappings().one_or_none()
         return None if row is None else rows.object_from_row(dict(row))
 
-    def list(
+    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
+        """Return objects ordered by namespace and name, and the revision of the read."""
+        found = self.page(kind, namespace)
+        return list(found.objects), found.revision
+
+    def page(
         self,
         kind: str,
         namespace: str | None = None,
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
-    ) -> tuple[Sequence[StoredObject], int]:
-        """Return objects ordered by namespace and name, and the revision of the read.
+    ) -> ObjectPage:
+        """Return objects ordered by namespace and name, decoded on access.
 
         `after` is namespace and name of the last object of the page before, `limit` the most objects.
         """
         with self._reading("list") as connection:
             revision: int = connection.execute(_REVISION).scalar_one()
             found = list(listed(connection, kind, namespace, after=after, limit=limit))
-        return [rows.object_from_row(row) for row in found], revision
+        versions = [(row["uid"], row["resource_version"]) for row in found]
+        return ObjectPage(versions, packed.DecodedRows(found), revision)
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
@@ -213,12 +219,12 @@ class SqlStore:
                 transaction.add_event(event)
             for entry in writes.audit:
                 transaction.audit(entry)
-            transaction.flush()
-            wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
-            transaction.delete_instances(writes.retired)
-            stored = {each.uid: each for each in transaction.write_instances(wanted)}
-            transaction.check_ceilings(writes.ceilings)
-            return stored
+            for each in writes.instances:
+                if transaction.is_stored(each.parent_uid):
+                    transaction.put_instance(each)
+            transaction.retire(writes.retired)
+            transaction.keep_within(writes.ceilings)
+            return {each.uid: each for each in transaction.flush()}
 
     def events(
         self,
@@ -256,6 +262,7 @@ class SqlStore:
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             if first_too_many is not None:
                 dropped += connection.execute(delete(events).where(events.c.last_at <= first_too_many)).rowcount
+            totals.recount(connection)
             return dropped
 
     def backup(self) -> BinaryIO:

@@ -10,19 +10,20 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import SANDBOX, Instance
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
-from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, pool_scope
+from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
-from controller.store import rows
+from controller.store import rows, totals
 from controller.store.audit import append
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.totals import Moves
 
 _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
@@ -32,20 +33,21 @@ _NO_OWNERS = rows.to_text(())
 NAMED = select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name")))
 _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
-# By kinds, for the index on names begins with them: the price is that of the namespace, not of the store.
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
-_COUNT_IN = select(func.count()).where(
-    objects.c.kind.in_(bindparam("kinds", expanding=True)), objects.c.namespace == bindparam("namespace")
-)
 _OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
 ALL_INSTANCES = select(instances).order_by(instances.c.name)
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 _INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
-_VERSIONS_OF = select(instances.c.uid, instances.c.version).where(
-    instances.c.uid.in_(bindparam("uids", expanding=True))
+# An instance's version, and all that totals are made of.
+_RESERVED = select(
+    *(instances.c[name] for name in ("uid", "version", "namespace", "role", "pool_uid")),
+    *(instances.c[name] for name in ("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus")),
 )
+_RESERVED_OF = _RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True)))
+_RESERVED_BELOW = _RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True)))
+_OWNED = select(objects).where(text("owner_references <> '[]'"))  # literally: so its index serves
 _INSERT_OBJECT = insert(objects)
 # What names an object never changes, and setting it would have its indexes written again.
 _NAMING = ("uid", "kind", "namespace", "name")
@@ -62,13 +64,6 @@ _UPDATE_INSTANCE = (
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
-_SEATS = case((instances.c.role == SANDBOX, 1), else_=0)
-_HELD = [
-    func.sum(_SEATS if each.unit == "sandboxes" else instances.c[each.unit]).label(f"held_{each.unit}")
-    for each in RESOURCES
-]
-_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD).group_by(instances.c.namespace)
-_HELD_BY_POOL = select(*_HELD).where(instances.c.pool_uid == bindparam("pool"))
 _DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
@@ -89,7 +84,9 @@ class SqlTransaction:
         self._in_database: set[str] = set()
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
-        self._instances: list[Instance] = []
+        self._instances: dict[str, Instance] = {}
+        self._retired: dict[str, Instance] = {}
+        self._ceilings: Sequence[Ceiling] = ()
         self._audit: list[AuditEntry] = []
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
@@ -108,14 +105,13 @@ class SqlTransaction:
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found]
 
-    def count(self, kinds: Sequence[str], namespace: str) -> int:
-        """Return the number of stored objects of these kinds in a namespace, without pending writes."""
-        return int(self._connection.execute(_COUNT_IN, {"kinds": list(kinds), "namespace": namespace}).scalar_one())
+    def count(self, namespace: str) -> int:
+        """Return the number of stored objects in a namespace, without pending writes."""
+        return int(totals.stored(self._connection, [namespace]).get(namespace, {}).get(totals.OBJECTS, 0))
 
     def owned(self) -> Sequence[StoredObject]:
         """Return every object with owner references, of any kind."""
-        query = select(objects).where(objects.c.owner_references != _NO_OWNERS)
-        self._remember(self._connection.execute(query).mappings())
+        self._remember(self._connection.execute(_OWNED).mappings())
         found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
         found.sort(key=_key)
         return [rows.object_from_row(row) for row in found]
@@ -144,43 +140,28 @@ class SqlTransaction:
         found = self._connection.execute(ALL_INSTANCES).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
 
-    def held(self) -> Mapping[str, Amount]:
-        """Return the reservations of all instances by namespace, and of the host (""), with pending writes."""
-        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
-        for each, sign in self._moves():
-            mine = amount_of(each.reserves, int(each.role == SANDBOX))
-            now = held.get(each.namespace, Amount())
-            held[each.namespace] = now + mine if sign > 0 else now - mine
-        return {**held, "": sum(held.values(), Amount())}
-
-    def held_by_pool(self, uid: str) -> Amount:
-        """Return the reservations of a pool's members and claimed sandboxes, with pending writes."""
-        found = self._connection.execute(_HELD_BY_POOL, {"pool": uid}).one()
-        held = replace(Amount(*(int(each or 0) for each in found)), sandboxes=0)
-        for each, sign in self._moves():
-            if each.memory.pool == uid:
-                held = held + amount_of(each.reserves) if sign > 0 else held - amount_of(each.reserves)
-        return held
-
-    def _moves(self) -> Iterator[tuple[Instance, int]]:
-        """Yield what pending writes take away (-1) and add (1)."""
-        moved = self._moved_instances()
-        if moved:
-            yield from ((each, -1) for each in stored_instances(self._connection, moved).values())
-            yield from ((each, 1) for each in moved.values())
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the reservations of namespaces, the host ("") and pools (`pool_scope`), with pending writes."""
+        moves = Moves()
+        if self._instances:
+            for row in _reserved(self._connection, _RESERVED_OF, self._instances).values():
+                moves.instance(row, -1)
+            for each in self._instances.values():
+                moves.instance(rows.instance_row(each), 1)
+        found: dict[str, Row] = {}
+        for some in _batches(scopes):
+            found.update(totals.stored(self._connection, some))
+        return {each: totals.amount_of_row(found.get(each)) + moves.amount(each) for each in scopes}
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Return the instances with these uids, by uid, with pending writes."""
         asked = list(uids)
-        moved = self._moved_instances()
-        return {**stored_instances(self._connection, asked), **{uid: moved[uid] for uid in asked if uid in moved}}
-
-    def _moved_instances(self) -> Mapping[str, Instance]:
-        return {each.uid: each for each in self._instances}
+        moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
+        return {**stored_instances(self._connection, asked), **moved}
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
-        self._instances.append(instance)
+        self._instances[instance.uid] = instance
 
     def add_event(self, event: Event) -> None:
         self._events.append(rows.event_row(event))
@@ -228,56 +209,77 @@ class SqlTransaction:
         else:
             self._delete(row)
 
-    def flush(self) -> None:
-        """Send all pending writes. Call once, at the end."""
+    def retire(self, gone: Iterable[Instance]) -> None:
+        """Delete instances at the end of the transaction, by compare-and-set on `version`."""
+        self._retired.update((each.uid, each) for each in gone)
+
+    def keep_within(self, ceilings: Sequence[Ceiling]) -> None:
+        """Check reservations against ceilings at the end of the transaction."""
+        self._ceilings = ceilings
+
+    def flush(self) -> Sequence[Instance]:
+        """Send all pending writes. Return the instances as stored. Call once, at the end.
+
+        Raises Conflict if an instance changed meanwhile (a version of 0 is new), or if a ceiling is exceeded.
+        """
         gone = [row for type_, row in self._changed.values() if type_ == "DELETED"]
         there = [row for type_, row in self._changed.values() if type_ != "DELETED"]
-        # Deletions first: their names may be taken again.
+        new = [row for row in there if row["uid"] not in self._in_database]
+        moves = Moves()
+        # Deletions first: their names may be taken again. With an object go its instances.
+        for row in _reserved(self._connection, _RESERVED_BELOW, [row["uid"] for row in gone]).values():
+            moves.instance(row, -1)
         self._many(_DELETE_OBJECT, [{"of_uid": row["uid"]} for row in gone])
-        self._many(_INSERT_OBJECT, [row for row in there if row["uid"] not in self._in_database])
+        self._many(_INSERT_OBJECT, new)
         self._many(_UPDATE_OBJECT, [_update_of(row) for row in there if row["uid"] in self._in_database])
+        for row in gone:
+            moves.object(row["namespace"], -1)
+        for row in new:
+            moves.object(row["namespace"], 1)
         self._log_changes()
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
-        self.write_instances(self._instances)
+        written = self._write_instances(moves)
+        totals.add(self._connection, moves)
+        self._check_ceilings()
         append(self._connection, self._audit)
+        return written
 
-    def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
-        """Write by compare-and-set on `version` (0: new), after `flush`. Return the stored ones. Raises Conflict."""
-        stored = self._check_versions(wanted)
+    def _write_instances(self, moves: Moves) -> Sequence[Instance]:
+        """Write and delete instances by compare-and-set on `version`."""
+        gone = [each for each in self._retired.values() if each.version]
+        wanted = [each for uid, each in self._instances.items() if uid not in self._retired]
+        stored = _reserved(self._connection, _RESERVED_OF, [each.uid for each in (*gone, *wanted)])
+        for each in (*gone, *wanted):
+            found = stored.get(each.uid)
+            if (found["version"] if found else 0) != each.version:
+                raise Conflict(f"instance {each.name}: changed meanwhile; read it again")
+        for row in stored.values():
+            moves.instance(row, -1)
+        self._many(_DELETE_INSTANCE, [{"of_uid": each.uid} for each in gone])
         written = [replace(each, version=each.version + 1) for each in wanted]
         as_rows = [rows.instance_row(each) for each in written]
+        for row in as_rows:
+            moves.instance(row, 1)
         self._many(_INSERT_INSTANCE, [row for row in as_rows if row["uid"] not in stored])
         self._many(_UPDATE_INSTANCE, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored])
         return written
 
-    def check_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Check reservations against ceilings, after `write_instances`. Raises Conflict if they are exceeded."""
-        if not ceilings:
+    def _check_ceilings(self) -> None:
+        """Check what is stored now. Raises Conflict if a ceiling is exceeded."""
+        self._instances = {}  # sent
+        if not self._exceeded():
             return
-        held = self.held()
-        for each in ceilings:
-            pool = each.namespace.removeprefix(pool_scope(""))
-            found = held.get(pool, Amount()) if pool == each.namespace else self.held_by_pool(pool)
-            if not found.within(each.amount):
-                where = f"namespace {each.namespace}" if each.namespace else "the host"
-                raise Conflict(f"{where}: more is reserved than was known; read the instances again")
+        totals.recount(self._connection)  # rows may have been removed behind our back
+        for each in self._exceeded():
+            where = f"namespace {each.namespace}" if each.namespace else "the host"
+            raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
-    def delete_instances(self, gone: Sequence[Instance]) -> None:
-        """Delete instances by compare-and-set on `version`, after `flush`. Raises Conflict if one moved on."""
-        stored = self._check_versions([each for each in gone if each.version])
-        self._many(_DELETE_INSTANCE, [{"of_uid": uid} for uid in stored])
-
-    def _check_versions(self, wanted: Sequence[Instance]) -> Mapping[str, int]:
-        """Return the stored versions by uid. Raises Conflict unless all are as expected."""
-        stored: dict[str, int] = {}
-        for some in _batches(each.uid for each in wanted):
-            found = self._connection.execute(_VERSIONS_OF, {"uids": some})
-            stored.update((uid, version) for uid, version in found)
-        for each in wanted:
-            if stored.get(each.uid, 0) != each.version:
-                raise Conflict(f"instance {each.name}: changed meanwhile; read it again")
-        return stored
+    def _exceeded(self) -> Sequence[Ceiling]:
+        if not self._ceilings:
+            return ()
+        held = self.held(*(each.namespace for each in self._ceilings))
+        return [each for each in self._ceilings if not held[each.namespace].within(each.amount)]
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
@@ -337,7 +339,7 @@ class SqlTransaction:
                 "kind": row["kind"],
                 "uid": row["uid"],
                 "type": type_,
-                "object": rows.change_text(row),
+                "object": rows.packed_change(row),
             }
             for type_, row in self._changed.values()
         ]
@@ -347,6 +349,14 @@ class SqlTransaction:
     def _many(self, statement: Any, parameters: Sequence[Mapping[str, Any]]) -> None:
         if parameters:
             self._connection.execute(statement, parameters)
+
+
+def _reserved(connection: Connection, statement: Any, uids: Iterable[str]) -> dict[str, Row]:
+    """Return version and reservations of stored instances by uid."""
+    found: dict[str, Row] = {}
+    for some in _batches(uids):
+        found.update((row["uid"], dict(row)) for row in connection.execute(statement, {"uids": some}).mappings())
+    return found
 
 
 def stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:

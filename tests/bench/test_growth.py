@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.quota import pool_scope
 from controller.kinds.registry import discover
 from controller.ports import Transaction
 from controller.service.objects import serialize
@@ -55,8 +56,9 @@ def claim(store: SqlStore) -> None:
     def within(transaction: Transaction) -> None:
         found = transaction.get("Sandbox", "team-7", "b-00007")
         assert found is not None
-        transaction.held_by_pool("pool")
-        transaction.held()
+        transaction.held(pool_scope("pool"))
+        transaction.held("team-7", "")
+        transaction.count("team-7")
         transaction.instances_of([found.uid])
         transaction.add_event(event(found, "claimed"))
 

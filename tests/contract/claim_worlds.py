@@ -125,4 +125,4 @@ def move_out(store: SqlStore) -> None:
         for each in transaction.list("Sandbox"):
             transaction.remove(each)
     with store.transaction() as transaction:
-        transaction.delete_instances([each for each in store.instances() if each.role == "warm"])
+        transaction.retire([each for each in store.instances() if each.role == "warm"])

@@ -753,14 +753,15 @@ def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
     one, other = insert(store, box("one"), box("other"))
     store.record(Writes(instances=(instance(one), instance(other, role="warm"))))
     with store.transaction() as transaction:
-        assert transaction.held() == {"default": transaction.held()[""], "": Amount(1000, 1 << 30, 128, 1)}
+        both = Amount(1000, 1 << 30, 128, 1)
+        assert transaction.held("default", "", "none") == {"default": both, "": both, "none": Amount()}
         (kept,) = transaction.instances_of([other.uid, "none"]).values()
         transaction.put_instance(replace(kept, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
         third = instance(box("third", "else"), member_uid="third-uid")
         transaction.put_instance(replace(third, parent_uid=one.uid))
         assert transaction.instances_of([other.uid])[other.uid].role == "sandbox"
-        assert transaction.held()["default"] == Amount(1200, 4 << 29, 128, 2)
-        assert transaction.held()[""] == Amount(1700, 5 << 29, 192, 3)
+        held = transaction.held("default", "")
+        assert held == {"default": Amount(1200, 4 << 29, 128, 2), "": Amount(1700, 5 << 29, 192, 3)}
 
 
 def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(world: World) -> None:

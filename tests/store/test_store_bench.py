@@ -56,7 +56,7 @@ def bare_log(connection: Connection, values: list[dict[str, object]], type_: str
     revision = connection.execute(select(meta.c.revision).with_for_update()).scalar_one() + 1
     log = [
         {"revision": revision, "position": position, "kind": "Sandbox", "uid": row["uid"], "type": type_}
-        | {"object": rows.change_text(row)}
+        | {"object": rows.packed_change(row)}
         for position, row in enumerate(values)
     ]
     connection.execute(insert(changes), log)

@@ -13,15 +13,19 @@ from fastapi import Response
 from controller.kinds.registry import Kind
 from controller.service.objects import serialize, table
 from controller.service.objects.objects import Found
+from controller.service.objects.texts import ObjectTexts
 from controller.version import API_VERSION
 
 _PIECE = 50  # items
 
 
-def list_of(kind: Kind, found: Found) -> Response:
-    """Return a Kubernetes List."""
-    items = (serialize.shown(kind, each) for each in found.objects)
-    return _answer(serialize.list_head(kind.name, found.revision, found.rest), "items", items)
+def list_of(kind: Kind, found: Found, texts: ObjectTexts | None = None) -> Response:
+    """Return a Kubernetes List. `texts` are those of the store's objects: an unchanged one is not serialized again."""
+    head = serialize.list_head(kind.name, found.revision, found.rest)
+    if texts is not None and found.versions and not kind.flat:
+        known = ((texts.known(*version), at) for at, version in enumerate(found.versions))
+        return _joined(head, "items", (text or texts.json(found.objects[at]) for text, at in known))
+    return _answer(head, "items", (serialize.shown(kind, each) for each in found.objects))
 
 
 def table_of(kind: Kind, found: Found, now: float, version: str = API_VERSION) -> Response:
@@ -32,13 +36,14 @@ def table_of(kind: Kind, found: Found, now: float, version: str = API_VERSION) -
 
 def _answer(head: serialize.Json, name: str, items: Iterable[serialize.Json]) -> Response:
     """Serialize the head, with the items as its last field."""
-    body = bytearray(_text(head)[:-1] + b',"' + name.encode() + b'":[')
-    rest, between = iter(items), b""
-    while piece := list(islice(rest, _PIECE)):
-        body += between + _text(piece)[1:-1]
-        between = b","
-    body += b"]}"
-    return Response(bytes(body), media_type="application/json")
+    rest = iter(items)
+    return _joined(head, name, (_text(piece)[1:-1] for piece in iter(lambda: list(islice(rest, _PIECE)), [])))
+
+
+def _joined(head: serialize.Json, name: str, texts: Iterable[bytes]) -> Response:
+    """Return the head, with the serialized items as its last field."""
+    body = b"".join((_text(head)[:-1], b',"', name.encode(), b'":[', b",".join(texts), b"]}"))
+    return Response(body, media_type="application/json")
 
 
 def _text(value: object) -> bytes:

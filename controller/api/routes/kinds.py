@@ -172,7 +172,7 @@ class KindHandlers:
         )
         if version := as_table(accept):
             return table_of(self._kind, found, services.objects.now(), version)
-        return list_of(self._kind, found)
+        return list_of(self._kind, found, services.watches.texts)
 
     def _create(self, services: Services, namespace: str, body: bytes, agent: str) -> JSONResponse:
         found = services.write.create(self._kind, namespace, _text(body), written_by=agent)

@@ -6,7 +6,9 @@ and a difference there needs a new container.
 
 import hashlib
 import json
+from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from controller.kinds.runtime.mount import Mount, Slot
@@ -84,16 +86,29 @@ class ContainerConfig:
 
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""
-        kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
-        added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
-        return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
+        kept = ((name, getattr(self, name), added) for name, added in _hashed())
+        return stable_hash({name: value for name, value, added in kept if added != value})
+
+
+@cache
+def _hashed() -> tuple[tuple[str, Any], ...]:
+    """Return the hashed fields; a field that was added later counts where it differs from its default."""
+    own = [each for each in fields(ContainerConfig) if not each.metadata.get("mutable")]
+    return tuple((each.name, each.default if each.metadata.get("added") else _NEVER) for each in own)
 
 
 def stable_hash(value: Any) -> str:
     """Return 16 hex digits of any JSON-like value (dataclasses too), equal for equal values on every machine."""
-    text = json.dumps([HASH_SCHEMA, value], sort_keys=True, separators=(",", ":"), default=_plain)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_encode([HASH_SCHEMA, value]).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
-    return {each.name: getattr(value, each.name) for each in fields(value)}
+    return {name: getattr(value, name) for name in _names(value.__class__)}
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode

@@ -16,7 +16,7 @@ from controller.policy import mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import HOST, QuotaBound, above_bounds
-from controller.policy.sandbox import Rendered, admit_with, render
+from controller.policy.sandbox import Rendered, render
 
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
 
@@ -108,8 +108,8 @@ def rendered_with(
     elif sandbox.template is None:
         refusals = (_no_template(sandbox.spec, obj.namespace),)
     else:
-        clashes = mounts.clashes(sandbox.spec, sandbox.template, obj.name)
-        refusals = (*admit_with(sandbox.spec, sandbox.template, policy), *clashes)
+        shape = memo.shape(sandbox.spec, sandbox.template, policy)
+        refusals = (*shape.refusals, *mounts.clashes(sandbox.spec, sandbox.template, obj.name))
         if not refusals:
             made = render(
                 sandbox.spec,
@@ -119,6 +119,7 @@ def rendered_with(
                 policy=policy,
                 hostname=hostname,
                 namespace=obj.namespace,
+                shape=shape.shape,
             )
     key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken)
     memo.rendered[obj.uid] = KnownRender(key, made, refusals)

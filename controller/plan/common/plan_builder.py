@@ -38,7 +38,9 @@ from controller.plan.pool import sandboxpool as pools
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import QuotaBound, weight_bounds
-from controller.policy.sandbox import Rendered
+from controller.policy.sandbox import Rendered, Shape, admit_with, shape_of
+
+_MOST_SHAPES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,15 @@ class KnownRender(NamedTuple):
     refusals: tuple[Refusal, ...]
 
 
+class KnownShape(NamedTuple):
+    """What all sandboxes of one spec and template have in common (compared by identity); None: it is refused."""
+
+    spec: SandboxSpec
+    template: Template
+    shape: Shape | None
+    refusals: tuple[Refusal, ...]
+
+
 class KnownMember(NamedTuple):
     """A pool's member in the form of a sandbox, with its inputs."""
 
@@ -166,6 +177,7 @@ class Memo:
 
     policy: str = ""
     rendered: dict[str, KnownRender] = field(default_factory=dict)
+    shapes: dict[tuple[int, int], KnownShape] = field(default_factory=dict)  # by the ids of spec and template
     members: dict[str, KnownMember] = field(default_factory=dict)
     settled: dict[str, Settled] = field(default_factory=dict)
     quotas: QuotasKey | None = None  # inputs of the quotas' statuses, once all of those are stored
@@ -184,8 +196,21 @@ class Memo:
         if policy != self.policy:
             self.policy = policy
             self.rendered.clear()
+            self.shapes.clear()
             self.settled.clear()
             self.timers.clear()
+
+    def shape(self, spec: SandboxSpec, template: Template, policy: Policy) -> KnownShape:
+        """Return the shape of a spec with its template, or the refusals. The latest are kept: many share one."""
+        key = (id(spec), id(template))
+        known = self.shapes.get(key)
+        if known is None:
+            refusals = admit_with(spec, template, policy)
+            known = KnownShape(spec, template, None if refusals else shape_of(spec, template, policy), refusals)
+            if len(self.shapes) >= _MOST_SHAPES:
+                self.shapes.pop(next(iter(self.shapes)))
+            self.shapes[key] = known
+        return known
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
         """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""

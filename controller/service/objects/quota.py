@@ -16,7 +16,6 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, pool_scope
-from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
@@ -29,7 +28,6 @@ from controller.service.objects.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
-_KINDS = tuple(each.name for each in discover() if not each.read_only)
 _M = TypeVar("_M", bound=Model)
 
 
@@ -85,7 +83,7 @@ class Fitting:
         if namespace not in self._places:
             keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
             place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
-            self._places[namespace] = self._transaction.count(_KINDS, namespace), place
+            self._places[namespace] = self._transaction.count(namespace), place
         held, places = self._places[namespace]
         if held + places[obj.uid] > most:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
@@ -152,12 +150,13 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
 
 def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount) -> bool:
     """Return True if every quota lets one sandbox of the namespace hold `whole`, of which `held` is counted."""
-    used = transaction.held()
+    used = transaction.held(namespace, HOST)
     found = Fitting(transaction, (), facts).of(namespace)
     return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
 
 
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
     """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
-    found = pool_quotas([pool]).get(pool_scope(pool.obj.uid), ())
-    return all(judge(each, transaction.held_by_pool(pool.obj.uid), whole, held).admitted for each in found)
+    scope = pool_scope(pool.obj.uid)
+    found = pool_quotas([pool]).get(scope, ())
+    return all(judge(each, transaction.held(scope)[scope], whole, held).admitted for each in found)

@@ -17,6 +17,7 @@ from controller.ports import ChangesGone, Clock, Store, StoreError
 from controller.service import errors
 from controller.service.objects import selector
 from controller.service.objects.selector import Selector
+from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import LabelHistory, Membership
 from controller.service.watch.watcher import Scope, SerializedObject, SharedChange, Watch, WatchEvent
 
@@ -42,6 +43,7 @@ class Watches:
     ) -> None:
         self._store, self._clock, self._most, self._ahead = store, clock, most, ahead
         self._poll_seconds = poll_seconds
+        self.texts = ObjectTexts()  # lists use it, too
         self._due = threading.Event()
         # `_lock` is never held across I/O. `_opening` is held while the store is read: openers wait for each other.
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -78,7 +80,7 @@ class Watches:
         Gone if `since` is no longer kept, TooManyRequests, or ServiceUnavailable.
         """
         matching, scope = selector.parse(labels), Scope(kind.name, namespace, name)
-        make = partial(Watch, scope, bookmarks=bookmarks, ahead=self._ahead, wake=wake)
+        make = partial(Watch, scope, bookmarks=bookmarks, ahead=self._ahead, wake=wake, texts=self.texts)
         with self._opening, errors.translate_store_errors():
             self._check_limit()
             self._follow()
@@ -187,7 +189,7 @@ class Watches:
         if not self._open and not self._histories:
             return
         while changes := self._store.changes(self._at, limit=_READ_AT_ONCE):
-            self._offer([(each, SerializedObject(each.obj)) for each in changes])
+            self._offer([(each, SerializedObject(each.obj, self.texts)) for each in changes])
         now = self._clock.now()
         if not 0 <= now - self._bookmarked < BOOKMARK_SECONDS:
             self._bookmarked = now

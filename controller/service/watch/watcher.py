@@ -1,6 +1,5 @@
 """One watch: its pending events, its revision, and the reason of its end."""
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,21 +8,21 @@ from functools import cached_property
 from controller.kinds.meta import StoredObject
 from controller.ports import Change, Store
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import Membership
 
 _READ_AT_ONCE = 500  # changes that a catching-up watcher reads from the store at a time
 
 
 class SerializedObject:
-    """An object with its JSON, serialized once for all watchers."""
+    """An object with its JSON, serialized once for all watchers and lists."""
 
-    def __init__(self, obj: StoredObject) -> None:
-        self.obj = obj
+    def __init__(self, obj: StoredObject, texts: ObjectTexts) -> None:
+        self.obj, self._texts = obj, texts
 
     @cached_property
     def json(self) -> bytes:
-        return json.dumps(serialize.obj(self.obj), ensure_ascii=False, separators=(",", ":")).encode()
+        return self._texts.json(self.obj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,12 @@ class Watch:
         bookmarks: bool = False,
         ahead: int,
         wake: Callable[[], None],
+        texts: ObjectTexts,
     ) -> None:
         self.scope, self.joined = scope, since
         self._members, self._since, self._first = members, since, first or ()
         self._bookmarks, self._ahead, self._wake = bookmarks, ahead, wake
+        self._texts = texts
         self._read_to, self._bookmark_first = since, bookmarks and first is not None
         self._lock = threading.Lock()
         self._buffer: list[SharedChange] = []
@@ -89,7 +90,9 @@ class Watch:
             first, self._first = self._first, ()
             # Oldest first: a client that loses its connection resumes after the last one, as with all events.
             in_order = sorted(first, key=lambda each: each.resource_version)
-            return [WatchEvent("ADDED", each.resource_version, SerializedObject(each)) for each in in_order]
+            return [
+                WatchEvent("ADDED", each.resource_version, SerializedObject(each, self._texts)) for each in in_order
+            ]
         if self._bookmark_first:
             self._bookmark_first = False
             return [WatchEvent("BOOKMARK", self._since)]
@@ -98,7 +101,8 @@ class Watch:
         with errors.translate_store_errors():
             found = store.changes(self._read_to, limit=_READ_AT_ONCE)
         self._read_to = found[-1].revision if found else self.joined
-        return list(self._events((each, SerializedObject(each.obj)) for each in found if each.revision <= self.joined))
+        missed = (each for each in found if each.revision <= self.joined)
+        return list(self._events((each, SerializedObject(each.obj, self._texts)) for each in missed))
 
     def take(self) -> list[WatchEvent]:
         """Return the buffered events, oldest first, and a due bookmark last. Does not block."""

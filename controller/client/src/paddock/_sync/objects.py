@@ -3,7 +3,7 @@
 
 import json as json_
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paddock._client.connection import segment
@@ -14,6 +14,7 @@ from paddock._transport.blocking import Transport
 _MERGE = "application/merge-patch+json"
 _YAML = "application/yaml"
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
+_PAGE, _EVENTS = 500, "events"
 # None: the object is missing.
 Done = Callable[[Object | None], bool]
 
@@ -29,9 +30,22 @@ class Objects:
         self._transport, self.namespace, self.plural = transport, namespace, plural
 
     def list(self, *, selector: str = "") -> list[dict[str, Any]]:
-        """List the objects; `selector` by label (`app=web,tier!=db`)."""
-        found = self._transport.request("GET", self._path(), params=_given(labelSelector=selector))
-        return list(found["items"])
+        """List the objects; `selector` by label (`app=web,tier!=db`). They are read in pages."""
+        found: list[dict[str, Any]] = []
+        for items, _ in self._pages(_given(labelSelector=selector)):
+            found += items
+        return found
+
+    def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Sequence[dict[str, Any]], str]]:
+        """Yield the items of each page of a list, and the revision that a watch of the whole list begins at."""
+        # The newest so many are all that a limit of events means.
+        asked = dict(query) if self.plural == _EVENTS else {**query, "limit": str(_PAGE)}
+        while True:
+            found = self._transport.request("GET", self._path(), params=asked)
+            yield found["items"], found["metadata"].get("resourceVersion", "")
+            if not found["metadata"].get("continue"):
+                return
+            asked["continue"] = found["metadata"]["continue"]
 
     def get(self, name: str) -> dict[str, Any]:
         """Return one object. Raises NotFound."""
@@ -61,13 +75,21 @@ class Objects:
     def watch(self, *, name: str = "", selector: str = "", timeout: float | None = None) -> Iterator[WatchEvent]:
         """Yield the existing objects as ADDED, then every change, until `timeout` seconds are over.
 
-        A revision that is too old is listed again: an object may be reported twice.
+        The existing ones are listed in pages. A revision that is too old is listed again: an object may be reported
+        twice.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        chosen = _given(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else "")
         revision = ""
         while (left := _left(deadline)) > 0:
+            if not revision:
+                for items, listed in self._pages(chosen):
+                    for each in items:
+                        yield WatchEvent("ADDED", each)
+                    revision = listed or "0"
+                continue
             query = {
-                **_given(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else ""),
+                **chosen,
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": revision,

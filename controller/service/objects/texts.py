@@ -1,0 +1,63 @@
+"""JSON of stored objects, made once for each version: lists and watches share it."""
+
+import json
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from controller.kinds.meta import StoredObject
+from controller.service.objects import serialize
+
+_MOST_BYTES = 24 << 20
+
+
+class _Text(NamedTuple):
+    version: int
+    text: bytes
+
+
+class ObjectTexts:
+    """A bounded cache of one store's objects, by uid: the newest version of each. Thread-safe.
+
+    An object that is not stored (resource version 0) is serialized each time.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        """Hold at most `most_bytes` of text; what was not asked for longest is dropped first."""
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._texts: OrderedDict[str, _Text] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, uid: str, version: int) -> bytes | None:
+        """Return the JSON of that version of an object, if it is held."""
+        with self._lock:
+            found = self._texts.get(uid)
+            if found is None or found.version != version:
+                return None
+            self._texts.move_to_end(uid)
+            return found.text
+
+    def json(self, obj: StoredObject) -> bytes:
+        """Return the object's JSON."""
+        found = self.known(obj.uid, obj.resource_version) if obj.resource_version else None
+        if found is not None:
+            return found
+        made = json.dumps(
+            serialize.obj(obj), ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+        ).encode()
+        if obj.resource_version:
+            self._keep(obj.uid, _Text(obj.resource_version, made))
+        return made
+
+    def _keep(self, uid: str, made: _Text) -> None:
+        """Hold a text, unless a newer one is held. A watch that catches up does not displace what lists ask for."""
+        with self._lock:
+            before = self._texts.get(uid)
+            if before is not None and before.version >= made.version:
+                return
+            self._bytes += len(made.text) - (len(before.text) if before is not None else 0)
+            self._texts[uid] = made
+            self._texts.move_to_end(uid)
+            while self._bytes > self._most_bytes:
+                _, dropped = self._texts.popitem(last=False)
+                self._bytes -= len(dropped.text)

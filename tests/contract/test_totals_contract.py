@@ -1,0 +1,195 @@
+"""Totals by scope equal the sums over what is stored, whatever was written, refused or rolled back before."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from controller.kinds.meta import ObjectRef, StoredObject
+from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.plan import Deletion, Writes
+from controller.kinds.quota import Amount, Ceiling, amount_of, pool_scope
+from controller.kinds.runtime.container import Limits
+from controller.ports import Conflict
+from controller.store import migrate
+from controller.store.schema import objects
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, both_stores, box, event, insert, instance, make_world
+from tests.examples import examples
+
+NAMESPACES, NAMES, POOLS = ("default", "team"), ("a", "b", "c"), ("", "p", "q")
+FINALIZER = "paddock/containers"
+AT = st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES))
+LIMITS = st.builds(
+    Limits, *(st.integers(0, 1 << 40) for _ in range(3)), disk_bytes=st.integers(0, 9), gpus=st.integers(0, 2)
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("put", "instance", "record", "retire", "remove", "finalize", "delete", "ceiling", "prune")),
+        AT,
+        st.sampled_from(("sandbox", "warm", "refused")),
+        st.sampled_from(POOLS),
+        LIMITS,
+        st.booleans(),
+    ),
+    max_size=14,
+)
+
+
+class _Undone(Exception):
+    """Rolls a transaction back."""
+
+
+@pytest.fixture(params=BACKENDS, scope="module")
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
+    with make_world(request.param, tmp_path_factory.mktemp("totals")) as world:
+        yield world.store()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@settings(max_examples=examples(60))
+@given(steps=STEPS)
+def test_totals_equal_the_sums_over_rows(store: SqlStore, steps: list[tuple[Any, ...]]) -> None:
+    _empty(store)
+    for step in steps:
+        with suppress(_Undone, Conflict):
+            _take(store, *step)
+        assert _held(store) == _summed(store)
+        assert _counted(store) == Counter(each.namespace for each in store.list("Sandbox")[0])
+    _empty(store)
+    assert set(_held(store).values()) == {Amount()}
+
+
+def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
+    _empty(store)
+    [made] = insert(store, box())
+    store.record(Writes(instances=(instance(made),)))
+    before = _held(store)
+    with pytest.raises(Conflict):
+        store.record(Writes(instances=(instance(made, reserves=Limits(1, 2, 3), version=7),)))
+    beyond = replace(store.instances()[0], reserves=Limits(9000, 2, 3))
+    with pytest.raises(Conflict, match="more is reserved"):
+        store.record(Writes(instances=(beyond,), ceilings=(Ceiling("default", Amount(8000, 1 << 40, 99, 9)),)))
+    assert _held(store) == before == _summed(store)
+
+
+@both_stores
+def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
+    store = world.store()
+    made = insert(store, box("a"), box("b"))
+    store.record(Writes(instances=tuple(_row(each, (), "sandbox", "p", Limits(600, 7, 9)) for each in made)))
+    with world.database() as database, database.writing() as connection:
+        connection.execute(delete(objects).where(objects.c.name == "a"))
+    one = store.instances()
+    ceiling = Ceiling("default", Amount(1000, 100, 100, 1))
+    store.record(Writes(instances=(replace(one[0], reserves=Limits(900, 7, 9)),), ceilings=(ceiling,)))
+    assert _held(store) == _summed(store)
+    with world.database() as database, database.writing() as connection:
+        connection.execute(delete(objects))
+    store.prune(keep_changes=5, events_before=0.0)
+    assert set(_held(store).values()) == {Amount()}
+
+
+@both_stores
+def test_a_store_of_before_totals_gets_them(world: World) -> None:
+    store = world.store()
+    made = insert(store, *(box(name, namespace) for namespace in NAMESPACES for name in NAMES))
+    rows = [
+        _row(each, (), "sandbox" if number % 2 else "warm", POOLS[number % 3], Limits(number, 7, 9))
+        for number, each in enumerate(made)
+    ]
+    store.record(Writes(instances=tuple(rows), events=(event(made[0]),)))
+    before = (_held(store), _counted(store), store.changes(0), store.events())
+    store.close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.downgrade(connection, "0006")
+    store.open()
+    assert (_held(store), _counted(store), store.changes(0), store.events()) == before
+    assert before[0] == _summed(store)
+
+
+def _take(store: SqlStore, what: str, at: tuple[str, str], role: str, pool: str, limits: Limits, undone: bool) -> None:
+    namespace, name = at
+    obj = store.get("Sandbox", namespace, name)
+    if what == "prune":
+        store.prune(keep_changes=5, events_before=0.0)
+        return
+    if obj is None:
+        obj = box(name, namespace, finalizers=(FINALIZER,))
+    held = store.instances([obj.uid])
+    if what in ("record", "finalize", "delete", "ceiling"):
+        store.record(_writes(what, obj.ref, obj.generation, _row(obj, held, role, pool, limits)))
+        return
+    with store.transaction() as transaction:
+        if what == "put":
+            transaction.put(replace(obj, labels={"at": name}))
+        elif what == "instance":
+            transaction.put(obj)
+            transaction.put_instance(_row(obj, held, "warm", "q", limits))
+            transaction.put_instance(_row(obj, held, role, pool, limits))
+        elif what == "retire":
+            transaction.retire(held)
+        else:
+            transaction.remove(obj)
+        before = transaction.held(namespace, "")
+        assert before.keys() == {namespace, ""}
+        if undone:
+            raise _Undone
+
+
+def _writes(what: str, ref: ObjectRef, generation: int, row: Instance) -> Writes:
+    if what == "finalize":
+        return Writes(finalized=((ref, FINALIZER),), instances=(row,))
+    if what == "delete":
+        return Writes(deletions=(Deletion(ref, generation, 5.0),))
+    ceilings = (Ceiling("default", Amount(1 << 30, 1 << 30, 1 << 30, 2, 9, 9)),) if what == "ceiling" else ()
+    return Writes(instances=(row,), ceilings=ceilings)
+
+
+def _row(obj: StoredObject, held: Sequence[Instance], role: str, pool: str, limits: Limits) -> Instance:
+    known = held[0].version if held else 0
+    made = instance(obj, role=role, reserves=limits, version=known, memory=InstanceState(pool=pool))
+    return replace(made, name=f"pdk-{obj.uid}")
+
+
+def _summed(store: SqlStore) -> Mapping[str, Amount]:
+    found: dict[str, Amount] = defaultdict(Amount, {scope: Amount() for scope in _scopes()})
+    for each in store.instances():
+        mine = amount_of(each.reserves, int(each.role == "sandbox"))
+        for scope in (each.namespace, ""):
+            found[scope] += mine
+        if each.memory.pool:
+            found[pool_scope(each.memory.pool)] += replace(mine, sandboxes=0)
+    return found
+
+
+def _held(store: SqlStore) -> Mapping[str, Amount]:
+    with store.transaction() as transaction:
+        return transaction.held(*_scopes())
+
+
+def _counted(store: SqlStore) -> Counter[str]:
+    with store.transaction() as transaction:
+        return +Counter({each: transaction.count(each) for each in NAMESPACES})
+
+
+def _scopes() -> list[str]:
+    return [*NAMESPACES, "", *(pool_scope(each) for each in POOLS if each)]
+
+
+def _empty(store: SqlStore) -> None:
+    with store.transaction() as transaction:
+        for each in transaction.list("Sandbox"):
+            transaction.remove(each)

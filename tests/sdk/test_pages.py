@@ -1,0 +1,74 @@
+"""Lists and watches of the SDK read in pages: no answer of the daemon grows with the store."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from paddock import AsyncPaddock, Paddock
+from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_fixtures import quiet
+
+__all__ = ["quiet"]
+NAMES = [f"box-{number}" for number in range(7)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+    made = make_world(tmp_path)
+    server = made.server()
+    server.start()
+    made.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in NAMES))
+    yield made
+    made.services.watches.close()
+    server.stop()
+    made.store.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.URL]:
+    """The requests that are sent. A page has two objects."""
+    sent: list[httpx.URL] = []
+    for form in ("_sync", "_async"):
+        monkeypatch.setattr(f"paddock.{form}.objects._PAGE", 2)
+    real = httpx.Client.build_request
+
+    def build(client: httpx.Client, *given: object, **more: object) -> httpx.Request:
+        made = real(client, *given, **more)  # type: ignore[arg-type]
+        sent.append(made.url)
+        return made
+
+    monkeypatch.setattr(httpx.Client, "build_request", build)
+    return sent
+
+
+def test_a_list_reads_every_page(world: World, asked: list[httpx.URL]) -> None:
+    with Paddock(f"unix://{world.socket}") as paddock:
+        found = [each["metadata"]["name"] for each in paddock.objects("sandboxes").list()]
+        assert [each.name for each in paddock.sandboxes.list(selector="app=none")] == []
+    assert found == NAMES
+    pages = [each for each in asked if each.path.endswith("/sandboxes") and "app" not in str(each)]
+    assert [each.params.get("limit") for each in pages] == ["2"] * 4
+    assert [bool(each.params.get("continue")) for each in pages] == [False, True, True, True]
+
+
+def test_a_watch_goes_on_from_its_pages(world: World, asked: list[httpx.URL]) -> None:
+    with Paddock(f"unix://{world.socket}") as paddock:
+        events = paddock.objects("sandboxes").watch(timeout=60)
+        first = [next(events) for _ in NAMES]
+        assert [(each.type, each.object["metadata"]["name"]) for each in first] == [("ADDED", name) for name in NAMES]
+        world.apply(QUICKSTART.replace("name: quickstart", "name: later"))
+        later = next(events)
+        assert (later.type, later.object["metadata"]["name"]) == ("ADDED", "later")
+    watched = [each for each in asked if each.params.get("watch")]
+    assert [int(each.params["resourceVersion"]) for each in watched] == [len(NAMES)]
+
+
+def test_the_client_of_asyncio_reads_pages_too(world: World, asked: list[httpx.URL]) -> None:
+    async def names() -> list[str]:
+        async with AsyncPaddock(f"unix://{world.socket}") as paddock:
+            return [each["metadata"]["name"] for each in await paddock.objects("sandboxes").list()]
+
+    assert asyncio.run(names()) == NAMES

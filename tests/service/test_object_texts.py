@@ -1,0 +1,97 @@
+"""The JSON of stored objects, shared by lists and watches."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.api.common.listing import list_of
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, discover
+from controller.service.objects import serialize
+from controller.service.objects.objects import Objects
+from controller.service.objects.texts import ObjectTexts
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.contract.store_worlds import box
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    made.open()
+    yield made
+    made.close()
+
+
+def sandbox() -> Kind:
+    found = discover().by_name("Sandbox")
+    assert found is not None
+    return found
+
+
+def objects_of(store: SqlStore) -> Objects:
+    return Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
+
+
+def test_a_list_shows_each_change_once_cached(store: SqlStore) -> None:
+    objects, texts = objects_of(store), ObjectTexts()
+    with store.transaction() as transaction:
+        made = [transaction.put(box(f"b-{number}")) for number in range(3)]
+    for limit in (0, 2, 3):
+        page = objects.page(sandbox(), limit=limit)
+        plain, ours = list_of(sandbox(), page), list_of(sandbox(), page, texts)
+        assert json.loads(bytes(ours.body)) == json.loads(bytes(plain.body))
+    with store.transaction() as transaction:
+        transaction.put(replace(made[1], labels={"a": "b"}))
+    shown = json.loads(bytes(list_of(sandbox(), objects.page(sandbox()), texts).body))["items"]
+    assert [each["metadata"].get("labels") for each in shown] == [None, {"a": "b"}, None]
+
+
+def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, texts = objects_of(store), ObjectTexts()
+    with store.transaction() as transaction:
+        first = [transaction.put(box(f"b-{number}")) for number in range(3)]
+    list_of(sandbox(), objects.page(sandbox()), texts)
+    with store.transaction() as transaction:
+        transaction.put(replace(first[2], labels={"a": "b"}))
+    decoded: list[str] = []
+    real = serialize.obj
+
+    def noted(obj: StoredObject) -> serialize.Json:
+        decoded.append(obj.name)
+        return real(obj)
+
+    monkeypatch.setattr(serialize, "obj", noted)
+    list_of(sandbox(), objects.page(sandbox()), texts)
+    assert decoded == ["b-2"]
+
+
+def test_an_older_version_does_not_displace_a_newer() -> None:
+    texts, new = ObjectTexts(), box("b", resource_version=7, labels={"at": "7"})
+    old = replace(new, resource_version=5, labels={"at": "5"})
+    held = texts.json(new)
+    assert json.loads(texts.json(old))["metadata"]["labels"] == {"at": "5"}
+    assert texts.known(new.uid, 7) is held
+    assert texts.known(new.uid, 5) is None
+
+
+def test_the_oldest_texts_go_first_within_the_bound() -> None:
+    made = [box(f"b-{number}", resource_version=number + 1) for number in range(5)]
+    one = len(ObjectTexts().json(made[0]))
+    texts = ObjectTexts(most_bytes=3 * one)
+    for each in made[:3]:
+        texts.json(each)
+    texts.json(made[0])
+    for each in made[3:]:
+        texts.json(each)
+    kept = [texts.known(each.uid, each.resource_version) is not None for each in made]
+    assert kept == [True, False, False, True, True]
+
+
+def test_objects_that_are_not_stored_are_not_held() -> None:
+    texts, computed = ObjectTexts(), box("b")
+    assert texts.json(computed) == texts.json(replace(computed))
+    assert texts.known(computed.uid, 0) is None
