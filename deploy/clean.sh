@@ -6,6 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 state_mark=$PADDOCK_STATE_DIR/.made-by-paddock-deploy
+id= # of our store; empty if it is unknown
 
 remove_sandboxes() {
     [ -e "$state_mark" ] || [ -e "$PADDOCK_STATE_DIR/daemon.pid" ] || return 0
@@ -20,7 +21,7 @@ remove_sandboxes() {
     fi
     "$ROOT/deploy/daemon.sh" stop
     # The last resort: our store's id is on every container of ours; one that bears another id, or none, is not ours.
-    local id='' containers networks
+    local containers networks
     id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR" || true)
     if [ -z "$id" ]; then
         [ -n "$deleted" ] || [ -z "$(docker ps -aq --filter label=paddock.instance)" ] ||
@@ -43,6 +44,16 @@ remove_agent_runtime() {
     if [ "$(docker ps -aq --filter "volume=$name" | wc -l)" -gt 1 ]; then return 0; fi
     docker rm "$name" >/dev/null 2>&1 || true
     docker volume rm "$name" >/dev/null 2>&1 || true
+}
+
+# The images that hold installed packages of MCP servers, and end with our mark: those of another Paddock on this engine stay.
+remove_packages() {
+    local mark name
+    if [ -n "${PADDOCK_KEEP_IMAGES:-}" ] || [ -z "$id" ]; then return 0; fi
+    mark=$("$PADDOCK_VENV/bin/python" -I -c 'import sys; from controller.kinds.runtime.images import owner_mark; print(owner_mark(sys.argv[1]))' "$id") || return 0
+    docker images --filter 'reference=paddock/mcp/*' --format '{{.Repository}}:{{.Tag}}' | while read -r name; do
+        case $name in *"$mark") docker image rm "$name" >/dev/null 2>&1 || warn "$name is in use by a container that is not ours: left alone" ;; esac
+    done
 }
 
 remove_images() {
@@ -85,6 +96,7 @@ remove_files() {
 }
 
 remove_sandboxes
+remove_packages
 remove_images
 remove_state
 remove_files

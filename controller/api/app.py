@@ -69,16 +69,17 @@ def create_app(
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
-    may = [Depends(authorise(services.registry, services.recorder))]
+    may = authorise(services.registry, services.recorder)
     app = FastAPI(
         title="Paddock",
         version=VERSION,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=may,
+        dependencies=[Depends(may)],
         separate_input_output_schemas=False,
     )
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.authorise = may
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, entry_hash, fair_share
 from controller.store import rows
+from controller.store.database import Quick
 from controller.store.schema import audit, audit_chain
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
@@ -18,7 +19,9 @@ _MOST = 100_000
 _CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
 _IS_A_CALLERS = ~((audit.c.actor == OWN) & audit.c.verb.in_((THIN, THINNED)))
 _COUNTS = select(audit.c.actor, func.count().label("entries")).where(_IS_A_CALLERS).group_by(audit.c.actor)
-_INSERT, _LINK = insert(audit), update(audit_chain)
+_INSERT = insert(audit)
+_QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [each.name for each in audit.c])
+_LINK = Quick(update(audit_chain), ["last_id", "last_hash"])
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
 
@@ -26,8 +29,8 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
     """Append entries to the chain, in the caller's transaction, which holds the counter row."""
     if not entries:
         return
-    chain = connection.execute(_CHAIN).one_or_none()
-    last_id, last_hash = (chain.last_id, chain.last_hash) if chain else (0, GENESIS)
+    chain = _QUICK_CHAIN.run(connection).fetchone()
+    last_id, last_hash = chain[:2] if chain else (0, GENESIS)
     made = []
     for each in entries:
         last_id += 1
@@ -35,9 +38,12 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
         cleaned = replace(each, id=last_id, **texts)
         last_hash = entry_hash(cleaned, last_hash)
         made.append(_row(replace(cleaned, hash=last_hash)))
-    connection.execute(_INSERT, made)
+    if len(made) == 1:
+        _ADD.run(connection, made[0])
+    else:
+        connection.execute(_INSERT, made)
     if chain:
-        connection.execute(_LINK, {"last_id": last_id, "last_hash": last_hash})
+        _LINK.run(connection, {"last_id": last_id, "last_hash": last_hash})
     else:
         first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
         connection.execute(insert(audit_chain).values(last_id=last_id, last_hash=last_hash, **first))

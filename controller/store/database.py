@@ -1,18 +1,52 @@
 """A database with three kinds of transactions: reading, writing, migrating."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Delete, Engine, Insert, Select, Update, event
+from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
 from controller.kinds.common.store_stats import Connections
 
 # A migration that hangs elsewhere must end in an error, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
+
+
+class Quick:
+    """A statement of the calls that are made most. On SQLite the driver alone runs it, in a fraction of the time.
+
+    `columns` are those that a write sets. Both results have `fetchone` and `fetchall`; the driver's errors are foreign.
+    """
+
+    def __init__(
+        self, statement: "Select[Any] | Insert | Update | Delete", columns: Sequence[str] | None = None
+    ) -> None:
+        self._statement, self._columns = statement, columns
+        self._compiled: tuple[str, Sequence[str]] | None = None
+
+    def run(self, connection: Connection, parameters: Mapping[str, Any] | None = None) -> Any:
+        """Run it in the transaction of a connection."""
+        if connection.dialect.name != "sqlite":
+            return connection.execute(self._statement, parameters or {})
+        return self.on_driver(connection.connection.dbapi_connection, connection.dialect, parameters or {})
+
+    def on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> Any:
+        """Run it on a connection of SQLite's driver; return the cursor."""
+        if self._compiled is None:
+            made = self._statement.compile(dialect=dialect, column_keys=self._columns)
+            self._compiled = str(made), tuple(getattr(made, "positiontup", None) or ())
+        text, names = self._compiled
+        return driver.execute(text, [parameters[each] for each in names])
+
+    def mapped(self, connection: Connection, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the first row that it finds, by the names of its columns; None if there is none."""
+        result = connection.execute(self._statement, parameters)
+        found = result.mappings().first()
+        return None if found is None else dict(found)
 
 
 class StoreLease(ABC):
@@ -49,6 +83,11 @@ class Database(ABC):
         """Open a read transaction: one consistent view, never waiting for a writer."""
         with self._reader.begin() as connection:
             yield connection
+
+    def row(self, statement: Quick, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the first row that a statement finds, None if there is none: a read transaction of its own."""
+        with self.reading() as connection:
+            return statement.mapped(connection, parameters)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

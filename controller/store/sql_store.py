@@ -18,7 +18,7 @@ from controller.ports import Change, ChangesGone, Meter, NullMeter, ObjectPage, 
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
-from controller.store.database import Database, StoreLease
+from controller.store.database import Database, Quick, StoreLease
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS
@@ -37,9 +37,11 @@ from controller.store.transaction import (
 
 _Foreign = tuple[type[Exception], ...]
 # Inside a caller's transaction an OSError is the caller's; here it can only be the database's.
-_OPENING: _Foreign = (SQLAlchemyError, OSError)
+_RUNNING: _Foreign = (SQLAlchemyError, sqlite3.Error)
+_OPENING: _Foreign = (*_RUNNING, OSError)
 _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
+_QUICKLY_TAKE_META, _ONE_NAMED = Quick(_TAKE_META), Quick(NAMED)
 _REVISION = select(meta.c.revision)
 _ENDS = select(meta.c.revision, meta.c.pruned_revision)
 
@@ -137,9 +139,10 @@ class SqlStore:
             transaction.flush()
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
-        with self._reading("get") as connection:
-            row = connection.execute(NAMED, named(kind, namespace, name)).mappings().one_or_none()
-        return None if row is None else rows.object_from_row(dict(row))
+        database = self._database()
+        with self._operation("get", database):
+            row = database.row(_ONE_NAMED, named(kind, namespace, name))
+        return None if row is None else rows.object_from_row(row)
 
     def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
         """Return objects ordered by namespace and name, and the revision of the read."""
@@ -303,7 +306,7 @@ class SqlStore:
     def _changing(self, operation: str) -> Iterator[Connection]:
         """Open a fenced write transaction for rows other than objects; the revision does not move."""
         with self._writing(operation) as connection:
-            connection.execute(_TAKE_META).one()
+            _QUICKLY_TAKE_META.run(connection).fetchone()
             self._fence(connection)
             yield connection
 
@@ -330,13 +333,13 @@ class SqlStore:
             yield connection
 
     @contextmanager
-    def _writing(self, operation: str, foreign: _Foreign = (SQLAlchemyError,)) -> Iterator[Connection]:
+    def _writing(self, operation: str, foreign: _Foreign = _RUNNING) -> Iterator[Connection]:
         database = self._database()
         with self._operation(operation, database, foreign), database.writing() as connection:
             yield connection
 
     @contextmanager
-    def _operation(self, operation: str, database: Database, foreign: _Foreign = (SQLAlchemyError,)) -> Iterator[None]:
+    def _operation(self, operation: str, database: Database, foreign: _Foreign = _RUNNING) -> Iterator[None]:
         """Count and time a call, and translate foreign exceptions."""
         started = self._timer()
         try:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from controller.ports import StoreError
 from controller.store.backup import copy_of, restore
-from controller.store.database import MIGRATION_WAIT_SECONDS, Database
+from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
 from controller.store.lease import FileLease
 
 _BEGIN = "paddock_begin"
@@ -42,6 +42,17 @@ class SqliteDatabase(Database):
         self._check_there()
         with super().reading() as connection:
             yield connection
+
+    def row(self, statement: Quick, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """As the base class, by the driver alone. One statement is a transaction of its own."""
+        self._check_there()
+        link = self._engine.raw_connection()
+        try:
+            cursor = statement.on_driver(link.dbapi_connection, self._engine.dialect, parameters)
+            found = cursor.fetchall()  # to the end: a cursor that is left open keeps its view of the file
+        finally:
+            link.close()
+        return dict(zip((each[0] for each in cursor.description), found[0], strict=True)) if found else None
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

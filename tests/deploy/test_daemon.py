@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds.runtime.images import owner_mark
 from controller.store.sql_store import SqlStore
 from tests.deploy.conftest import PYTHON, World
 
@@ -18,6 +19,7 @@ case "$*" in
     "image inspect"*len*kept) echo 1 ;;
     "image inspect"*len*) echo 0 ;;
     "image inspect"*) echo sha256:aaa ;;
+    "images "*) cat "$TMPDIR/packages" ;;
 esac
 """
 
@@ -159,6 +161,20 @@ def test_clean_removes_the_images_that_were_built_here(desk: World) -> None:
     removed = [call for call in calls if call.startswith("image rm")]
     assert removed == ["image rm sha256:old", "image rm paddock/base:1"]
     assert not (desk.root / ".cache").exists()
+
+
+def test_clean_removes_the_packages_of_this_store_only(desk: World) -> None:
+    desk.command("docker", DOCKER)
+    python = desk.base / "venv" / "bin" / "python"
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nexec {PYTHON} "$@"\n')  # with its packages, as of a real virtual environment
+    python.chmod(0o755)
+    desk.run("deploy/daemon.sh", "start")
+    ours = f"paddock/mcp/scope-server:0123{owner_mark(store_id(desk))}"
+    (desk.base / "packages").write_text(f"paddock/mcp/time:4567-abcdef01\n{ours}\n")
+    assert desk.run("deploy/clean.sh").returncode == 0
+    removed = [call for call in (desk.base / "docker").read_text().splitlines() if call.startswith("image rm")]
+    assert removed == [f"image rm {ours}"]
 
 
 def test_clean_changes_nothing_while_the_engine_is_away(desk: World) -> None:

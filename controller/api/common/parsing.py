@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -100,16 +100,21 @@ class BoundedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """As the base class."""
-        answer = super().get_route_handler()
+        answer = self.bounded_handler()
 
         async def bounded(request: Request) -> Response:
-            found: Response = await answer(_Request(request.scope, request.receive))
-            return found
+            return await answer(BoundedRequest(request.scope, request.receive))
 
         return bounded
 
+    def bounded_handler(self) -> Callable[["BoundedRequest"], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's handler."""
+        return super().get_route_handler()
 
-class _Request(Request):
+
+class BoundedRequest(Request):
+    """A request with that limit."""
+
     async def json(self) -> Any:
         """As the base class. Raises HTTPException over a limit."""
         if not hasattr(self, "_json"):

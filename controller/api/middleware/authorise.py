@@ -38,7 +38,10 @@ _IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides,
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
 # Their routes call `state.record` on the thread that does the work, before it begins: a thread less for each call.
-_RECORDED_AT_START = tuple(f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/{sub}" for sub in ("exec", *_AGENT))
+_RECORDED_AT_START = (
+    *(f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/{sub}" for sub in ("exec", *_AGENT)),
+    f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp",
+)
 _PROXY = "proxy"
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
+from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
-from controller.api.common.parsing import BoundedRoute
 from controller.api.middleware.limits import HeldBytes
 from controller.api.streams.reading import read
 from controller.kinds.access.access import AccessRequest
@@ -90,7 +90,7 @@ class ToolAnswer(models.Shape):
     result: Any
 
 
-routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=DirectRoute)
 
 
 @routes.post(

@@ -15,8 +15,8 @@ from controller.api.common import errors as status_bodies
 from controller.api.common import models
 from controller.api.common.command import Command, Text, Variables, environment
 from controller.api.common.dependencies import UseCases
+from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
-from controller.api.common.parsing import BoundedRoute
 from controller.api.streams.exec_websocket import ExecQuery, serve
 from controller.api.streams.reading import read
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -68,7 +68,7 @@ class ExecResult(models.Shape):
     stderrOmittedBytes: int
 
 
-routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=DirectRoute)
 _PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
 
 

@@ -9,31 +9,29 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
-from controller.api.common.parsing import BoundedRoute
 
 PATH, SERVERS = "/mcp", "/mcp/servers"
 _ONE = f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp"
-routes = APIRouter(tags=["mcp"], route_class=BoundedRoute)
-
-
-@routes.get(SERVERS, include_in_schema=False)
-@routes.get(_ONE, include_in_schema=False)
-@routes.delete(SERVERS, include_in_schema=False)
-@routes.delete(_ONE, include_in_schema=False)
-async def hold(request: Request) -> Response:
-    """Hold a connection, or end it."""
-    return _Forwarded(request.app.state.mcp)
+routes = APIRouter(tags=["mcp"], route_class=DirectRoute)
 
 
 @routes.post(PATH, include_in_schema=False)  # MCP describes itself: tools/list
 @routes.post(SERVERS, include_in_schema=False)
-@routes.post(_ONE, include_in_schema=False)
+@routes.post(_ONE, include_in_schema=False)  # the last is matched first
 async def call(request: Request) -> Response:
     """Answer a JSON-RPC message, once it is known to be within the limits of JSON."""
     with contextlib.suppress(ValueError):  # the application says what is wrong with it
         await request.json()
     return _Forwarded(request.app.state.mcp, await request.body())
+
+
+@routes.api_route(SERVERS, methods=["GET", "DELETE"], include_in_schema=False)
+@routes.api_route(_ONE, methods=["GET", "DELETE"], include_in_schema=False)
+async def hold(request: Request) -> Response:
+    """Hold a connection, or end it."""
+    return _Forwarded(request.app.state.mcp)
 
 
 class _Forwarded(Response):

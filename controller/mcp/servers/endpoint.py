@@ -6,7 +6,7 @@ import re
 import secrets
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -54,18 +54,17 @@ class ServersEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, hosts: Sequence[str]) -> None:
         try:
             target = target_of(scope)
-            if scope["method"] != "POST":
-                if not target.connection:
-                    words = f"a connection needs the header {SESSION_HEADER} or {CONNECTION_HEADER}; use POST"
-                    raise MethodNotAllowed(words)
-                await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
-                return
-            if target.connection and _place(target) in self._ended:
+            is_call = scope["method"] == "POST"
+            if not is_call and not target.connection:
+                words = f"a connection needs the header {SESSION_HEADER} or {CONNECTION_HEADER}; use POST"
+                raise MethodNotAllowed(words)
+            if is_call and target.connection and _place(target) in self._ended:
                 raise NotFound(f"session `{target.connection}` was ended; begin another with `initialize`")
             if target.name:
-                read = self._services.mcp_servers.get
-                server = await anyio.to_thread.run_sync(read, target.namespace, target.name)
-                target = replace(target, server=server)
+                target = await anyio.to_thread.run_sync(self._recorded, target, scope["state"]["record"], is_call)
+            if not is_call:
+                await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
+                return
         except ServiceError as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return
@@ -77,6 +76,13 @@ class ServersEndpoint:
         if message.get("method") == "initialize" and not target.connection:
             send = _with_session(send)
         await gateway.serve({**scope, OPTIONS_KEY: target}, _again(body, receive), send, hosts)
+
+    def _recorded(self, target: Target, record: Callable[[], None], is_call: bool) -> Target:
+        """Record the request in the audit log; return the target, of a call with its server. Raises ServiceError."""
+        record()
+        if not is_call:
+            return target
+        return replace(target, server=self._services.mcp_servers.get(target.namespace, target.name))
 
     async def _gateway(self) -> "Gateway":
         loop = asyncio.get_running_loop()

@@ -223,7 +223,11 @@ class Gateway:
             if name not in session.offered.tools:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}; see tools/list")
             raw = await self._passed_on(ctx, session, "tools/call", {"name": name, "arguments": dict(given)}, name)
-            result = await anyio.to_thread.run_sync(results.call_result, raw, name, Naming(server, target))
+            given_back = raw, name, Naming(server, target)
+            if results.is_small(raw):
+                result = results.call_result(*given_back)
+            else:
+                result = await anyio.to_thread.run_sync(results.call_result, *given_back)
             outcome = "error" if result.is_error else "ok"
         except _Failed as error:
             outcome = "refused" if isinstance(error, StartRefused) else "error"

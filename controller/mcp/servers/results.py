@@ -1,11 +1,12 @@
 """Results and notifications of other people's servers, as clients get them. All is untrusted: bounded and cleaned.
 
-Whatever treats a whole result may take a while: call it in a thread.
+Whatever treats a whole result may take a while: call it in a thread, unless it `is_small`.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -27,6 +28,7 @@ IN_SANDBOX = "paddock/isSandboxed"
 _MOST_BLOCKS = 1000  # of a result
 _MOST_DEPTH = 64  # of objects and lists in it
 _MOST_URI_LETTERS = 2048
+_SMALL, _PART = 8192, 64  # letters of a small result; the least that a part of it counts
 _MOST_LOG_LETTERS = 16 << 10
 _MOST_VALUES = 100  # of a completion: so many the protocol allows
 _INPUT_WANTED = "input_required"
@@ -61,6 +63,22 @@ class Naming:
         """Return True if clients get the prompt."""
         spec = self.server.spec.prompts
         return mcp_tools.is_listed(name, spec.allow, spec.deny)
+
+
+def is_small(raw: Params) -> bool:
+    """Return True if what a server answered is little text, in few parts."""
+    return _left(raw, _SMALL) >= 0
+
+
+def _left(value: Any, left: int) -> int:
+    """Return the letters that remain after a value, below 0 for one that is too large. Ends soon, and not deep."""
+    left -= max(_PART, len(value)) if isinstance(value, str) else _PART
+    parts = chain.from_iterable(value.items()) if isinstance(value, Mapping) else value
+    for each in parts if isinstance(value, Mapping | list) else ():
+        if left < 0:
+            break
+        left = _left(each, left)
+    return left
 
 
 def call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
