@@ -7,23 +7,35 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
 from controller.ports import Change, Store
 from controller.service import errors
 from controller.service.objects import serialize
+from controller.service.objects.table import table
 from controller.service.watch.label_history import Membership
 
 _READ_AT_ONCE = 500  # changes that a catching-up watcher reads from the store at a time
 
 
 class SerializedObject:
-    """An object with its JSON, serialized once for all watchers."""
+    """An object with its JSON and its row, serialized once for all watchers."""
 
     def __init__(self, obj: StoredObject) -> None:
         self.obj = obj
+        self._tables: dict[tuple[int, str], bytes] = {}
 
     @cached_property
     def json(self) -> bytes:
         return json.dumps(serialize.obj(self.obj), ensure_ascii=False, separators=(",", ":")).encode()
+
+    def table(self, kind: Kind, revision: int, now: float, version: str) -> bytes:
+        """Return the JSON of a Table of one row, its age as of the first call: all watchers get an event at once."""
+        found = self._tables.get((revision, version))
+        if found is None:
+            made = table(kind, [self.obj], now, revision, version)
+            found = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
+            self._tables[revision, version] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
