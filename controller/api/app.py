@@ -32,6 +32,7 @@ from controller.api.routes import (
     kinds,
     logs,
     mcp,
+    model_use,
     patch,
     port_forward,
     proxy,
@@ -119,3 +120,5 @@ def _include_routes(app: FastAPI, services: Services) -> None:
         app.include_router(patch.router(kind))
         if kind.name == "WorkflowRun":
             app.include_router(workflows.routes)
+        if kind.name == "Provider":
+            app.include_router(model_use.routes)

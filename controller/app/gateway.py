@@ -27,7 +27,9 @@ def start_gateway(
     loop: LoopParts,
 ) -> None:
     """Start the supervisor. It starts the gateway's process once there are providers or model servers."""
-    settings = core.settings
+    settings, audit = core.settings, services.model_use.counted(store.audit)
+    ledger = Ledger(settings.state_dir / "models" / "budgets.json", audit=audit, clock=core.clock, meter=core.meter)
+    services.model_use.budgets = ledger.used
 
     def publish(view: GatewayView) -> None:
         core.gateway.now = view
@@ -44,9 +46,7 @@ def start_gateway(
             listeners=engine.listeners,
             servers=services.model_servers,
             callers=ModelCallers(store.tokens, core.clock, services.recorder),
-            ledger=Ledger(
-                settings.state_dir / "models" / "budgets.json", audit=store.audit, clock=core.clock, meter=core.meter
-            ),
+            ledger=ledger,
             meter=core.meter,
         )
     )

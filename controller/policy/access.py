@@ -35,6 +35,7 @@ _SEEN = (
     "attest",
     "metrics",
     "-/metrics",
+    "-/usage",
 )  # subresources that need no more than reading the object
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "WorkflowRun": "user", "Quota": "admin"}
 _USED_BY_USERS = ("MCPServer", "Provider", "ModelServer")  # written by operators

@@ -39,6 +39,7 @@ from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.servers import McpServers
 from controller.service.models.servers import ModelServers
+from controller.service.models.use import ModelUse
 from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
@@ -172,6 +173,7 @@ class SandboxServices:
     mcp_servers: McpServers
     mcp_installs: Installs
     model_servers: ModelServers
+    model_use: ModelUse
     run_stages: RunStages
     runs: Runs
     bridge: Bridge
@@ -286,6 +288,7 @@ def make_sandbox(
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
+        model_use=ModelUse(objects),
         images=images,
         run_stages=run_stages,
         runs=runs,

@@ -1,5 +1,6 @@
 """HTTP and WebSockets to a port of a sandbox: bytes as they are, no token to the sandbox, nothing for a web page."""
 
+import asyncio
 import contextlib
 import http.server
 import json
@@ -14,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect, unix_connect
 from websockets.sync.server import ServerConnection, serve
 
+from paddock import AsyncPaddock, Paddock, PaddockError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -310,3 +312,37 @@ def test_revoked_token_ends_what_is_open(box: World) -> None:
                     pass
             assert Program.left.wait(60)
         freed(box)
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_sdk_sends_its_token_to_the_daemon_alone(box: World, tcp: bool) -> None:
+    text = token(box, "user", "default")
+    with opened(box, host="127.0.0.1") as listeners:
+        server = listeners.url if tcp else f"unix://{box.socket}"
+        with Paddock(server, token=text) as paddock, paddock.sandbox("quickstart").proxy(WEB, timeout=60) as web:
+            found = web.post("/a/b", params={"q": "1"}, content=b"body").json()
+            assert (found["method"], found["path"], found["body"]) == ("POST", "/a/b?q=1", "body")
+            assert text not in json.dumps(found["headers"])
+            redirected = web.get("/redirect", follow_redirects=True)  # by the first of the program's four
+            assert redirected.json()["path"].startswith("/login?next=1")
+            assert web.get("/teapot").status_code == 418
+            for outside in (f"{web.base_url.copy_with(path='/mcp')}", "http://127.0.0.1:1/", "/../../mcp"):
+                with pytest.raises(PaddockError, match="a client of your own"):
+                    web.get(outside)
+            with paddock.sandbox("quickstart").proxy(1) as nothing:
+                refused = nothing.get("/")
+                assert (refused.status_code, refused.json()["kind"]) == (409, "Status")
+    freed(box)
+
+
+def test_async_sdk_reaches_a_port(box: World) -> None:
+    async def ask() -> Any:
+        async with (
+            AsyncPaddock(f"unix://{box.socket}") as paddock,
+            await paddock.sandbox("quickstart").proxy(WEB, timeout=60) as web,
+        ):
+            return (await web.get("hello", params={"x": "y"})).json()
+
+    with opened(box):
+        assert asyncio.run(ask())["path"] == "/hello?x=y"
+    freed(box)

@@ -26,8 +26,10 @@ def client(served: World) -> Iterator[httpx.Client]:
 
 
 @contextmanager
-def watching(client: httpx.Client, path: str = SANDBOXES, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
-    with client.stream("GET", path, params={"watch": "1", **params}) as answer:
+def watching(
+    client: httpx.Client, path: str = SANDBOXES, headers: dict[str, str] | None = None, **params: Any
+) -> Iterator[Iterator[dict[str, Any]]]:
+    with client.stream("GET", path, params={"watch": "1", **params}, headers=headers) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json;stream=watch"
         yield (json.loads(line) for line in answer.iter_lines())
@@ -80,6 +82,25 @@ def test_everywhere_by_label_by_name_and_as_rows(client: httpx.Client, served: W
     assert row["object"]["kind"] == "Table"
     assert row["object"]["rows"][0]["cells"][0] == "one"
     assert row["object"]["metadata"]["resourceVersion"] == "1"
+
+
+def test_each_watcher_gets_rows_as_it_asked(client: httpx.Client, served: World) -> None:
+    served.apply()
+    plain = {"Accept": "application/json;as=Table"}
+    with (
+        watching(client, headers=TABLE, resourceVersion="1") as kubectl,
+        watching(client, headers=plain, resourceVersion="1") as ours,
+        watching(client, headers=plain, resourceVersion="1", labelSelector="app=web") as by_label,
+        watching(client, resourceVersion="1") as objects,
+    ):
+        served.change("quickstart", labels={"app": "web"})
+        found = [next(each) for each in (kubectl, ours, by_label, objects)]
+    assert [each["type"] for each in found] == ["MODIFIED", "MODIFIED", "ADDED", "MODIFIED"]
+    versions = [each["object"]["apiVersion"] for each in found]
+    assert versions == ["meta.k8s.io/v1", "paddock/v1alpha1", "paddock/v1alpha1", "paddock/v1alpha1"]
+    assert found[1]["object"] == found[2]["object"]
+    assert found[1]["object"]["rows"][0]["cells"] == found[0]["object"]["rows"][0]["cells"]
+    assert found[3]["object"]["metadata"]["labels"] == {"app": "web"}
 
 
 @pytest.mark.parametrize(

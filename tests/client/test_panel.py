@@ -218,7 +218,7 @@ def test_unreachable_daemon_is_said_in_words(world: World) -> None:
         assert (answer.status_code, "no Paddock daemon" in answer.json()["message"]) == (502, True)
 
 
-def test_ending_the_command_ends_everything(world: World) -> None:
+def test_ending_the_command_ends_everything(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with opened(world), closing(connect(f"unix://{world.socket}")) as connection:
         relay = PanelRelay(connection)
         with httpx.Client(base_url=relay.origin, timeout=60) as page:
@@ -230,6 +230,7 @@ def test_ending_the_command_ends_everything(world: World) -> None:
                     list(lines)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", relay.port), 60)
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
 
 
 def test_a_taken_port_is_said(world: World) -> None:

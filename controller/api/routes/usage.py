@@ -1,8 +1,8 @@
 """GET metrics: resource usage of one sandbox, or of all."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
@@ -10,9 +10,8 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
-from controller.service.sandbox.usage import as_json
+from controller.service.sandbox.usage import OLDEST_SECONDS, as_json
 from controller.service.services import Services
-from controller.version import API_VERSION
 
 
 class UsageFigures(models.Shape):
@@ -55,6 +54,15 @@ class SandboxMetricsList(models.Shape):
 
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 _FAILURES = models.failures(BadRequest, Conflict, NotFound, ServiceUnavailable)
+MaxAge = Annotated[
+    float,
+    Query(
+        alias="maxAgeSeconds",
+        ge=0,
+        le=OLDEST_SECONDS,
+        description="a list of that age will do: all who ask so share one reading of the host",
+    ),
+]
 _LISTED: dict[int | str, dict[str, Any]] = {
     200: {"model": SandboxMetricsList},
     **models.failures(BadRequest, ServiceUnavailable),
@@ -63,15 +71,15 @@ _LISTED: dict[int | str, dict[str, Any]] = {
 
 # `-` is not a valid object name, so these paths are unambiguous. They precede the one with a name.
 @routes.get("/namespaces/{namespace}/sandboxes/-/metrics", operation_id="listSandboxMetrics", responses=_LISTED)
-def of_namespace(services: UseCases, namespace: str) -> JSONResponse:
+def of_namespace(services: UseCases, namespace: str, max_age: MaxAge = 0) -> Response:
     """CPU, memory, network, disk, processes and uptime of a namespace's running sandboxes."""
-    return _list(services, namespace)
+    return _list(services, namespace, max_age)
 
 
 @routes.get("/sandboxes/-/metrics", operation_id="listSandboxMetricsEverywhere", responses=_LISTED)
-def everywhere(services: UseCases) -> JSONResponse:
+def everywhere(services: UseCases, max_age: MaxAge = 0) -> Response:
     """CPU, memory, network, disk, processes and uptime of all running sandboxes."""
-    return _list(services, None)
+    return _list(services, None, max_age)
 
 
 @routes.get(
@@ -84,6 +92,6 @@ def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
     return JSONResponse(as_json(services.usages.one(SANDBOX, namespace, name)))
 
 
-def _list(services: Services, namespace: str | None) -> JSONResponse:
-    items = [as_json(each) for each in services.usages.every(SANDBOX, namespace)]
-    return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items})
+def _list(services: Services, namespace: str | None, max_age: float) -> Response:
+    found = services.usages.every(SANDBOX, namespace, max_age_seconds=max_age)
+    return Response(found.json, media_type="application/json")

@@ -112,7 +112,9 @@ class _Lines:
             if ended or over:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._signal.ready.wait(), max(0.0, self._deadline - time.monotonic()))
+                # Not `wait_for`: in Python 3.11 it loses a cancellation that meets the result.
+                async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
+                    await self._signal.ready.wait()
 
 
 class WatchResponse(StreamingResponse):
@@ -162,8 +164,9 @@ def as_tables(kind: Kind, now: Callable[[], float], version: str) -> Encode:
     """Encode events with a Table of one row and that version, none for a bookmark."""
 
     def encode(event: WatchEvent) -> bytes:
-        objects = [] if event.shown is None else [event.shown.obj]
-        return _line(event.type, table(kind, objects, now(), event.revision, version))
+        if event.shown is None:
+            return _line(event.type, table(kind, [], now(), event.revision, version))
+        return _OPEN % event.type.encode() + event.shown.table(kind, event.revision, now(), version) + b"}\n"
 
     return encode
 

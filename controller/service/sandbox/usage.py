@@ -1,7 +1,10 @@
 """Current resource usage of one sandbox or of all running ones, from the latest samples."""
 
+import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.usage import UsageSample
@@ -13,6 +16,7 @@ from controller.version import API_VERSION
 
 # Latest usage of each running container by its object's uid; at most a second old.
 LastSamples = Callable[[], Mapping[str, UsageSample]]
+OLDEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,28 @@ class SandboxUsage:
     sample: UsageSample
 
 
+@dataclass(frozen=True)
+class UsageList:
+    """Usage of the running sandboxes, in order of namespace and name, taken at `at` (Unix seconds)."""
+
+    at: float
+    used: Sequence[SandboxUsage]
+
+    @cached_property
+    def json(self) -> bytes:
+        """The list as the API shows it, serialized once for all who share it."""
+        items = [as_json(each) for each in self.used]
+        made = {"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items}
+        return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
 class Usages:
-    """The use-case. It never waits for the engine."""
+    """The use-case. It never waits for the engine. Thread-safe."""
 
     def __init__(self, objects: Objects, samples: LastSamples) -> None:
         self._objects, self._samples = objects, samples
+        self._lock = threading.Lock()
+        self._lists: dict[tuple[str, str | None], UsageList] = {}
 
     def one(self, kind: Kind, namespace: str, name: str) -> SandboxUsage:
         """Return one sandbox's usage. Raises NotFound; Conflict while it does not run, or its cgroup is unreadable."""
@@ -40,11 +61,23 @@ class Usages:
             )
         return SandboxUsage(obj, sample)
 
-    def every(self, kind: Kind, namespace: str | None) -> Sequence[SandboxUsage]:
-        """Return the usage of all running ones, in order of namespace and name. `namespace` None: all namespaces."""
+    def every(self, kind: Kind, namespace: str | None, *, max_age_seconds: float = 0.0) -> UsageList:
+        """Return the usage of all running ones. `namespace` None: all namespaces.
+
+        A list of at most `max_age_seconds` is given again: many who ask cost one reading of the host.
+        """
+        with self._lock:  # who asks meanwhile gets what is being read
+            now = self._objects.now()
+            self._lists = {key: each for key, each in self._lists.items() if 0 <= now - each.at < OLDEST_SECONDS}
+            held = self._lists.get((kind.name, namespace))
+            if held is None or now - held.at >= max_age_seconds:
+                held = self._lists[kind.name, namespace] = self._read(kind, namespace, now)
+            return held
+
+    def _read(self, kind: Kind, namespace: str | None, now: float) -> UsageList:
         found = self._objects.list(kind, namespace).objects
         samples = self._samples()
-        return [SandboxUsage(obj, samples[obj.uid]) for obj in found if obj.uid in samples]
+        return UsageList(now, [SandboxUsage(obj, samples[obj.uid]) for obj in found if obj.uid in samples])
 
 
 def as_json(used: SandboxUsage) -> serialize.Json:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
 from controller.ports import Change, Store
 from controller.service import errors
+from controller.service.objects.table import table
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import Membership
 
@@ -15,14 +17,24 @@ _READ_AT_ONCE = 500  # changes that a catching-up watcher reads from the store a
 
 
 class SerializedObject:
-    """An object with its JSON, serialized once for all watchers and lists."""
+    """An object with its JSON and its row, serialized once for all watchers and lists."""
 
     def __init__(self, obj: StoredObject, texts: ObjectTexts) -> None:
         self.obj, self._texts = obj, texts
+        self._tables: dict[tuple[int, str], bytes] = {}
 
     @cached_property
     def json(self) -> bytes:
         return self._texts.json(self.obj)
+
+    def table(self, kind: Kind, revision: int, now: float, version: str) -> bytes:
+        """Return the JSON of a Table of one row, its age as of the first call: all watchers get an event at once."""
+        found = self._tables.get((revision, version))
+        if found is None:
+            made = table(kind, [self.obj], now, revision, version)
+            found = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
+            self._tables[revision, version] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)

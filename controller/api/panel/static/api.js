@@ -248,8 +248,8 @@ export function useObject(kind, namespace, name) {
 }
 
 /**
- * Ask every few ms while the page is shown: {value, error}. `ask` is a function that returns a promise, or null.
- * `keep`: show the last value until the first of the new inputs is there.
+ * Ask every few ms while the page is shown: {value, error}. `ask` is a function that returns a promise, or null;
+ * `every` is a number, or a function that returns one. `keep`: show the last value until the first of the new inputs is there.
  */
 export function usePolled(ask, every, inputs, keep = false) {
   const [state, set] = useState({});
@@ -270,7 +270,7 @@ export function usePolled(ask, every, inputs, keep = false) {
           else set((old) => ({ ...old, error }));
         }
         if (!every) return;
-        await sleep(every);
+        await sleep(typeof every === 'function' ? every() : every);
       }
     })();
     return () => { over = true; stop.abort(); };

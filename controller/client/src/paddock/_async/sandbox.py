@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+import httpx
+
 from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
@@ -487,6 +489,21 @@ class AsyncSandbox:
         """
         await self._accepting(port, timeout)
         return await self._forward(port, local, "127.0.0.1", path, own_host())
+
+    async def proxy(self, port: int, *, timeout: float = 0.0) -> httpx.AsyncClient:
+        """Return an HTTP client of a program that listens at a port of the sandbox; paths are relative to it.
+
+        Nothing listens on this machine: requests go through the daemon's own address, with your credentials for it.
+        The program never gets these, nor an `Authorization` header. Answers of Paddock itself (nothing listens, no
+        right) have a JSON body with `kind: Status`. With a `timeout` wait so many seconds until the port accepts
+        connections. Close the client, or use it in an `async with`.
+
+            async with await sandbox.proxy(8000, timeout=30) as http:
+                print((await http.get("/status", params={"verbose": "1"})).json())
+        """
+        if timeout:
+            await self._accepting(port, timeout)
+        return self._transport.proxy(f"{self._path}/proxy/{port}")
 
     async def _accepting(self, port: int, timeout: float) -> None:
         waited = 0.0

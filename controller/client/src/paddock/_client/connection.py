@@ -3,7 +3,7 @@
 import json as json_
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -133,6 +133,33 @@ class Connection:
             raise ClientError(
                 f"the connection to {self.server} broke: {error}; check that the daemon is running"
             ) from error
+
+
+def transport_options(server: Server) -> dict[str, Any]:
+    """Return the options of httpx's transports for a daemon. Certificates are only loaded for TLS."""
+    verify = trusted(server) if server.url.startswith("https") else False
+    limits = httpx.Limits(max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
+    return {"uds": server.socket or None, "verify": verify, "trust_env": False, "limits": limits}
+
+
+def proxy_options(server: Server, path: str) -> dict[str, Any]:
+    """Return the options of httpx's clients of a program behind a path of the daemon."""
+    auth = _ProxyAuth(httpx.URL(f"{server.url}{full_path(path)}/"), authorization(server))
+    return {"base_url": auth.base, "auth": auth, "timeout": httpx.Timeout(10.0, read=None), "trust_env": False}
+
+
+class _ProxyAuth(httpx.Auth):
+    """The daemon's credentials, for requests below one path alone. Raises ClientError for another address."""
+
+    def __init__(self, base: httpx.URL, headers: Mapping[str, str]) -> None:
+        self.base, self._headers = base, headers
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        same = (request.url.scheme, request.url.netloc) == (self.base.scheme, self.base.netloc)
+        if not same or not request.url.raw_path.startswith(self.base.raw_path):
+            raise ClientError(f"{request.url}: not below {self.base}; use a client of your own for other addresses")
+        request.headers.update(self._headers)
+        yield request
 
 
 class LineSplitter:

@@ -165,6 +165,8 @@ class PanelRelay:
             await _send(writer, 503, _status(503, error.message))
         except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the browser left
+        except asyncio.CancelledError:
+            pass  # the relay is closed: `asyncio.streams` would log a task that ends as cancelled
         finally:
             writer.close()
             with contextlib.suppress(OSError):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+import httpx
+
 from paddock._client.command import as_json, as_query, checked_command
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
@@ -484,6 +486,21 @@ class Sandbox:
         """
         self._accepting(port, timeout)
         return self._forward(port, local, "127.0.0.1", path, own_host())
+
+    def proxy(self, port: int, *, timeout: float = 0.0) -> httpx.Client:
+        """Return an HTTP client of a program that listens at a port of the sandbox; paths are relative to it.
+
+        Nothing listens on this machine: requests go through the daemon's own address, with your credentials for it.
+        The program never gets these, nor an `Authorization` header. Answers of Paddock itself (nothing listens, no
+        right) have a JSON body with `kind: Status`. With a `timeout` wait so many seconds until the port accepts
+        connections. Close the client, or use it in a `with`.
+
+            with sandbox.proxy(8000, timeout=30) as http:
+                print((http.get("/status", params={"verbose": "1"})).json())
+        """
+        if timeout:
+            self._accepting(port, timeout)
+        return self._transport.proxy(f"{self._path}/proxy/{port}")
 
     def _accepting(self, port: int, timeout: float) -> None:
         waited = 0.0

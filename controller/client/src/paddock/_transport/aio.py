@@ -21,7 +21,9 @@ from paddock._client.connection import (
     LineSplitter,
     full_path,
     json_of,
+    proxy_options,
     retry_seconds,
+    transport_options,
 )
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
@@ -168,6 +170,11 @@ class AsyncTransport:
     async def connect(self, path: str, port: int) -> "AsyncPortConnection":
         """Connect to a port of the sandbox at `path`. Raises Refused."""
         return AsyncPortConnection(await self.call(PortConnection, self.server, path, port))
+
+    def proxy(self, path: str) -> httpx.AsyncClient:
+        """Return a client of the program behind a path of the daemon."""
+        inner = httpx.AsyncHTTPTransport(**transport_options(self.server))
+        return httpx.AsyncClient(transport=inner, **proxy_options(self.server, path))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks, in a thread."""

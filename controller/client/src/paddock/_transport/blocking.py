@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
+import httpx
 from websockets.exceptions import ConnectionClosed
 
-from paddock._client.connection import Connection, connect
+from paddock._client.connection import Connection, connect, proxy_options, transport_options
 from paddock._client.errors import ClientError
 from paddock._client.files import cut
 from paddock._client.port_forward import PortConnection as PortConnection
@@ -107,6 +108,11 @@ class Transport:
     def connect(self, path: str, port: int) -> PortConnection:
         """Connect to a port of the sandbox at `path`. Raises Refused."""
         return PortConnection(self.server, path, port)
+
+    def proxy(self, path: str) -> httpx.Client:
+        """Return a client of the program behind a path of the daemon."""
+        inner = httpx.HTTPTransport(**transport_options(self.server))
+        return httpx.Client(transport=inner, **proxy_options(self.server, path))
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks."""

@@ -1,0 +1,82 @@
+"""GET use of models: budgets of providers and model servers, and what each sandbox took of them today."""
+
+from typing import Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.service.errors import BadRequest, ServiceUnavailable
+from controller.service.models.use import as_json
+from controller.service.services import Services
+from controller.version import API_VERSION
+
+
+class ModelUseSource(models.Shape):
+    """A provider or a model server."""
+
+    kind: Literal["Provider", "ModelServer"]
+    name: str
+
+
+class ModelUseBy(models.Shape):
+    """A sandbox, or a token on the host, and its use since `since`. `failed` requests got no answer of the model."""
+
+    kind: Literal["Sandbox", "Token"]
+    name: str
+    requests: int
+    failed: int
+    tokensIn: int
+    tokensOut: int
+
+
+class ModelUse(models.Shape):
+    """Use of one source. `tokensToday` is reset at `resetTime`; null means no limit.
+
+    `users` are counted since the day (UTC), or the daemon, began; they are up to half a minute late.
+    """
+
+    apiVersion: models.Version
+    kind: Literal["ModelUse"]
+    metadata: models.ObjectMeta
+    source: ModelUseSource
+    requestsLastMinute: int
+    requestsPerMinute: int | None
+    tokensToday: int
+    tokensPerDay: int | None
+    concurrent: int | None
+    resetTime: str
+    since: str
+    users: list[ModelUseBy]
+
+
+class ModelUseList(models.Shape):
+    """Use of the providers, then of the model servers."""
+
+    apiVersion: models.Version
+    kind: Literal["ModelUseList"]
+    items: list[ModelUse]
+
+
+routes = APIRouter(prefix=PREFIX, tags=["Provider"])
+_LISTED = {200: {"model": ModelUseList}, **models.failures(BadRequest, ServiceUnavailable)}
+
+
+# `-` is not a valid object name, so these paths are unambiguous.
+@routes.get("/namespaces/{namespace}/providers/-/usage", operation_id="listModelUse", responses=_LISTED)
+def of_namespace(services: UseCases, namespace: str) -> JSONResponse:
+    """Budgets of a namespace's providers and model servers, and their use today."""
+    return _list(services, namespace)
+
+
+@routes.get("/providers/-/usage", operation_id="listModelUseEverywhere", responses=_LISTED)
+def everywhere(services: UseCases) -> JSONResponse:
+    """Budgets of all providers and model servers, and their use today."""
+    return _list(services, None)
+
+
+def _list(services: Services, namespace: str | None) -> JSONResponse:
+    items = [as_json(each) for each in services.model_use.every(namespace)]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ModelUseList", "items": items})

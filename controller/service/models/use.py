@@ -1,0 +1,146 @@
+"""Use of models: budgets, and what each sandbox took of them today (UTC)."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from controller.kinds import modelserver, provider
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.meta import StoredObject
+from controller.kinds.provider import stored_provider
+from controller.ports import Audit
+from controller.service.objects import serialize
+from controller.service.objects.objects import Objects
+from controller.version import API_VERSION
+
+SOURCES = (provider.KIND, modelserver.KIND)
+_VERB, _MINUTE, _DAY = "models", 60, 86_400
+_WELL = "ok"  # outcome of a request that was answered
+# Use of budgets by the uid of their source: {"seconds": {end of a second: requests}, "day": number, "tokens": count}.
+BudgetUse = Callable[[], Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(slots=True)
+class Taken:
+    """Use of one source by one user today."""
+
+    requests: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUse:
+    """Use of one source of models. `since` is when counting `users` began (Unix seconds), by (kind, name)."""
+
+    obj: StoredObject
+    requests_last_minute: int
+    tokens_today: int
+    since: float
+    reset_at: float
+    users: Mapping[tuple[str, str], Taken] = field(default_factory=dict)
+
+
+class ModelUse:
+    """The use-case. `budgets` is set once the gateway is there. Thread-safe."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects, self._lock = objects, threading.Lock()
+        self.budgets: BudgetUse = dict
+        self._since = objects.now()
+        self._day = int(self._since // _DAY)
+        self._taken: dict[tuple[str, str], dict[tuple[str, str], Taken]] = {}
+
+    def counted(self, audit: Audit) -> Audit:
+        """Return the audit log; what is appended to it about models is counted here, too."""
+        return cast(Audit, _CountingAudit(audit, self._count))
+
+    def every(self, namespace: str | None) -> Sequence[SourceUse]:
+        """Return the use of each source of a namespace (None: of all), by kind, namespace and name."""
+        now, used = self._objects.now(), self.budgets()
+        found = [each for kind in SOURCES for each in self._objects.list(kind, namespace).objects]
+        with self._lock:
+            self._forget(now)
+            return [self._of(each, used.get(each.uid, {}), now) for each in found]
+
+    def _of(self, obj: StoredObject, used: Mapping[str, Any], now: float) -> SourceUse:
+        seconds: Mapping[str, int] = used.get("seconds", {})
+        recent = sum(count for end, count in seconds.items() if now - _MINUTE < int(end) <= now + 1)
+        tokens = int(used.get("tokens", 0)) if used.get("day") == self._day else 0
+        users = {who: Taken(*_fields(each)) for who, each in self._taken.get((obj.namespace, obj.name), {}).items()}
+        return SourceUse(obj, recent, tokens, self._since, float((self._day + 1) * _DAY), users)
+
+    def _count(self, entries: Sequence[AuditEntry]) -> None:
+        now = self._objects.now()
+        with self._lock:
+            self._forget(now)
+            for each in entries:
+                if each.verb == _VERB:
+                    self._add(each)
+
+    def _add(self, entry: AuditEntry) -> None:
+        by_token = entry.kind == provider.KIND.name
+        who = ("Token" if by_token else "Sandbox", entry.actor if by_token else entry.name)
+        source = (entry.namespace, str(entry.detail["provider"]))
+        taken = self._taken.setdefault(source, {}).setdefault(who, Taken())
+        for outcome, count in entry.detail["requests"].items():
+            taken.requests += count
+            taken.failed += 0 if outcome == _WELL else count
+        taken.tokens_in += entry.detail["tokensIn"]
+        taken.tokens_out += entry.detail["tokensOut"]
+
+    def _forget(self, now: float) -> None:
+        today = int(now // _DAY)
+        if today != self._day:
+            self._day, self._since, self._taken = today, now, {}
+
+
+class _CountingAudit:
+    """A wrapper of `append`; all else is delegated."""
+
+    def __init__(self, audit: Audit, count: Callable[[Sequence[AuditEntry]], None]) -> None:
+        self._audit, self._count = audit, count
+
+    def append(self, entries: Sequence[AuditEntry]) -> None:
+        self._audit.append(entries)
+        self._count(entries)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._audit, name)
+
+
+def as_json(used: SourceUse) -> serialize.Json:
+    """Return the use of a source as the API shows it."""
+    obj = used.obj
+    spec = stored_provider(obj).spec if obj.kind == provider.KIND.name else None
+    limits = spec.limits if spec is not None else None
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ModelUse",
+        "metadata": serialize.metadata(obj),
+        "source": {"kind": obj.kind, "name": obj.name},
+        "requestsLastMinute": used.requests_last_minute,
+        "requestsPerMinute": limits.requests_per_minute if limits else None,
+        "tokensToday": used.tokens_today,
+        "tokensPerDay": limits.tokens_per_day if limits else None,
+        "concurrent": limits.concurrent if limits else None,
+        "resetTime": serialize.timestamp(used.reset_at),
+        "since": serialize.timestamp(used.since),
+        "users": [
+            {
+                "kind": kind,
+                "name": name,
+                "requests": each.requests,
+                "failed": each.failed,
+                "tokensIn": each.tokens_in,
+                "tokensOut": each.tokens_out,
+            }
+            for (kind, name), each in sorted(used.users.items())
+        ],
+    }
+
+
+def _fields(taken: Taken) -> tuple[int, int, int, int]:
+    return taken.requests, taken.failed, taken.tokens_in, taken.tokens_out

@@ -1,0 +1,97 @@
+"""Use of models: budgets as the gateway counts them, and sums of each sandbox of today."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.access.audit import AuditEntry
+from controller.service.models.use import ModelUse, as_json
+from tests.helpers_api import World, make_world
+
+PROVIDER = """\
+apiVersion: paddock/v1alpha1
+kind: Provider
+metadata: {name: anthropic}
+spec:
+  type: Anthropic
+  url: https://api.example.com
+  limits: {requestsPerMinute: 60, tokensPerDay: 1000}
+---
+apiVersion: paddock/v1alpha1
+kind: ModelServer
+metadata: {name: smol}
+spec: {template: {image: "paddock/base:1"}}
+"""
+DAY = 86_400
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.apply(PROVIDER)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def use(world: World) -> ModelUse:
+    return world.services.model_use
+
+
+def entry(world: World, name: str, provider: str = "anthropic", **detail: Any) -> AuditEntry:
+    sums = {"requests": {"ok": 3, "rejected": 1}, "tokensIn": 100, "tokensOut": 20}
+    return AuditEntry(
+        world.clock.now(), "paddock", "", "models", "Sandbox", "default", name, detail={"provider": provider, **sums}
+    )
+
+
+def test_users_of_today_are_summed(world: World, use: ModelUse) -> None:
+    audit = use.counted(world.store.audit)
+    audit.append([entry(world, "agent"), entry(world, "other"), entry(world, "agent", "smol")])
+    audit.append([entry(world, "agent")])
+    anthropic, smol = map(as_json, use.every("default"))
+    sums = {"requests": 8, "failed": 2, "tokensIn": 200, "tokensOut": 40}
+    assert anthropic["users"][0] == {"kind": "Sandbox", "name": "agent", **sums}
+    assert [each["name"] for each in anthropic["users"]] == ["agent", "other"]
+    assert [each["requests"] for each in smol["users"]] == [4]
+    assert len(world.store.audit.entries()) >= 4  # they are in the log as well
+
+
+def test_tokens_on_the_host_are_users(world: World, use: ModelUse) -> None:
+    by_token = AuditEntry(world.clock.now(), "ci", "", "models", "Provider", "default", "anthropic")
+    detail = {"provider": "anthropic", "requests": {"ok": 1}, "tokensIn": 5, "tokensOut": 6}
+    use.counted(world.store.audit).append([AuditEntry(**{**_fields(by_token), "detail": detail})])
+    assert as_json(use.every("default")[0])["users"][0]["kind"] == "Token"
+    assert as_json(use.every("default")[0])["users"][0]["name"] == "ci"
+
+
+def _fields(made: AuditEntry) -> dict[str, Any]:
+    return {each: getattr(made, each) for each in AuditEntry.__slots__}
+
+
+def test_budgets_are_of_this_minute_and_day(world: World, use: ModelUse) -> None:
+    now = int(world.clock.now())
+    uid = use.every("default")[0].obj.uid
+    seconds = {str(now - 100): 50, str(now - 59): 1, str(now): 2, str(now + 1): 4, str(now + 60): 100}
+    use.budgets = lambda: {uid: {"seconds": seconds, "day": now // DAY, "tokens": 700}}
+    shown = as_json(use.every(None)[0])
+    assert (shown["requestsLastMinute"], shown["requestsPerMinute"]) == (7, 60)
+    assert (shown["tokensToday"], shown["tokensPerDay"]) == (700, 1000)
+    assert shown["resetTime"] == "2023-11-15T00:00:00Z"
+
+
+def test_midnight_begins_anew(world: World, use: ModelUse) -> None:
+    uid, day = use.every("default")[0].obj.uid, int(world.clock.now() // DAY)
+    use.budgets = lambda: {uid: {"seconds": {}, "day": day, "tokens": 700}}
+    use.counted(world.store.audit).append([entry(world, "agent")])
+    world.clock.advance((day + 1) * DAY - world.clock.now())
+    found = use.every("default")[0]
+    assert (found.tokens_today, dict(found.users), found.since) == (0, {}, world.clock.now())
+
+
+def test_other_namespaces_are_not_listed(world: World, use: ModelUse) -> None:
+    use.counted(world.store.audit).append([entry(world, "agent")])
+    assert use.every("elsewhere") == []
+    assert [each.obj.name for each in use.every(None)] == ["anthropic", "smol"]
