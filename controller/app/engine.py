@@ -53,6 +53,7 @@ def make_policy(settings: Settings) -> Policy:
         peers=settings.peers,
         guard_lost=settings.guard_lost,
         provider_hosts=settings.provider_hosts,
+        gpu_devices=settings.gpu_devices,
         models_port=settings.models_port,
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))

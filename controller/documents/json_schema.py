@@ -25,7 +25,7 @@ EFFECT = "x-paddock-takes-effect"
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REF = "#/definitions/{model}"
 _RECREATING = (("template",), ("templateRef",), ("workspace",), ("securityLevel",))
-_GPUS = ("limits", "gpus")
+_GPUS = (("limits", "gpus"), ("resources", "gpuDeviceIds"))
 _VOLUMES = ("volume", "volumes", "volumeClaimTemplates")
 
 
@@ -38,10 +38,10 @@ def takes_effect(kind: str, path: Path) -> Effect:
     if kind == "SecurityProfile":
         return "live" if path[:1] == ("defaultLimits",) else "at next start"
     if kind == "SandboxTemplate":
-        return "live" if _is_live(path) and path[-2:] != _GPUS else "at next start"
+        return "live" if _is_live(path) and path[-2:] not in _GPUS else "at next start"
     if kind != "Sandbox":
         return "live"
-    if path[-2:] == _GPUS:
+    if path[-2:] in _GPUS:
         return "recreate"
     if (path[:1] == ("template",) and _is_live(path[1:])) or _is_of_volume(path):
         return "live"

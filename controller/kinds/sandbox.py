@@ -148,6 +148,13 @@ class WorkspaceSource(Model):
         return self
 
 
+GpuId = Annotated[
+    Text,
+    Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9/:._-]*$"),
+    Form("a GPU by its index or UUID, as the setting gpu_devices lists it"),
+]
+
+
 class ResourceLimits(Model):
     """Upper bounds, changed in place except for `gpus`: a change of it needs a new container.
 
@@ -175,6 +182,11 @@ class Resources(Model):
     disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
     """CPU weight against other sandboxes when all of the host's processors are busy. Default: 1024."""
+    gpu_device_ids: Annotated[tuple[GpuId, ...] | None, Field(min_length=1, max_length=64)] = None
+    """These GPUs and no others, out of the operator's setting `gpu_devices`. Then `limits.gpus` is their number.
+
+    A change needs a new container.
+    """
 
 
 class Template(Model):

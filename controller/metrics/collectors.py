@@ -6,6 +6,7 @@ from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
+from controller.metrics.models import ModelsCollector
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.pools import PoolCollector
 from controller.metrics.quotas import QuotaCollector
@@ -25,5 +26,5 @@ def collect(
     """Register all collectors. `detail` adds detailed families; `labels` are the exported sandbox labels."""
     registry.register(ContainerCollector(snapshot, usage, layers=layers, detail=detail))
     registry.register(ObjectCollector(snapshot, label_allowlist=labels, detail=detail))
-    for each in (PoolCollector, QuotaCollector, HostCollector):
+    for each in (PoolCollector, QuotaCollector, ModelsCollector, HostCollector):
         registry.register(each(snapshot))

@@ -43,12 +43,14 @@ def waiting_reason(obj: StoredObject) -> str:
 
 
 def known_conditions(obj: StoredObject) -> Iterable[tuple[str, bool]]:
-    """Return the conditions of the catalogue with status True or False."""
+    """Return the conditions of the catalogue with status True or False; a network's only if there is one."""
     status = _statuses(obj)
+    if _reasons(obj).get("NetworkReady") == "NoNetwork":
+        del status["NetworkReady"]
     return [(type_, status[type_] == "True") for type_ in CONDITIONS if status.get(type_) in ("True", "False")]
 
 
-def _statuses(obj: StoredObject) -> Mapping[str, str]:
+def _statuses(obj: StoredObject) -> dict[str, str]:
     return {str(each["type"]): str(each["status"]) for each in obj.status.get("conditions", ())}
 
 

@@ -23,6 +23,7 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.policy import gpus
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 
@@ -256,7 +257,9 @@ def _is_image(pattern: str, image: str) -> bool:
 def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for each limit above the grant's, defaults too. With a stored template, each must be named."""
     level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
-    asked = _effective(resources.limits, template, level.limits if level else None)
+    asked = list(_effective(resources.limits, template, level.limits if level else None))
+    if by_name := resources.gpu_device_ids if template is None else gpus.named(resources, template):
+        asked[4] = len(by_name)
     bounds = grant.limits
     for name, most, value, shown in (
         ("cpu", bounds.cpu, asked[0], format_cpu),

@@ -15,7 +15,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
-from controller.policy import agent, disk, exec_paths, images, mounts
+from controller.policy import agent, disk, exec_paths, gpus, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -87,7 +87,8 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
         judged = tuple(
             replace(each, field="spec.securityLevel") if each.field == _LEVEL_AT else each for each in judged
         )
-    return (*judged, *cores, *network, *bound)
+    devices = (replace(each, field=f"spec.{each.field}") for each in gpus.refused(spec.resources, policy))
+    return (*judged, *cores, *network, *bound, *devices)
 
 
 def judge(
@@ -112,6 +113,7 @@ def judge(
         *_most(template, resources, level),
         *_disk(template, resources, level, policy),
         *exec_deadline_refused(template, level, policy),
+        *gpus.refused(template.resources, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
@@ -226,7 +228,7 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
         pids=_first(own.pids, shared.pids, otherwise.pids),
         cpu_shares=_first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
         disk_bytes=_first(own.disk, shared.disk, otherwise.disk_bytes),
-        gpus=_first(own.gpus, shared.gpus, otherwise.gpus),
+        gpus=len(gpus.named(resources, template)) or _first(own.gpus, shared.gpus, otherwise.gpus),
     )
 
 
@@ -288,6 +290,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
         gpus=limits.gpus,
+        gpus_named=gpus.named(spec.resources, template),
         security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
@@ -381,7 +384,7 @@ def _beside_the_template(
 ) -> dict[str, object]:
     """Return the fields beside the template whose change needs a new container. `own_level` is the template's."""
     # Devices of an existing container can't be changed; the other limits can.
-    found: dict[str, object] = {"gpus": config.gpus} if config.gpus else {}
+    found: dict[str, object] = {"gpus": config.gpus_named or config.gpus} if config.gpus else {}
     if disk.required(spec.resources, template) and config.storage_bytes:
         found["disk"] = config.storage_bytes
     # A place that the template has none of; and another source in it makes a new container, too.

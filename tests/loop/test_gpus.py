@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.policy.levels.levels import Policy
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
@@ -17,7 +18,7 @@ SMALL = {"memory": "64Mi", "cpu": "100m", "pids": 16}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
+    made = LoopHarness(world.store(), policy=Policy(gpu_devices=("0", "1", "2")))
     made.engine.gpu_driver = True
     lists(made, "0", "1", "2")
     yield made
@@ -114,3 +115,16 @@ def test_without_a_list_the_engine_chooses(house: LoopHarness) -> None:
     box(house, "a")
     assert given(house, "a") == [()]
     assert house.engine.box(house.container_name("a")).gpus == 1
+
+
+def test_one_that_names_devices_gets_those_or_waits(house: LoopHarness) -> None:
+    named: dict[str, Any] = {"resources": {"limits": SMALL, "gpuDeviceIds": ["2"]}, "lifecycle": QUICK}
+    house.apply("a", **named)
+    house.settle()
+    assert given(house, "a") == [("2",)]
+    house.apply("b", **named)
+    house.settle()
+    assert ready(house, "b") == "False GpusInUse"
+    house.apply("a", resources={"limits": SMALL, "gpuDeviceIds": ["0", "1"]}, lifecycle=QUICK)
+    house.settle()
+    assert given(house, "a", "b") == [("0", "1"), ("2",)]

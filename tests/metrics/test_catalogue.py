@@ -8,7 +8,7 @@ import pytest
 
 from controller.kinds.observed.activity import Activity
 from controller.kinds.planning.instance_record import InstanceState
-from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS, QUOTAS
+from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, MODELS, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.collectors import collect
 from controller.metrics.containers import FIGURES, NETWORK_FIGURES, ContainerCollector
@@ -36,7 +36,7 @@ def test_a_family_keeps_the_rules(family: Family) -> None:
 
 
 def test_every_name_is_given_once() -> None:
-    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + HOST)
+    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + MODELS + HOST)
 
 
 def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
@@ -86,13 +86,14 @@ def test_detail_is_off_by_default() -> None:
 def test_a_sandbox_costs_at_most_60_series() -> None:
     """The worst case: every figure known, a network, every condition, disk and gpus, an end, being deleted, waiting.
 
-    The condition of an agent comes with the agent.
+    The conditions of an agent, of models and of a network come with those.
     """
     limits = {"cpu": "500m", "memory": "256Mi", "pids": 128, "disk": "1Gi", "gpus": 1}
     spec = {**SPEC, "resources": {"limits": limits}, "lifecycle": {"idleTimeoutSeconds": 600}}
     worst = sandbox("worst", spec, deleted_at=1.0)
     its = worst.obj.status["conditions"]
-    its[:] = [each for each in its if each["type"] != "AgentCallersEnforced"]
+    features = ("AgentCallersEnforced", "ModelsReachable", "NetworkReady")
+    its[:] = [each for each in its if each["type"] not in features]
     its[1].update(status="False", reason="CrashLoopBackOff")
     seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
     assert instance(worst.obj).memory != InstanceState()

@@ -81,3 +81,5 @@ def test_unknown_conditions_and_unknown_types_are_left_out() -> None:
     stored = conditions(Ready="True", Secured="Unknown", Degraded="False", Sparkling="True")
     obj = sandbox("box", status={"conditions": stored}).obj
     assert dict(known_conditions(obj)) == {"Ready": True, "Degraded": False}
+    absent = conditions(Ready="True", NetworkReady="True/NoNetwork")
+    assert dict(known_conditions(sandbox("box", status={"conditions": absent}).obj)) == {"Ready": True}

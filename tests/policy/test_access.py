@@ -231,6 +231,12 @@ def test_every_limit_of_a_sandbox_can_be_bounded() -> None:
         assert Grant.model_validate({"role": "user", "limits": {name: most}}).bounded
 
 
+def test_named_gpus_count_for_a_bound() -> None:
+    grant = granted("user", "team-a", limits={"gpus": 1})
+    named = box(resources={"gpuDeviceIds": ["0", "1"]})
+    assert refused(grant, named) == ["spec.resources.limits.gpus"]
+
+
 def test_no_disk_and_no_gpus_are_within_any_bound_of_them() -> None:
     assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), box()) == []
 

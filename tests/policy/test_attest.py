@@ -65,6 +65,7 @@ def test_comparisons_are_cached_with_their_observation() -> None:
         ({"no_new_privileges": False}, "no new privileges: found no, wanted yes"),
         ({"seccomp": 0}, "seccomp: found none, wanted filter"),
         ({"mounts": mounts(at={"/": {"writable": True}})}, "read-only root: found no, wanted yes"),
+        ({"mounts": mounts(at={"/dev/nvidia0": {}, "/dev/nvidiactl": {}})}, "GPUs: found /dev/nvidia0, wanted none"),
         ({"mounts": mounts(at={}, without=["/tmp"])}, "/tmp: found no mount, wanted tmpfs 64Mi nosuid nodev noexec"),
         ({"mounts": mounts(at={"/tmp": {"size_bytes": 0}})}, "/tmp: found tmpfs without a size nosuid nodev noexec"),
         ({"mounts": mounts(at={"/tmp": {"size_bytes": 65 << 20}})}, "/tmp: found tmpfs 65Mi"),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from controller.kinds.modelserver import ModelServerSpec
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
@@ -37,6 +39,36 @@ def test_refusals_are_those_of_its_sandbox() -> None:
     assert [each.field for each in admit(spec_of(resources={"limits": {"cpu": "999"}}), Policy(host_cpus=2))] == [
         "spec.resources.limits.cpu"
     ]
+
+
+def test_named_gpus_are_those_of_its_sandbox() -> None:
+    asked, policy = spec_of(resources={"gpuDeviceIds": ["1", "0"]}), Policy(gpu_devices=("0", "1"))
+    assert admit(asked, policy) == ()
+    made = SandboxSpec.model_validate(owned_sandbox("smol", asked)["spec"])
+    assert made.template is not None
+    config = sandbox.render(made, made.template, name="model-smol", uid="u", policy=policy).config
+    assert (config.gpus, config.limits.gpus, config.gpus_named) == (2, 2, ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("resources", "listed", "field", "words"),
+    [
+        ({"gpuDeviceIds": ["0"]}, (), "spec.resources.gpuDeviceIds", "no GPU of this host is listed"),
+        ({"gpuDeviceIds": ["7"]}, ("0",), "spec.resources.gpuDeviceIds[0]", "`7` is not one of the listed GPUs"),
+        ({"gpuDeviceIds": ["0", "0"]}, ("0",), "spec.resources.gpuDeviceIds[1]", "`0` is named twice"),
+        (
+            {"gpuDeviceIds": ["0"], "limits": {"gpus": 2}},
+            ("0",),
+            "spec.resources.limits.gpus",
+            "2 GPUs are asked for, and 1 named",
+        ),
+    ],
+)
+def test_gpus_that_no_sandbox_can_have_are_refused(
+    resources: dict[str, Any], listed: tuple[str, ...], field: str, words: str
+) -> None:
+    [found] = admit(spec_of(resources=resources), Policy(gpu_devices=listed))
+    assert (found.field, words in found.message) == (field, True)
 
 
 def test_sandbox_names_are_valid_and_differ() -> None:

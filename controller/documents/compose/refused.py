@@ -27,7 +27,6 @@ SERVICE: Refused = {
     "cap_add": (([],), _LEVEL),
     "devices": (([],), "a sandbox has no devices of the host; remove it"),
     "device_cgroup_rules": (([],), "a sandbox has no devices of the host; remove it"),
-    "gpus": ((), "write the GPUs in a spec (`resources: {limits: {gpus: 1}}`), not in a Compose file"),
     "group_add": (([],), 'a sandbox has one group; write it in `user: "UID:GID"`'),
     "cgroup_parent": ((), _ENGINE),
     "credential_spec": ((), "Windows credentials mean nothing on Linux; remove it"),

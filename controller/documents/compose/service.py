@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.documents.compose import refused
+from controller.documents.compose.gpus import read_gpus
 from controller.documents.compose.mounts import MountReader, Volume, as_list
 from controller.documents.compose.part import OURS, Part, listed, mapping, read_pairs, scalar
 from controller.documents.compose.ports import read_ports
@@ -13,7 +14,7 @@ from controller.documents.yaml_tree import Node
 _KNOWN = (
     *("image", "command", "entrypoint", "environment", "working_dir", "user", "runtime", "secrets", "labels"),
     *("volumes", "tmpfs", "read_only", "ports", "expose", "networks", "depends_on"),
-    *("mem_limit", "memswap_limit", "cpus", "cpu_shares", "pids_limit", "deploy", "restart", "healthcheck"),
+    *("mem_limit", "memswap_limit", "cpus", "cpu_shares", "pids_limit", "gpus", "deploy", "restart", "healthcheck"),
     *("cap_drop", "security_opt", "stop_grace_period", OURS),
 )
 _RESTART = {"no": "Never", "always": "Always", "unless-stopped": "Always", "on-failure": "OnFailure"}
@@ -215,11 +216,25 @@ class _Service:
             both.refuse("a sandbox has no swap; remove it, or write the same as `mem_limit`")
         shares = part.child("cpu_shares")
         weight = number(shares) if shares is not None else None
+        limits["gpus"], devices = self._gpus()
         fields = {
             "limits": mapping(limits, self._place) if any(limits.values()) else None,
+            "gpuDeviceIds": devices,
             "cpuShares": scalar(weight, shares.node) if shares is not None and weight is not None else None,
         }
         return mapping(fields, self._place) if any(fields.values()) else None
+
+    def _gpus(self) -> tuple[Node | None, Node | None]:
+        """Return the number of GPUs, or the particular ones."""
+        own, part = self._part.child("gpus"), self._part
+        for name in ("deploy", "resources", "reservations", "devices"):
+            below = part.child(name)
+            if below is None:
+                return read_gpus(own) if own is not None else (None, None)
+            part = below
+        if own is not None:
+            own.refuse("is set in `deploy: {resources: {reservations: ...}}`, too; keep one", at_key=True)
+        return read_gpus(part, needs_capability=True)
 
     def _limit(self, field: str, part: Part | None) -> Node | None:
         if part is None:
@@ -258,8 +273,11 @@ class _Service:
             mode.refuse("a service is one sandbox; remove it")
         if resources is None:
             return None
-        resources.known("limits", reservations="a sandbox's limit is what is reserved for it; write `limits:` alone")
-        limits = resources.child("limits")
+        resources.known("limits", "reservations")
+        limits, reservations = resources.child("limits"), resources.child("reservations")
+        if reservations is not None:
+            same = "a sandbox's limit is what is reserved for it; write `limits:` alone"
+            reservations.known("devices", **dict.fromkeys(("cpus", "memory", "pids", "generic_resources"), same))
         if limits is not None:
             limits.known("cpus", "memory", "pids")
         return limits

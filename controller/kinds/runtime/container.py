@@ -71,6 +71,7 @@ class ContainerConfig:
     runtime: str = ""
     args: tuple[str, ...] = field(default=(), metadata=_ADDED)  # after the image's own entrypoint: only without command
     gpus: int = field(default=0, metadata=_ADDED)
+    gpus_named: tuple[str, ...] = field(default=(), metadata=_ADDED)  # devices that the spec names; none: any
     gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)  # chosen when it is made; none: the engine chooses
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own

@@ -44,9 +44,12 @@ POOLS: tuple[Family, ...] = pools.FAMILIES
 QUOTAS: tuple[Family, ...] = quotas.FAMILIES
 """Families of quotas and reserved amounts, from the last snapshot."""
 
+MODELS: tuple[Family, ...] = models.SOURCES
+"""Families that show providers and model servers of the last snapshot."""
+
 HOST: tuple[Family, ...] = host.FAMILIES
 """Families of the engine and its host, from the last snapshot."""
 
 CATALOGUE: Mapping[str, Family] = MappingProxyType(
-    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + HOST}
+    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + MODELS + HOST}
 )

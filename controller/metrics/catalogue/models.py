@@ -28,3 +28,15 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_model_gateway_up", "1 while the gateway's process serves; absent without providers."),
     counter("paddock_model_gateway_starts_total", "Starts of the gateway's process."),
 )
+SOURCES: tuple[Family, ...] = (
+    gauge(
+        "paddock_provider_status_ready",
+        "1 when the provider answered last, 0 when it can't be used; absent when it was not tried.",
+        ("namespace", "provider"),
+    ),
+    gauge(
+        "paddock_model_server_status_ready",
+        "1 when the model server serves, or is idle and starts at the next request; else 0.",
+        ("namespace", "model_server"),
+    ),
+)

@@ -5,12 +5,13 @@ stopped sandbox releases its devices; if they are taken when it starts again, it
 list the engine chooses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
@@ -24,6 +25,9 @@ def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Insta
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:
         return False
+    named = rendered.config.gpus_named
+    if named and set(memory.gpus) != set(named):
+        return True
     return not memory.gpus or not set(memory.gpus) <= set(listed) - _others(snapshot.instances, uid)
 
 
@@ -41,15 +45,23 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
         starts = any(isinstance(each, StartContainer) and each.uid == uid for each in decision.actions)
         clash = starts and not taken.isdisjoint(decision.memory.gpus)
         return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
-    free = [each for each in listed if each not in taken]
+    named = made.config.gpus_named
+    free = [each for each in listed if each not in taken and (not named or each in named)]
     own = [each for each in free if each in context.memory.gpus]
     chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
     if len(chosen) < made.config.gpus:
-        message = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
+        message = _too_few(made.config, free, len(listed))
         return _wait(context, message, context.now + _AGAIN_SECONDS)
     builder.gpus |= set(chosen)
     actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
     return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
+
+
+def _too_few(config: ContainerConfig, free: Sequence[str], listed: int) -> str:
+    if config.gpus_named:
+        taken = ", ".join(each for each in config.gpus_named if each not in free)
+        return f"GPU {taken} is used by another sandbox, or no longer listed by the operator"
+    return f"{config.gpus} GPUs asked, {len(free)} of the {listed} that the operator lists are free"
 
 
 def _with(action: Action, chosen: tuple[str, ...]) -> Action:

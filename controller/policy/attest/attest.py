@@ -4,6 +4,7 @@ Narrower than rendered is fine; only wider differs. Limits and attached networks
 in place, and the planner restores them after an out-of-band change.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 # Runtimes whose processes are not the sandbox's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
+_GPU = re.compile(r"/dev/nvidia[0-9]+")
 _AGENT = "the agent's runtime read-only"
 # Comparisons are cached as long as their observation, because each takes 12 KiB.
 _Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...]]
@@ -81,6 +83,7 @@ def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iter
         found_label = inside.label or "none"
         yield Fact("mandatory access", found_label, " ".join(labels), all(each in found_label for each in labels))
     yield from _mounts(config, inside)
+    yield from _gpus(config, inside)
     shared = ", ".join(inside.shared) or "none"
     yield Fact("namespaces shared with the host", shared, "none", not inside.shared)
     if networks and config.network_mode == "none":
@@ -122,6 +125,14 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
     others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))
     yield Fact("other writable mounts", ", ".join(others) or "none", "none", not others)
+
+
+def _gpus(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
+    """Compare the number of GPUs, as NVIDIA's runtime mounts them. Their indexes are the driver's, not the spec's."""
+    found = sorted(each.path for each in inside.mounts if _GPU.fullmatch(each.path))
+    if found or config.gpus:
+        wanted = f"at most {config.gpus}" if config.gpus else "none"
+        yield Fact("GPUs", ", ".join(found) or "none", wanted, len(found) <= config.gpus)
 
 
 def _agent(found: ObservedMount | None) -> Fact:

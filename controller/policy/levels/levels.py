@@ -121,7 +121,7 @@ class Policy:
     Internet may ask for the local network, too. `peers`: sandboxes of a level that allows it may ask to join others of
     their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
     `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
-    the port of the model gateway on this host (0: none).
+    the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -141,6 +141,7 @@ class Policy:
     packages_left_out: tuple[str, ...] = ()
     provider_hosts: tuple[str, ...] = ()
     models_port: int = 8090
+    gpu_devices: tuple[str, ...] = ()
 
     def version(self) -> str:
         """Return a digest that changes when admission or a rendered config may come out differently."""
@@ -148,5 +149,5 @@ class Policy:
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
-        known += [self.local_network, self.peers, self.guard_lost]
+        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -1,5 +1,6 @@
 """One watch: its pending events, its revision, and the reason of its end."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,0 +1,33 @@
+"""GPUs that a spec names, out of those that the operator lists for sandboxes. Pure."""
+
+from collections.abc import Iterator
+
+from controller.kinds.sandbox import Resources, Template
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
+
+_AT = "resources.gpuDeviceIds"
+
+
+def named(resources: Resources, template: Template) -> tuple[str, ...]:
+    """Return the devices that a sandbox names: its own, else its template's, unless it asks for a number instead."""
+    if resources.gpu_device_ids is None and resources.limits.gpus is not None:
+        return ()
+    return tuple(sorted(set(resources.gpu_device_ids or template.resources.gpu_device_ids or ())))
+
+
+def refused(asked: Resources, policy: Policy) -> Iterator[Refusal]:
+    """Yield a refusal for devices that no sandbox of this host can have."""
+    ids, listed = asked.gpu_device_ids or (), ", ".join(policy.gpu_devices)
+    if ids and not listed:
+        words = "no GPU of this host is listed for sandboxes; the operator lists them (setting gpu_devices)"
+        yield Refusal(_AT, words)
+        return
+    for index, each in enumerate(ids):
+        if each not in policy.gpu_devices:
+            yield Refusal(f"{_AT}[{index}]", f"`{each}` is not one of the listed GPUs; choose from {listed}")
+        elif each in ids[:index]:
+            yield Refusal(f"{_AT}[{index}]", f"`{each}` is named twice; keep one")
+    if ids and asked.limits.gpus not in (None, len(ids)):
+        words = f"{asked.limits.gpus} GPUs are asked for, and {len(ids)} named; leave one of them out"
+        yield Refusal("resources.limits.gpus", words)
