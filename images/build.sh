@@ -50,6 +50,7 @@ build() {
     # deploy/clean.sh removes what this checkout built, and nothing that another one did.
     mkdir -p "$(dirname "$built")" && docker image inspect --format "$tag {{.Id}}" "$tag" >>"$built"
     say "    $tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
+    "$ROOT/deploy/sbom.sh" "$tag" || warn "$tag: its bill of materials could not be written: see above; \`make sbom\` writes it."
 }
 
 # pull IMAGE: a registry must begin to answer soon (a closed network may neither answer nor refuse); a slow download may then take its time.
