@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes from pyproject.toml: requirements.lock (run: with PostgreSQL's driver), requirements-dev.lock (that, and the tests' tools)
-# and requirements-panel.lock (that, and what drives a browser); and tests/mcp/requirements.lock and servers.lock (MCP clients
-# and servers of others, in environments of their own) from the .in files beside them.
+# and requirements-panel.lock (that, and what drives a browser); and from the .in files beside them tests/mcp/requirements.lock
+# and servers.lock (MCP clients and servers of others, in environments of their own) and the images' requirements.lock (single
+# packages, without what those ask for).
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -53,7 +54,12 @@ for each in requirements servers; do
     compile "tests/mcp/$each.lock" "tests/mcp/$each.in"
 done
 
-for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock; do
+for each in node model-tiny; do
+    constraint=(--no-deps)
+    compile "images/$each/requirements.lock" "images/$each/requirements.in"
+done
+
+for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{node,model-tiny}/requirements.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

@@ -33,7 +33,7 @@ elif [ "${1:-}" = --mcp ]; then
     shift
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
-    images=(tiny python pip egress agent)
+    images=(tiny python pip egress agent model-tiny)
     selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
 elif [ "${1:-}" = --bench ]; then
     shift
@@ -69,7 +69,7 @@ elif [ "${1:-}" = --systemd ]; then
 elif [ "${1:-}" = --images ]; then
     shift
     export PADDOCK_TEST_IMAGES=1
-    images+=(node toolchain)
+    images+=(node bun toolchain model-tiny)
     selection=(-n 0 -m images)
 elif [ "${1:-}" = --panel ]; then
     shift

