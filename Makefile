@@ -60,7 +60,7 @@ test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml 
 test-systemd: ## install, guard, upgrade and take away the service under a systemd of its own (in namespaces; not the host's)
 	@deploy/test.sh --systemd $(ARGS)
 
-test-images: ## build the larger images (node, bun, toolchain, model-tiny: some minutes), and look into them
+test-images: ## build the larger images (node, bun, deno, toolchain, model-tiny: some minutes), and look into them
 	@deploy/test.sh --images $(ARGS)
 
 test-panel: ## the web panel in a real browser (Debian's chromium), on a real daemon and engine
@@ -69,8 +69,11 @@ test-panel: ## the web panel in a real browser (Debian's chromium), on a real da
 vendor: ## compare the panel's vendored modules with their packages (ARGS=--write to write them anew)
 	@deploy/vendor.sh $(ARGS)
 
-audit: ## what is known to be weak in the pinned packages and in the images (3: it could not be looked up)
-	@deploy/audit.sh
+audit: ## what is known to be weak in images, locks and vendored files (ARGS='--db folder --sarif file'; 3: it could not be looked up)
+	@deploy/audit.sh $(ARGS)
+
+sbom: ## bills of materials of images, locks and vendored files: CycloneDX in .cache/sbom (ARGS='--folder F IMAGE' for others)
+	@deploy/sbom.sh $(ARGS)
 
 lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
 	@deploy/lock.sh $(ARGS)

@@ -54,12 +54,12 @@ for each in requirements servers; do
     compile "tests/mcp/$each.lock" "tests/mcp/$each.in"
 done
 
-for each in node model-tiny; do
+for each in node deno model-tiny; do
     constraint=(--no-deps)
     compile "images/$each/requirements.lock" "images/$each/requirements.in"
 done
 
-for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{node,model-tiny}/requirements.lock; do
+for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{node,deno,model-tiny}/requirements.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

@@ -69,7 +69,7 @@ elif [ "${1:-}" = --systemd ]; then
 elif [ "${1:-}" = --images ]; then
     shift
     export PADDOCK_TEST_IMAGES=1
-    images+=(node bun toolchain model-tiny)
+    images+=(node bun deno toolchain model-tiny)
     selection=(-n 0 -m images)
 elif [ "${1:-}" = --panel ]; then
     shift

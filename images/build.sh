@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -39,7 +39,7 @@ packages_of_python() {
     shift
     "$ROOT/deploy/venv.sh"
     machine=$(uname -m)
-    for glibc in 2_28 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
+    for glibc in 2_28 2_27 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
     progress "Python packages" "$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
         --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" "$@" ||
         die "the Python packages could not be fetched." "The output above says why. If the network was the trouble, run this again."
@@ -72,6 +72,7 @@ build() {
     # deploy/clean.sh removes what this checkout built, and nothing that another one did.
     mkdir -p "$(dirname "$built")" && docker image inspect --format "$tag {{.Id}}" "$tag" >>"$built"
     say "    $tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
+    "$ROOT/deploy/sbom.sh" "$tag" || warn "$tag: its bill of materials could not be written: see above; \`make sbom\` writes it."
 }
 
 # pull IMAGE: a registry must begin to answer soon (a closed network may neither answer nor refuse); a slow download may then take its time.
@@ -133,16 +134,27 @@ build_pip() {
     up_to_date python || build_python
     build_on_base pip "Python with pip"
 }
+# binary_of_python NAME: what an image's requirements.lock pins, and in `records` what says so (for the bill of materials).
+binary_of_python() {
+    packages_of_python "$work/$1/site" --no-deps --require-hashes -r "$ROOT/images/$1/requirements.lock"
+    mkdir -p "$work/$1/records"
+    cp -R "$work/$1"/site/*.dist-info "$work/$1/records"
+}
 build_node() {
-    packages_of_python "$work/node/site" --no-deps --require-hashes -r "$ROOT/images/node/requirements.lock"
+    binary_of_python node
     build_on_base node "Node image"
+}
+build_deno() {
+    binary_of_python deno
+    build_on_base deno "Deno image"
 }
 build_bun() {
     mkdir -p "$work/bun"
     cp "$ROOT"/images/bun/package*.json "$work/bun"
     packages_of_npm "$work/bun"
     mv "$work"/bun/node_modules/@oven/bun-linux-*/bin/bun "$work/bun/bun"
-    rm -rf "$work/bun/node_modules"
+    mkdir "$work/bun/records"
+    mv "$work/bun/node_modules" "$work/bun/records" # what says which package it is
     build_on_base bun "Bun image"
 }
 build_toolchain() { build_on_base toolchain "Toolchain image"; }
@@ -185,9 +197,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python pip node bun toolchain egress agent model-tiny tiny) ;;
-        base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | bun | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
+        all) names+=(base python pip node bun deno toolchain egress agent model-tiny tiny) ;;
+        base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

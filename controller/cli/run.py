@@ -24,12 +24,16 @@ from controller.cli.output import note
 from controller.cli.progress import waiting_for
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
-from paddock._client.errors import ClientError
+from paddock._client.errors import ClientError, Refused
 from paddock._client.sandbox import Sandbox
 
 IMAGE = "paddock/python:1"
 LABEL = "paddock-run"
-_INTERPRETERS = {".py": "python3", ".sh": "sh", ".js": "node", ".pl": "perl", ".rb": "ruby"}
+_INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".rb": "ruby"}
+_JAVASCRIPT = {".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "bun", ".mts": "bun", ".tsx": "bun", ".jsx": "bun"}
+_HERE = Path(__file__).parents
+_SPECS = (_HERE[2] / "specs", _HERE[1] / "specs")  # of a checkout, of an installed package
+_OWN = ("sandboxtemplate/javascript.yaml", "sandboxtemplate/python.yaml")
 _MAX_SCRIPT_BYTES = 8 << 20
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -43,6 +47,22 @@ _LIFECYCLE = {
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime:
+    """Command lines of a language: for a script, and for code."""
+
+    script: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+_PYTHON = Runtime(("python3",), ("python3", "-c"))
+_RUNTIMES = {
+    "node": Runtime(("node",), ("node", "--eval")),
+    "bun": Runtime(("bun", "run"), ("bun", "--eval")),
+    "deno": Runtime(("deno", "run", "--allow-all"), ("deno", "eval")),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Command to run; `script` is copied into the sandbox as `path` first."""
 
@@ -51,19 +71,33 @@ class Job:
     script: bytes = b""
 
     @classmethod
-    def of(cls, arguments: Sequence[str], file: str, code: str) -> "Job":
+    def of(cls, arguments: Sequence[str], file: str, code: str, runtime: Runtime | None = None) -> "Job":
         """Parse the command line. CliError for a file that can't be run."""
         if code:
-            return cls(("python3", "-c", code, *arguments))
+            return cls((*(runtime or _PYTHON).code, code, *arguments))
         if not file:
             return cls(tuple(arguments))
         source = Path(file)
-        interpreter = _INTERPRETERS.get(source.suffix)
-        if interpreter is None:
-            known = ", ".join(_INTERPRETERS)
+        if source.suffix in _JAVASCRIPT:
+            interpreter = (runtime or _RUNTIMES[_JAVASCRIPT[source.suffix]]).script
+        elif source.suffix in _INTERPRETERS:
+            interpreter = (_INTERPRETERS[source.suffix],)
+        else:
+            known = ", ".join((*_INTERPRETERS, *_JAVASCRIPT))
             raise UsageProblem(f"{file}: no interpreter for this suffix; rename it to one of {known}")
         path = f"/tmp/{source.name}"  # noqa: S108 - in the sandbox, which has no other user
-        return cls((interpreter, path, *arguments), path, _read(source))
+        return cls((*interpreter, path, *arguments), path, _read(source))
+
+
+def runtime_of(template: str, image: str) -> Runtime | None:
+    """Return the JavaScript runtime that a template or an image is named after; None for others."""
+    repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return _RUNTIMES.get(template or repository)
+
+
+def template_for(file: str) -> str:
+    """Return the template of a script for which the user names none; "" for the default image."""
+    return _JAVASCRIPT.get(Path(file).suffix, "")
 
 
 @contextlib.contextmanager
@@ -116,13 +150,37 @@ def run_job(
 
 
 def _container_spec(client: Client, namespace: str, template: str, level: str, image: str) -> dict[str, Any]:
-    """Return the spec of the container. Only a templateRef without another level can claim a pool member."""
-    if template and not level:
+    """Return the spec of the container. Only a templateRef without another level can claim a pool member.
+
+    A template of the namespace comes before Paddock's own of that name.
+    """
+    own = own_template(template) if template else None
+    if template and not level and own is None:
         return {"templateRef": {"name": template}}
     found: dict[str, Any] = {"image": image or IMAGE, "command": ["sleep", "infinity"]}
     if template:
-        found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(template)}")["spec"]
+        try:
+            found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(template)}")["spec"]
+        except Refused as error:
+            if own is None or error.code != 404:
+                raise
+            found = own
+        else:
+            if not level:
+                return {"templateRef": {"name": template}}
     return {"template": {**found, **({"securityLevel": level} if level else {})}}
+
+
+def own_template(name: str) -> dict[str, Any] | None:
+    """Return the spec of one of Paddock's own templates (specs/sandboxtemplate); None if there is none."""
+    import yaml
+
+    for file in (folder / each for folder in _SPECS for each in _OWN):
+        for document in yaml.safe_load_all(file.read_text()) if file.is_file() else ():
+            if document["kind"] == "SandboxTemplate" and document["metadata"]["name"] == name:
+                spec: dict[str, Any] = document["spec"]
+                return spec
+    return None
 
 
 def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from controller.cli.run import Job
+from controller.cli.run import Job, runtime_of
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -86,3 +86,48 @@ def test_the_command_to_run(tmp_path: Path) -> None:
     assert Job.of(["a"], "", "print(1)").command == ("python3", "-c", "print(1)", "a")
     assert Job.of(["ls", "-l"], "", "").command == ("ls", "-l")
     assert Job.of(["x"], str(script), "") == Job(("sh", "/tmp/hello.sh", "x"), "/tmp/hello.sh", b"echo hello\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "template", "image", "command"),
+    [
+        ("a.ts", "bun", "", ("bun", "run", "/tmp/a.ts")),
+        ("a.ts", "deno", "", ("deno", "run", "--allow-all", "/tmp/a.ts")),
+        ("a.ts", "", "", ("bun", "run", "/tmp/a.ts")),
+        ("a.ts", "", "paddock/deno:1", ("deno", "run", "--allow-all", "/tmp/a.ts")),
+        ("a.js", "", "", ("node", "/tmp/a.js")),
+        ("a.js", "mine", "", ("node", "/tmp/a.js")),
+        ("a.mjs", "bun", "", ("bun", "run", "/tmp/a.mjs")),
+        ("a.py", "bun", "", ("python3", "/tmp/a.py")),
+    ],
+)
+def test_a_script_runs_in_the_runtime_of_its_template(
+    tmp_path: Path, file: str, template: str, image: str, command: tuple[str, ...]
+) -> None:
+    (tmp_path / file).write_text("1")
+    assert Job.of([], str(tmp_path / file), "", runtime_of(template, image)).command == command
+
+
+def test_code_is_in_the_language_of_its_template() -> None:
+    code = "console.log('Hello!')"
+    assert Job.of([], "", code, runtime_of("bun", "")).command == ("bun", "--eval", code)
+    assert Job.of([], "", code, runtime_of("deno", "")).command == ("deno", "eval", code)
+    assert Job.of([], "", "1", runtime_of("", "registry.example:5000/team/node@sha256:00")).command[0] == "node"
+    assert Job.of([], "", "1", runtime_of("python", "")).command == ("python3", "-c", "1")
+
+
+def test_own_templates_serve_where_the_namespace_has_none(served: World, tmp_path: Path) -> None:
+    (tmp_path / "a.ts").write_text("1")
+    run(served, "--wait", "10ms", "-f", str(tmp_path / "a.ts"))
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.spec["template"]["image"] == "paddock/bun:1"
+    assert left.spec["template"]["securityLevel"] == "full-isolation"
+
+
+def test_a_template_of_the_namespace_comes_before_an_own_one(served: World) -> None:
+    served.apply(
+        "apiVersion: paddock/v1alpha1\nkind: SandboxTemplate\nmetadata: {name: bun}\nspec: {image: example.org/bun:1}\n"
+    )
+    run(served, "--wait", "10ms", "--template", "bun", "-c", "1")
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.spec["templateRef"] == {"name": "bun"}

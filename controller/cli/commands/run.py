@@ -10,12 +10,17 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.command("run")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARG ...]]", type=click.UNPROCESSED)
 @namespace_option
-@click.option("--template", default="", metavar="NAME", help="A SandboxTemplate. [default: paddock/python:1]")
+@click.option(
+    "--template",
+    default="",
+    metavar="NAME",
+    help="A SandboxTemplate; node, bun and deno are known. [default: by the script, else paddock/python:1]",
+)
 @click.option("--image", default="", metavar="IMAGE", help="A container image, instead of a template.")
 @click.option("--rm", is_flag=True, help="As for docker and kubectl; the sandbox is always removed.")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
-@click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .sh, .js, .pl or .rb.")
-@click.option("-c", "--code", default="", metavar="CODE", help="Python code to run.")
+@click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .js, .ts, .sh, .pl or .rb.")
+@click.option("-c", "--code", default="", metavar="CODE", help="Code to run: Python, or what the template speaks.")
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Allocate a terminal for the command.")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeatable.")
@@ -57,7 +62,8 @@ def run_(
     \b
     paddock run -c 'print(6 * 7)'
     paddock run -f script.py -- --verbose
-    paddock run --template node -- node --version
+    paddock run --template bun -f script.ts
+    paddock run --template deno -c 'console.log("Hello!")'
     paddock run --rm -i --image paddock/python:1 -- python3 - < script.py
     """
     if template and image:
@@ -72,7 +78,9 @@ def run_(
 
     if tty and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    job = run.Job.of(command, script, code)
+    if not template and not image:
+        template = run.template_for(script)
+    job = run.Job.of(command, script, code, run.runtime_of(template, image))
     with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, template, level, wait_seconds, image) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}

@@ -1,0 +1,1 @@
+"""Bills of materials of images, locks and vendored files, and their audit against known weaknesses."""
