@@ -45,6 +45,7 @@ def services_of(
         samples=loop.samples.now,
         exec_folder=settings.state_dir / "execs",
         run_folder=settings.state_dir / "runs",
+        models=core.models,
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),
