@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import LONGEST_SECONDS, age
@@ -155,6 +156,16 @@ class Run:
         return self.obj.uid
 
     @property
+    def ending(self) -> bool:
+        """True if it is being deleted, and goes once its stages have ended."""
+        return self.obj.deleted_at is not None and ENDING_FINALIZER in self.obj.finalizers
+
+    @property
+    def cancelled(self) -> bool:
+        """True if its stages are to stop on request."""
+        return self.spec.run_state == "Cancelled" or self.ending
+
+    @property
     def keep(self) -> KeepSandbox:
         return self.spec.keep_sandbox or self.workflow.keep_sandbox
 
@@ -273,6 +284,12 @@ def _phase(obj: StoredObject, _now: float) -> str:
     return "Terminating" if obj.deleted_at is not None else str(obj.status.get("phase", "Pending"))
 
 
+def _ends_later(obj: StoredObject) -> bool:
+    """Return True for a run under way that must stop its stages in another sandbox, or do its `finally` stages."""
+    last = obj.status.get("workflowSpec", {}).get("finally")
+    return obj.status.get("phase") == "Running" and bool(last or obj.spec.get("sandboxRef"))
+
+
 def _done(obj: StoredObject, _now: float) -> str:
     stages = obj.status.get("stages", ())
     return f"{sum(each.get('state') in ENDED for each in stages)}/{len(stages)}"
@@ -293,6 +310,7 @@ KIND = Kind(
     plural="workflowruns",
     short=("wfr",),
     spec=WorkflowRunSpec,
+    ends_later=_ends_later,
     columns=(
         Column("STATUS", _phase),
         Column("STAGES", _done),
