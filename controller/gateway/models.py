@@ -62,7 +62,11 @@ def _exchange(
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     """Send a request and return status, headers and body of its answer. Raises ModelError."""
     url = f"http://models/v1{ROUTES[form]}"
-    headers = {"host": "models", "content-type": "application/json", "connection": "close"}
+    headers: dict[bytes | str, bytes | str] = {
+        "host": "models",
+        "content-type": "application/json",
+        "connection": "close",
+    }
     headers |= {"content-length": str(len(body)), "anthropic-version": "2023-06-01"}
     stream = _Stream(sock, until, stopped)
     connection = httpcore.HTTP11Connection(origin=httpcore.Origin(b"http", b"models", 80), stream=stream)
