@@ -122,11 +122,15 @@ SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`."""
+    """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`.
+
+    `leaving`: its deletion was requested.
+    """
 
     state: SandboxState = "Missing"
     uid: str = ""
     message: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def sandbox_view(run: Run, obj: StoredObject | None) -> SandboxView:
     if run.spec.sandbox_ref is None and not any(each.get("uid") == run.uid for each in obj.owner_references):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
-        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted")
+        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", leaving=True)
     found: Mapping[str, Mapping[str, str]] = {each["type"]: each for each in obj.status.get("conditions", ())}
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
         if found.get(type_, {}).get("status") == status:
@@ -338,7 +338,8 @@ def _after_the_end(run: Run, view: RunView, now: float) -> Step:
     progress, actions = run.progress, list[RunAction]()
     kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
     kept = kept and not run.ending  # it goes with its run
-    if run.spec.sandbox_ref is None and view.sandbox.state != "Missing" and not kept:
+    here = view.sandbox.state != "Missing" and not view.sandbox.leaving
+    if run.spec.sandbox_ref is None and here and not kept:
         actions.append(DeleteSandbox())
     if run.ending:
         return Step(progress, (*actions, ReleaseRun()))

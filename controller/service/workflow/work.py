@@ -115,6 +115,8 @@ class RunStages:
 
     def end_of(self, run: Run, stage: str, attempt: int) -> StageEnd | None:
         """See ports.RunWork."""
+        if stage_id(run.uid, stage, attempt) in self._attempts:
+            return None  # its thread wakes the loop once the end is stored
         try:
             return self._files.end_of(RunKey(run.obj.namespace, run.uid), stage, attempt)
         except OSError as error:
