@@ -135,7 +135,10 @@ class SandboxView:
 
 @dataclass(frozen=True, slots=True)
 class StageEnd:
-    """The end of one attempt of a stage. `repeatable`: another attempt may succeed."""
+    """The end of one attempt of a stage. `repeatable`: another attempt may succeed.
+
+    `cpu_seconds` and `memory_peak_bytes` are of its sandbox, where they were measured.
+    """
 
     state: Literal["Succeeded", "Failed", "Cancelled"]
     exit_code: int | None = None
@@ -143,6 +146,8 @@ class StageEnd:
     message: str = ""
     outputs: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
     repeatable: bool = True
+    cpu_seconds: float | None = None
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
