@@ -13,6 +13,7 @@ from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
+from controller.engine.usage.cgroup import CgroupUsage
 from controller.kinds.registry import discover
 from controller.mcp.endpoint import McpEndpoint
 from controller.mcp.servers.sessions import Sessions
@@ -32,6 +33,8 @@ def services_of(
 ) -> Services:
     """Build all use-cases for the listeners."""
     settings, canary = core.settings, loop.canary
+    usage = CgroupUsage()  # its own, since a read closes the files of other containers
+    core.undo.callback(usage.close)
     host = HostPorts(
         engine=engine,
         streams=engine.streams,
@@ -45,6 +48,8 @@ def services_of(
         samples=loop.samples.now,
         exec_folder=settings.state_dir / "execs",
         run_folder=settings.state_dir / "runs",
+        models=core.models,
+        usage=usage,
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),

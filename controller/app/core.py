@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.app.errors import CannotStart
+from controller.gateway.models import GatewayModels
 from controller.loop.clock import SystemClock
 from controller.loop.last_snapshot import LastGateway, LastSnapshot
 from controller.loop.wake import LoopWaker
@@ -31,6 +32,7 @@ class Core:
     traces: Traces = field(default_factory=Traces)
     last: LastSnapshot = field(default_factory=LastSnapshot)
     gateway: LastGateway = field(default_factory=LastGateway)
+    models: GatewayModels = field(default_factory=GatewayModels)
 
     @property
     def is_local(self) -> bool:

@@ -51,4 +51,5 @@ def start_gateway(
         )
     )
     core.undo.callback(supervisor.close)
+    core.models.supervisor = supervisor
     supervisor.start()

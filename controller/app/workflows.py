@@ -16,7 +16,7 @@ def make_workflows(core: Core, store: SqlStore, lease: Lease, services: Services
     def committed() -> None:
         loop.watches.notify()
         services.bridge.finished.notify()
-        core.waker.wake()  # the next pass reads what was written
+        core.waker.wake_soon()  # a pass reads what was written; it decides nothing on it
 
     announced = announcing(store, committed)
     runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.held)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.gateway.budgets import Budgets, BudgetUsed
-from controller.gateway.config import HOST, REPORTED, Config, Form, Target, choose, is_match
+from controller.gateway.config import HOST, REPORTED, RUN, Access, Config, Form, Target, choose, is_match
 from controller.gateway.request import (
     LOOP_HEADER,
     ROUTES,
@@ -117,20 +117,20 @@ class Gateway:
         failed = [each for each in self.config.targets.values() if self._states.get(each.id, ("", ""))[0] not in _WELL]
         await asyncio.gather(*(self._probe(each) for each in failed if not each.is_server and not each.broken))
 
-    def app(self, listener: str) -> ASGIApp:
-        """Return the application of one listener: the listener says who asks."""
+    def app(self, listener: str, access: Access | None = None) -> ASGIApp:
+        """Return the application of one listener: the listener says who asks, unless `access` does."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 return
             try:
-                await self._serve(listener, scope, receive, send)
+                await self._serve(listener, access, scope, receive, send)
             except Refused as error:
                 await _respond(send, error.status, error.headers, error.body())
 
         return serve
 
-    async def _serve(self, listener: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, listener: str, access: Access | None, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if LOOP_HEADER in headers:
             raise Refused(508, "the request came from a gateway of Paddock; a provider must not be one")
@@ -138,7 +138,7 @@ class Gateway:
         if listener == HOST:
             user, targets, path = await self._of_host(path, headers)
         else:
-            access = self.config.listeners.get(listener)
+            access = access or self.config.listeners.get(listener)
             if access is None:
                 raise Refused(403, "this sandbox may use no models any more", code="revoked")
             user, targets = access.user, access.targets
@@ -356,7 +356,7 @@ class Gateway:
         target = self.config.targets.get(exchange.target.id)
         if target is None or target.broken or choose([target], exchange.model) is None:
             return False
-        if exchange.listener == HOST:
+        if exchange.listener in (HOST, RUN):
             return True
         access = self.config.listeners.get(exchange.listener)
         return access is not None and target.id in access.targets

@@ -9,6 +9,8 @@ REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
 """States of a provider that the gateway reports."""
 HOST = "host"
 """Id of the listener on the host."""
+RUN = "run"
+"""Stands for a listener in connections that the daemon opens for its own agent stages."""
 
 
 @dataclass(frozen=True, slots=True)

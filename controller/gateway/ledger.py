@@ -21,6 +21,7 @@ _AUDIT_SECONDS = 30.0
 _SAVE_SECONDS = 10.0
 _MOST_BYTES = 16 << 20
 _MOST_LETTERS = 300
+_OF_RUN = "workflowrun "  # before the name of a run: no sandbox has such a name
 _log = structlog.get_logger("paddock.models")
 
 
@@ -125,14 +126,16 @@ class Ledger:
     def _entry(self, user: str, provider: str, found: _Sum, uid_of: Callable[[str], str | None]) -> AuditEntry:
         namespace, _, name = user.partition("/")
         is_token = name.startswith(" ")  # no sandbox has such a name
+        run = name.removeprefix(_OF_RUN) if name.startswith(_OF_RUN) else ""
+        kind = "Provider" if is_token else "WorkflowRun" if run else "Sandbox"
         return AuditEntry(
             at=self._clock.now(),
             actor=name.strip() if is_token else "paddock",
             source="",
             verb=VERB,
-            kind="Provider" if is_token else "Sandbox",
+            kind=kind,
             namespace=namespace,
-            name=provider if is_token else name,
+            name=provider if is_token else run or name,
             uid="" if is_token else uid_of(user) or "",
             detail={
                 "provider": provider,

@@ -27,7 +27,7 @@ from uvicorn.server import ServerState
 
 from controller.gateway.app import Gateway
 from controller.gateway.channel import Channel, ChannelClosed, Message
-from controller.gateway.config import Target, from_json
+from controller.gateway.config import RUN, Access, Target, from_json
 from controller.gateway.request import Refused
 from controller.gateway.upstream import UpstreamError, tls_context
 
@@ -204,30 +204,29 @@ class Process:
                 self._gateway.configure(config)
             case "listen":
                 await self._listen(message["listener"], sockets[0], is_host=message["host"])
+            case "connect":
+                await self._connect(sockets[0], Access(message["user"], (message["target"],)))
             case "answer":
                 self._daemon.answered(message, sockets)
 
     async def _listen(self, listener: str, number: int, *, is_host: bool) -> None:
         if (known := self._listeners.pop(listener, None)) is not None:
             known.close()
-        config = uvicorn.Config(
-            self._gateway.app(listener),
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=30,
-        )
-        config.load()
+        config = _served(self._gateway.app(listener))
         state, protocol = ServerState(), _HostProtocol if is_host else _Protocol
         made = socket.socket(fileno=number)
         made.setblocking(False)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: protocol(config, state, {}, loop), sock=made)
         self._listeners[listener] = _Listener(server, state)
+
+    async def _connect(self, number: int, access: Access) -> None:
+        """Serve one connection of the daemon's own."""
+        config, state = _served(self._gateway.app(RUN, access)), ServerState()
+        made = socket.socket(fileno=number)
+        made.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: _Protocol(config, state, {}, loop), made)
 
     async def _report(self) -> None:
         """Report the use of every second to the daemon."""
@@ -254,6 +253,22 @@ class Process:
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             await self._gateway.probe_again()
+
+
+def _served(app: Any) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+    )
+    config.load()
+    return config
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from controller.gateway.channel import ChannelClosed, Message
 from controller.gateway.child import Child
-from controller.gateway.config import HOST, REPORTED, Config, to_json
+from controller.gateway.config import HOST, REPORTED, Config, Target, to_json
 from controller.gateway.ledger import Ledger
 from controller.gateway.wanted import Wanted, states_of, wanted
 from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
@@ -24,7 +24,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.models import PORT
 from controller.policy.levels.levels import Policy
-from controller.ports import Meter, PortListener, PortTaken, StreamError, UseTracker, Wake
+from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, UseTracker, Wake
 from controller.service import errors
 from controller.service.models.callers import ModelCallers
 from controller.service.models.servers import ModelServers
@@ -37,6 +37,7 @@ _RETRY_SECONDS = 5.0
 _QUICK_END_SECONDS = 5.0
 _MOST_BACKOFF_SECONDS = 10.0
 _OPENS = 32
+_CONNECT_SECONDS = 10.0  # for a process that starts, and for a source that was applied just now
 _MOST_LETTERS = 500
 _DOWN = ModelsState("GatewayDown", "the gateway's process is being started; requests wait for it")
 _UP = ModelsState(LISTENING)
@@ -88,6 +89,7 @@ class Supervisor:
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
         self._lock, self._stopping = threading.RLock(), threading.Event()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
         self._ready = False
@@ -125,6 +127,44 @@ class Supervisor:
         child = self._child
         return child.pid if child is not None else 0
 
+    def connect(self, namespace: str, source: str, user: str, seconds: float) -> tuple[socket.socket, Target]:
+        """Open a connection to the process for one source of a namespace; `user` is who it is counted for.
+
+        Waits a moment for the process, and for a source that is new. Raises ModelError.
+        """
+        until = self._parts.ticks() + min(seconds, _CONNECT_SECONDS)
+        with self._lock:
+            while (made := self._connected(namespace, source, user)) is None:
+                left = until - self._parts.ticks()
+                if left <= 0 or self._stopping.is_set():
+                    raise self._unconnected(namespace, source)
+                self._changed.wait(min(left, _TICK_SECONDS))
+        return made
+
+    def _connected(self, namespace: str, source: str, user: str) -> tuple[socket.socket, Target] | None:
+        target, child = self._source(namespace, source), self._child
+        if target is None or child is None or self._sent is None or self._sent[0].targets.get(target.id) != target:
+            return None
+        own, its = socket.socketpair()
+        with its:
+            try:
+                child.send({"type": "connect", "user": user, "target": target.id}, [its.fileno()])
+            except ChannelClosed:  # its end is noticed elsewhere
+                own.close()
+                return None
+        return own, target
+
+    def _unconnected(self, namespace: str, source: str) -> ModelError:
+        if self._parts.snapshot() is None or self._source(namespace, source) is not None:
+            return ModelError("the model gateway is being started", again=True)
+        words = f"there is no provider and no model server `{source}` in namespace `{namespace}`; apply it first"
+        return ModelError(words)
+
+    def _source(self, namespace: str, name: str) -> Target | None:
+        """Return the source of that name; of a Provider and a ModelServer of one name the Provider."""
+        found = (self._targets.targets[each] for each in self._targets.of_namespace(namespace))
+        return next((each for each in found if each.name == name), None)
+
     def _follow(self) -> None:
         while not self._stopping.is_set():
             passes = self._parts.in_use.passes
@@ -158,6 +198,7 @@ class Supervisor:
             self._configure(found)  # before its listeners: nobody is refused who may use them
             self._hand_over()
             self._publish(self._view_of(found, servers))
+            self._changed.notify_all()
         self._parts.ledger.write_due(snapshot)
         return True
 
@@ -295,6 +336,7 @@ class Supervisor:
             found = Wanted(self._targets, {}, {}, {}, {})
             self._configure(found)
             self._hand_over()
+            self._changed.notify_all()
 
     # Requests of the process
 

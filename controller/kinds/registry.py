@@ -49,6 +49,8 @@ class Kind:
 
     A kind with `read_only` (a text: who writes it, and what to do instead) is computed at each read by the source of
     its name in service/sources: nobody can write or watch it. If it is `deletable`, that source deletes objects.
+    `ends_later` returns True for an object whose work must end first when its deletion is requested: it keeps
+    ENDING_FINALIZER, and its dependents, until the loop that does the work removes that.
     `selectable` are the fields for field selectors besides name and namespace. `flat`: its fields stand at the top, not
     in `spec`, and its table begins with its own columns, as Kubernetes does for events.
     """
@@ -69,6 +71,7 @@ class Kind:
     status: type[Model] | None = None
     selectable: tuple[str, ...] = ()
     flat: bool = False
+    ends_later: Callable[[StoredObject], bool] = lambda _: False
 
     @property
     def words(self) -> tuple[str, ...]:

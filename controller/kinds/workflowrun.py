@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import LONGEST_SECONDS, age
@@ -121,16 +122,23 @@ SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`."""
+    """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`.
+
+    `leaving`: its deletion was requested.
+    """
 
     state: SandboxState = "Missing"
     uid: str = ""
     message: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StageEnd:
-    """The end of one attempt of a stage. `repeatable`: another attempt may succeed."""
+    """The end of one attempt of a stage. `repeatable`: another attempt may succeed.
+
+    `cpu_seconds` and `memory_peak_bytes` are of its sandbox, where they were measured.
+    """
 
     state: Literal["Succeeded", "Failed", "Cancelled"]
     exit_code: int | None = None
@@ -138,6 +146,8 @@ class StageEnd:
     message: str = ""
     outputs: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
     repeatable: bool = True
+    cpu_seconds: float | None = None
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,16 @@ class Run:
     @property
     def uid(self) -> str:
         return self.obj.uid
+
+    @property
+    def ending(self) -> bool:
+        """True if it is being deleted, and goes once its stages have ended."""
+        return self.obj.deleted_at is not None and ENDING_FINALIZER in self.obj.finalizers
+
+    @property
+    def cancelled(self) -> bool:
+        """True if its stages are to stop on request."""
+        return self.spec.run_state == "Cancelled" or self.ending
 
     @property
     def keep(self) -> KeepSandbox:
@@ -273,6 +293,12 @@ def _phase(obj: StoredObject, _now: float) -> str:
     return "Terminating" if obj.deleted_at is not None else str(obj.status.get("phase", "Pending"))
 
 
+def _ends_later(obj: StoredObject) -> bool:
+    """Return True for a run under way that must stop its stages in another sandbox, or do its `finally` stages."""
+    last = obj.status.get("workflowSpec", {}).get("finally")
+    return obj.status.get("phase") == "Running" and bool(last or obj.spec.get("sandboxRef"))
+
+
 def _done(obj: StoredObject, _now: float) -> str:
     stages = obj.status.get("stages", ())
     return f"{sum(each.get('state') in ENDED for each in stages)}/{len(stages)}"
@@ -293,6 +319,7 @@ KIND = Kind(
     plural="workflowruns",
     short=("wfr",),
     spec=WorkflowRunSpec,
+    ends_later=_ends_later,
     columns=(
         Column("STATUS", _phase),
         Column("STAGES", _done),

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import structlog
 
+from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox
@@ -20,6 +21,7 @@ from controller.plan.workflowrun import (
     CreateSandbox,
     DeleteRun,
     DeleteSandbox,
+    ReleaseRun,
     RunAction,
     RunView,
     StartStage,
@@ -88,7 +90,11 @@ class WorkflowRuns:
             runs, sandboxes, fresh = self._runs, self._sandboxes, self._fresh
         self._forget(runs)
         now = self._clock.now()
-        found = [self._current(each) for each in runs.values() if each is not None and each.obj.deleted_at is None]
+        found = [
+            self._current(each)
+            for each in runs.values()
+            if each is not None and (each.obj.deleted_at is None or each.ending)
+        ]
         by_name = _by_name(sandboxes, fresh) if found else {}
         decided = [(run, self._decide(run, by_name, now)) for run in found]
         self._write(decided, now)
@@ -178,6 +184,8 @@ class WorkflowRuns:
                     self._work.delete_sandbox(run)
                 case DeleteRun():
                     self._work.delete_run(run)
+                case ReleaseRun():
+                    self._store.record(Writes(finalized=((run.obj.ref, ENDING_FINALIZER),)))
                 case StartStage(stage, attempt):
                     self._work.start_stage(run, stage, attempt)
                 case StopStage(stage, attempt):

@@ -27,6 +27,8 @@ FINALLY_FAILED = "FinallyFailed"
 _KILLING = (CANCELLED, DEADLINE)
 _WAKEABLE = ("IdleReaped",)  # suspended as idle: the next command starts it
 _LONGEST_BACKOFF_SECONDS = 3600.0
+ENDING_SECONDS = 300.0
+"""Seconds that a deleted run has for the end of its stages, and its `finally` stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ class DeleteRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseRun:
+    """Let the deletion of a run go on: its stages have ended, or their time is over."""
+
+    def __str__(self) -> str:
+        return "release run"
+
+
+@dataclass(frozen=True, slots=True)
 class StartStage:
     """Start an attempt of a stage, or follow it if it was started before."""
 
@@ -83,7 +93,7 @@ class StopStage:
         return f"stop {self.stage}.{self.attempt}"
 
 
-RunAction = CreateSandbox | DeleteSandbox | DeleteRun | StartStage | StopStage
+RunAction = CreateSandbox | DeleteSandbox | DeleteRun | ReleaseRun | StartStage | StopStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,9 @@ def step(run: Run, view: RunView, now: float) -> Step:
     progress = _with_ends(run, progress, view, now)
     progress = _with_stopping(run, progress, view, now)
     actions: list[RunAction] = []
+    if run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS:
+        actions += [StopStage(each.name, each.attempt) for each in progress.stages if each.state == "Running"]
+        progress = _given_up(progress)
     if _creates_sandbox(run, progress, view):
         actions.append(CreateSandbox())
     progress = _skipped(run, progress)
@@ -132,7 +145,7 @@ def sandbox_view(run: Run, obj: StoredObject | None) -> SandboxView:
     if run.spec.sandbox_ref is None and not any(each.get("uid") == run.uid for each in obj.owner_references):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
-        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted")
+        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", leaving=True)
     found: Mapping[str, Mapping[str, str]] = {each["type"]: each for each in obj.status.get("conditions", ())}
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
         if found.get(type_, {}).get("status") == status:
@@ -190,7 +203,7 @@ def _ended(each: StageProgress, end: StageEnd, stage: Stage, progress: Progress,
     told = replace(each, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
     if end.state == "Succeeded":
         return replace(told, state="Succeeded", outputs=end.outputs, retry_at=0.0)
-    killed = progress.stopping in _KILLING or run.spec.run_state == "Cancelled"
+    killed = progress.stopping in _KILLING or run.cancelled
     if _is_main(run, each.name) and (end.state == "Cancelled" or killed):
         return replace(told, state="Cancelled")
     if end.repeatable and each.attempt <= stage.retries.limit and not progress.stopping:
@@ -207,8 +220,9 @@ def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> P
             return progress
     if progress.stopping in _KILLING:
         return progress
-    if run.spec.run_state == "Cancelled" and not _over(progress, run.workflow.stages):
-        return replace(progress, stopping=CANCELLED, message="cancelled on request")
+    if run.cancelled and not _over(progress, run.workflow.stages):
+        words = "it is being deleted" if run.ending else "cancelled on request"
+        return replace(progress, stopping=CANCELLED, message=words)
     if now >= progress.started_at + run.spec.active_deadline_seconds and not _over(progress, run.workflow.stages):
         words = f"it did not end within {run.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return replace(progress, stopping=DEADLINE, message=words)
@@ -220,6 +234,15 @@ def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> P
         return replace(progress, stopping=STAGE_FAILED, message=words)
     if broken := _broken(progress, view):
         return replace(progress, stopping=SANDBOX_FAILED, message=broken)
+    return progress
+
+
+def _given_up(progress: Progress) -> Progress:
+    """End every stage of a deleted run whose time is over."""
+    words = f"the run was deleted, and its stages did not end within {ENDING_SECONDS:g} s"
+    for each in progress.stages:
+        if each.state not in ENDED:
+            progress = progress.with_stage(replace(each, state="Cancelled", reason=CANCELLED, message=words))
     return progress
 
 
@@ -314,8 +337,12 @@ def _after_the_end(run: Run, view: RunView, now: float) -> Step:
     """Remove what a finished run leaves, and the run itself when its time is over."""
     progress, actions = run.progress, list[RunAction]()
     kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
-    if run.spec.sandbox_ref is None and view.sandbox.state != "Missing" and not kept:
+    kept = kept and not run.ending  # it goes with its run
+    here = view.sandbox.state != "Missing" and not view.sandbox.leaving
+    if run.spec.sandbox_ref is None and here and not kept:
         actions.append(DeleteSandbox())
+    if run.ending:
+        return Step(progress, (*actions, ReleaseRun()))
     ttl = run.spec.ttl_seconds_after_finished
     if ttl is None:
         return Step(progress, tuple(actions))
@@ -328,6 +355,8 @@ def _next_wake(run: Run, progress: Progress, now: float) -> float | None:
     times = [each.retry_at for each in progress.stages if each.state == "Waiting" and each.retry_at > now]
     if progress.stopping not in _KILLING:
         times.append(progress.started_at + run.spec.active_deadline_seconds)
+    if run.obj.deleted_at is not None:
+        times.append(run.obj.deleted_at + ENDING_SECONDS)
     return min((each for each in times if each > now), default=None)
 
 

@@ -188,11 +188,17 @@ class AdoptedExecs(Protocol):
     """Finds detached commands again."""
 
     def follow(
-        self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
+        self,
+        ref: ExecRef,
+        *,
+        timeout_seconds: float | None,
+        escaped: Callable[[str], None] | None = None,
+        starts: bool = False,
     ) -> Iterator[Chunk]:
         """Return its stream, like that of ports.Streams.exec, but without its output, which is lost.
 
-        Blocks while it runs; `close` kills it, and it can be detached again. Raises StreamError if its end is unknown,
-        NeverStarted if it has none. An unreachable engine is waited for.
+        With `starts`, a command that was prepared and never started is started: the engine starts it once, whoever
+        else asks for it. Blocks while it runs; `close` kills it, and it can be detached again. Raises StreamError if
+        its end is unknown, NeverStarted if it has none. An unreachable engine is waited for.
         """
         ...

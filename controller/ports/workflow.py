@@ -73,7 +73,10 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A conversation to go on with, for a model of a Provider or ModelServer of the namespace."""
+    """A conversation to go on with, for a model of a Provider or ModelServer of the namespace.
+
+    `run` is the name of the workflow run that asks.
+    """
 
     namespace: str
     provider: str
@@ -82,24 +85,29 @@ class ModelRequest:
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int = 4096
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A model's answer, and the tokens that it cost."""
+    """A model's answer, and the tokens that it cost. `cut`: it reached the bound of its tokens before its end."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cut: bool = False
 
 
 class ModelError(Exception):
-    """A failed request to a model; the message is for the user. `again`: it may succeed later."""
+    """A failed request to a model; the message is for the user. `again`: it may succeed later.
 
-    def __init__(self, message: str, *, again: bool = False) -> None:
+    `limited`: a limit of requests or tokens was reached. `retry_after`: seconds after which to try again (0: not said).
+    """
+
+    def __init__(self, message: str, *, again: bool = False, limited: bool = False, retry_after: float = 0.0) -> None:
         super().__init__(message)
-        self.again = again
+        self.again, self.limited, self.retry_after = again, limited, retry_after
 
 
 class Models(Protocol):

@@ -23,6 +23,7 @@ from controller.ports import (
     Secrets,
     Store,
     Streams,
+    UsageReader,
     UseTracker,
     Volumes,
     Wake,
@@ -76,6 +77,7 @@ from controller.service.workflow.files import RunFiles
 from controller.service.workflow.projects import Projects
 from controller.service.workflow.runs import Runs
 from controller.service.workflow.stages import Commands, CopyWorker, ExecWorker, Outputs, StageWorker
+from controller.service.workflow.usage import SandboxMeter
 from controller.service.workflow.work import RunStages
 
 
@@ -84,8 +86,8 @@ class HostPorts:
     """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
-    `run_folder` holds the files of workflow runs; `models` are those of their agents. `samples` gives the last usage of
-    each container.
+    `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
+    used. `samples` gives the last usage of each container.
     """
 
     engine: Engine
@@ -101,6 +103,7 @@ class HostPorts:
     exec_folder: Path | None = None
     run_folder: Path | None = None
     models: Models = field(default_factory=NoModels)
+    usage: UsageReader | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +377,13 @@ def make_runs(
         "copy": CopyWorker(files, run_files, outputs),
         "agent": AgentWorker(host.models, commands, files, run_files, outputs),
     }
-    stages = RunStages(objects=objects, write=Write(pipeline), files=run_files, detached=detached, workers=workers)
+    stages = RunStages(
+        objects=objects,
+        write=Write(pipeline),
+        files=run_files,
+        detached=detached,
+        workers=workers,
+        meter=SandboxMeter(objects, host.engine, host.usage),
+    )
     bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands)
     return stages, Runs(objects, run_files, commands), bridge

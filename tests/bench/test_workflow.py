@@ -128,10 +128,9 @@ def test_many_runs_at_once(api: Connection, tmp_path: Path, capsys: pytest.Captu
     begun = time.perf_counter()
     for number in range(AT_ONCE):
         runs.create(f"many-{number}", {"workflowRef": {"name": "three"}})
-    waiting = {f"many-{number}" for number in range(AT_ONCE)}
-    while waiting:
-        waiting = {name for name in waiting if runs.get(name)["status"].get("phase") != "Succeeded"}
-        time.sleep(0.1)
+    for number in range(AT_ONCE):  # one at a time: asking for all of them over and over would be a load of its own
+        while runs.get(f"many-{number}")["status"].get("phase") != "Succeeded":
+            time.sleep(0.05)
     ours = time.perf_counter() - begun
     with capsys.disabled():
         print(f"\n{AT_ONCE} runs: {ours:.1f} s, docker-py: {bare:.1f} s; ratio {ours / bare:.2f}; allowed: 1.3")

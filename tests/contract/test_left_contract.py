@@ -1,6 +1,7 @@
 """Commands that outlive the daemon that began them, on the fake and on a real Docker Engine."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -78,3 +79,20 @@ def test_one_that_was_prepared_and_never_started_says_so(world: World) -> None:
         world.streams.exec(world.running(world.new_uid()).id, ["true"], prepared=ends)
     with pytest.raises(NeverStarted):
         list(left(world).follow(kept[0], timeout_seconds=30))
+
+
+def test_one_that_was_prepared_is_started_once_on_request(world: World) -> None:
+    kept: list[ExecRef] = []
+
+    def ends(ref: ExecRef) -> None:
+        kept.append(ref)
+        raise StreamError("the daemon ends here")
+
+    container = world.running(world.new_uid()).id
+    with pytest.raises(StreamError, match="ends here"):
+        world.streams.exec(container, ["sh", "-c", "exit 7"], prepared=ends)
+    with ThreadPoolExecutor(4) as pool:
+        follow = left(world).follow
+        found = list(pool.map(lambda _: read_all(follow(kept[0], timeout_seconds=60, starts=True))[2], range(4)))
+    assert found == [b"7"] * 4
+    assert read_all(left(world).follow(kept[0], timeout_seconds=60, starts=True))[2] == b"7"

@@ -607,14 +607,17 @@ class FakeEngine:
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
-        ref = self.left.prepare(box.id)
+        def begins() -> None:
+            self.commands.append((box.name, tuple(command)))
+            known = stdin is None and command[0] not in self.programs
+            self.left.start(ref, run(command).exit_code if known else 0)
+
+        ref = self.left.prepare(box.id, begins)
         if prepared is not None:
             prepared(ref)
         made = Stream(chunks(), self.open_streams)
         made.ref = ref
-        self.commands.append((box.name, tuple(command)))
-        known = stdin is None and command[0] not in self.programs
-        self.left.start(ref, run(command).exit_code if known else 0)
+        begins()
         made.killed = lambda: self.left.end(ref)
         return made
 

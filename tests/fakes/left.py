@@ -13,7 +13,7 @@ class FakeAdoptedExecs:
 
     def __init__(self) -> None:
         self.codes: dict[str, int | None] = {}
-        self.prepared: set[str] = set()
+        self.prepared: dict[str, Callable[[], None]] = {}
         self._made = 0
 
     def begin(self, container_id: str, exit_code: int | None) -> ExecRef:
@@ -21,15 +21,15 @@ class FakeAdoptedExecs:
         self.start(ref, exit_code)
         return ref
 
-    def prepare(self, container_id: str) -> ExecRef:
-        """Record one that is not started."""
+    def prepare(self, container_id: str, begins: Callable[[], None] = lambda: None) -> ExecRef:
+        """Record one that is not started; `begins` starts it."""
         self._made += 1
         id_ = f"exec-{self._made}"
-        self.prepared.add(id_)
+        self.prepared[id_] = begins
         return ExecRef(id_, container_id, 100, f"mark-{id_}", 1)
 
     def start(self, ref: ExecRef, exit_code: int | None) -> None:
-        self.prepared.discard(ref.exec_id)
+        self.prepared.pop(ref.exec_id, None)
         self.codes[ref.exec_id] = exit_code
 
     def end(self, ref: ExecRef) -> None:
@@ -43,8 +43,15 @@ class FakeAdoptedExecs:
         self.prepared.clear()
 
     def follow(
-        self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
+        self,
+        ref: ExecRef,
+        *,
+        timeout_seconds: float | None,
+        escaped: Callable[[str], None] | None = None,
+        starts: bool = False,
     ) -> "FakeAdoptedExec":
+        if starts and ref.exec_id in self.prepared:
+            self.prepared[ref.exec_id]()
         return FakeAdoptedExec(self, ref, timeout_seconds)
 
 

@@ -93,6 +93,14 @@ class World:
         message = {"type": "listen", "listener": name, "host": name == HOST}
         self.child.send(message, [self.sockets[name].fileno()])
 
+    def connect(self, _namespace: str, source: str, user: str, _seconds: float) -> tuple[socket.socket, Target]:
+        """Open a connection for an agent stage, as the supervisor does."""
+        own, its = socket.socketpair()
+        assert self.child is not None
+        with its:
+            self.child.send({"type": "connect", "user": user, "target": source}, [its.fileno()])
+        return own, self.targets[source]
+
     def connection(self, name: str) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.sockets[name].getsockname()[1], timeout=60)
 

@@ -4,12 +4,17 @@
 
 With a key it answers 401 to others. The model's name says what it does: `slow` pauses between events, `stall` stops
 after one, `endless` never ends, `ticking` sends 50 a second for 5 s, `garbage` sends bytes, `redirect`, `echo` (headers
-and body come back), `boom` (500).
+and body come back), `boom` (500), `busy` (429), `hang` (until `HANGING` is set),
+`newer` (takes no `max_tokens`, then is as `agent`).
+
+`agent` answers by a script, a JSON list in its first message: the answer to a conversation with N answers is the one at
+N. A text is a final answer, `{"calls": [[TOOL, ARGUMENTS], ...]}` calls tools, `{"cut": TEXT}` is cut off.
 """
 
 import json
 import os
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,6 +22,7 @@ from typing import Any
 WORDS = ["One", " two", " three", "."]
 KEY = ""
 GONE: list[str] = []
+HANGING = threading.Event()
 SEEN: list[dict[str, Any]] = []
 
 
@@ -59,6 +65,16 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", "http://169.254.169.254/")
             self.send_header("Content-Length", "0")
             self.end_headers()
+        elif model == "hang":
+            HANGING.wait(600)
+            self.close_connection = True
+        elif model == "busy":
+            self._json(429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
+        elif model == "newer" and "max_tokens" in asked:
+            error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported_parameter"}
+            self._json(400, {"error": error})
+        elif model in ("agent", "newer"):
+            self._json(200, (_agent_messages if self.path.endswith("/messages") else _agent_chat)(asked))
         elif model == "boom":
             self._json(500, {"error": {"message": "boom"}})
         elif model == "echo":
@@ -119,13 +135,56 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
-    def _json(self, code: int, body: Any) -> None:
+    def _json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
+
+
+def _scripted(asked: dict[str, Any]) -> Any:
+    first = next(each for each in asked["messages"] if each["role"] == "user")["content"]
+    text = first if isinstance(first, str) else first[0]["text"]
+    answers = sum(each["role"] == "assistant" for each in asked["messages"])
+    SEEN[-1]["messages"] = asked["messages"]
+    SEEN[-1]["tools"] = [each.get("name") or each["function"]["name"] for each in asked.get("tools", ())]
+    return json.loads(text)[answers]
+
+
+def _agent_messages(asked: dict[str, Any]) -> dict[str, Any]:
+    said = _scripted(asked)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": said}] if isinstance(said, str) else []
+    why = "end_turn"
+    if isinstance(said, dict):
+        why = "max_tokens" if "cut" in said else "tool_use"
+        blocks = [{"type": "text", "text": said["cut"]}] if "cut" in said else []
+        for at, (name, arguments) in enumerate(said.get("calls", ())):
+            blocks.append({"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": arguments})
+    made = {"id": "msg_1", "type": "message", "role": "assistant", "model": asked["model"], "content": blocks}
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 2, "output_tokens": 4}
+    return {**made, "stop_reason": why, "stop_sequence": None, "usage": usage}
+
+
+def _agent_chat(asked: dict[str, Any]) -> dict[str, Any]:
+    said = _scripted(asked)
+    message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
+    why = "stop"
+    if isinstance(said, dict) and "cut" in said:
+        message["content"], why = said["cut"], "length"
+    elif isinstance(said, dict):
+        why = "tool_calls"
+        message["tool_calls"] = [
+            {"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for at, (name, arguments) in enumerate(said["calls"])
+        ]
+    usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+    choice = {"index": 0, "message": message, "finish_reason": why}
+    return {"id": "c1", "object": "chat.completion", "created": 1, "model": asked["model"], "choices": [choice],
+            "usage": usage}  # fmt: skip
 
 
 def _of_chat(model: str) -> list[bytes]:

@@ -36,7 +36,7 @@ USED = {"p": {"seconds": {"1000": 2}, "day": 0, "tokens": 9}}
 
 def report(**outcomes: int) -> dict[str, Any]:
     one = {"target": "p", "outcomes": outcomes, "tokensIn": 5, "tokensOut": 4, "firstBytes": [0.1]}
-    users = [{**one, "user": "default/box"}, {**one, "user": "default/ token ci"}]
+    users = [{**one, "user": f"default/{each}"} for each in ("box", " token ci", "workflowrun build-1")]
     return {"uses": users, "used": {**USED, "gone": USED["p"]}, "running": 1}
 
 
@@ -65,6 +65,7 @@ def test_sums_are_audited_and_survive_a_broken_store(file: Path) -> None:
     assert [(each.verb, each.actor, each.kind, each.name) for each in log.entries] == [
         ("models", "paddock", "Sandbox", "box"),
         ("models", "token ci", "Provider", "openai"),
+        ("models", "paddock", "WorkflowRun", "build-1"),
     ]
     assert log.entries[0].detail == {
         "provider": "openai",

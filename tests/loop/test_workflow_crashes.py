@@ -74,6 +74,48 @@ def test_crash_at_any_step_repeats_and_loses_nothing(backend: str, after: bool, 
         assert crashes > 2
 
 
+def deleting(folder: Path, at: int | None, *, after: bool) -> tuple[list[str], int]:
+    """Delete a run while its second stage runs, and crash at a step from then on; what it ran, and the steps."""
+    folder.mkdir()
+    with make_world("sqlite", folder) as world:
+        house = RunHarness(world.store(), folder / "runs")
+        stages = exec_stage("a", "echo a"), exec_stage("b", "sleep 1000")
+        final = [{"name": "c", "copy": {"from": "/workspace", "artifact": "c"}}, exec_stage("f", "echo f")]
+        house.put("WorkflowRun", "r", workflow=workflow(*stages, final=final))
+        house.go_until_running("b")
+        house.hanging = 1
+        house.delete("r", "workflowrun")
+        found = house.run()
+        assert found is not None
+        assert found.deleted_at is not None
+        assert house.names() != [], "its sandbox stays for the finally stages"
+        before = house.fuse.steps
+        house.fuse.blow_at, house.fuse.after = at and before + at, after
+
+        def gone() -> bool:
+            try:
+                house.tick()
+            except Crash:
+                house.daemon()
+            return house.run() is None
+
+        wait_for("the end of the run", gone, 60)
+        steps = house.fuse.steps - before
+        wait_for("the end of its sandbox", lambda: house.tick() or not (house.names() or house.ours()), 60)
+        assert [each for each in (folder / "runs" / "files").glob("*/*") if each.is_dir()] == []
+        house.close()
+        return house.commands(), steps
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_deleted_run_ends_its_stages_once_through_any_crash(after: bool, tmp_path: Path) -> None:
+    wanted, total = deleting(tmp_path / "0", None, after=after)
+    assert wanted == ["echo a", "sleep 1000", "echo f"]
+    for at in range(1, total + 1, 2 * _STRIDE):
+        assert deleting(tmp_path / str(at), at, after=after)[0] == wanted, f"crash at step {at} of {total}"
+
+
 _ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads that die at once
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controller.ports import ModelError, ModelReply, ToolCall
+from controller.service.workflow import agent
 from tests.contract.store_worlds import World
 from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
 
@@ -270,4 +271,38 @@ def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
     _in_sandbox(house)
     found = _agent(house)
     assert (found["reason"], found["message"]) == ("ModelFailed", "the key is refused; change it")
+    house.close()
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked", "state"),
+    [
+        ([ModelError("busy", again=True, limited=True)] * 9, 10, "Succeeded"),  # a limit is waited for
+        ([ModelError("broken", again=True)] * 3, 4, "Succeeded"),
+        ([ModelError("broken", again=True)] * 9, 4, "Failed"),
+        ([ModelError("later", again=True, limited=True, retry_after=7200)], 1, "Failed"),  # the stage has an hour
+    ],
+)
+def test_model_is_asked_again_while_that_helps(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    errors: list[ModelError],
+    asked: int,
+    state: str,
+) -> None:
+    monkeypatch.setattr(agent, "_PAUSE_SECONDS", 0.0)
+    house, models = _talking(world, tmp_path, *errors)
+    _in_sandbox(house)
+    found = _agent(house)
+    assert (found["state"], len(models.asked)) == (state, asked)
+    house.close()
+
+
+def test_answer_that_is_cut_off_is_gone_on_with(world: World, tmp_path: Path) -> None:
+    house, models = _talking(world, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5))
+    _in_sandbox(house)
+    found = _agent(house)
+    assert (found["state"], found["outputs"][0]["value"]) == ("Succeeded", "whole")
+    assert [each.role for each in models.asked[-1].messages] == ["user", "assistant", "user"]
     house.close()

@@ -1,11 +1,13 @@
 """Cases of workflow runs: what is stored and observed, and the printed step."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import StoredObject
 from controller.kinds.workflow import WorkflowSpec
 from controller.kinds.workflowrun import (
@@ -33,7 +35,10 @@ def run_of(case: dict[str, Any]) -> Run:
     stored = case.get("progress", {})
     stages = {each["name"]: StageProgress(**each) for each in stored.pop("stages", ())}
     progress = Progress(**stored, stages=tuple(stages.get(each.name, each) for each in first_progress(made).stages))
-    return Run(StoredObject("WorkflowRun", "default", "r", "u", {}), spec, made, {}, progress)
+    obj = StoredObject("WorkflowRun", "default", "r", "u", {})
+    if "deleted" in case:
+        obj = replace(obj, deleted_at=float(case["deleted"]), finalizers=(ENDING_FINALIZER,))
+    return Run(obj, spec, made, {}, progress)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: each["case"])

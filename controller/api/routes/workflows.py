@@ -98,7 +98,10 @@ class RunRequest(BaseModel):
 
 
 class RunMetrics(models.Shape):
-    """Resources that the run used. Null where they were not measured."""
+    """Resources that the run used. Null where they were not measured, as after a restart of the daemon.
+
+    `cpuSeconds` are those of the whole sandbox meanwhile; `memoryPeakBytes` is its highest memory since its start.
+    """
 
     durationSeconds: float
     cpuSeconds: float | None = None

@@ -22,6 +22,8 @@ _POLL_SECONDS = 1.0
 _OVERWRITTEN = 126
 _EVENTS_SECONDS = 86400  # the engine keeps the newest 256 events anyway
 _START_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
+_REFUSED_SECONDS = 5.0
+_CONFLICT = 409
 _REQUEST_SECONDS = 2.0  # a start that the last daemon requested has reached the engine by then
 _FORGOTTEN = (
     "the command has ended, and its exit code is unknown: the engine or the sandbox was restarted, or no daemon ran"
@@ -36,10 +38,15 @@ class DockerAdoptedExecs:
         self._client, self._killer = client, killer
 
     def follow(
-        self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
+        self,
+        ref: ExecRef,
+        *,
+        timeout_seconds: float | None,
+        escaped: Callable[[str], None] | None = None,
+        starts: bool = False,
     ) -> "AdoptedExec":
         """See ports.AdoptedExecs."""
-        return AdoptedExec(self._client, self._killer, ref, timeout_seconds, escaped)
+        return AdoptedExec(self._client, self._killer, ref, timeout_seconds, escaped, starts=starts)
 
 
 class AdoptedExec(Iterator[Chunk]):
@@ -52,8 +59,11 @@ class AdoptedExec(Iterator[Chunk]):
         ref: ExecRef,
         timeout_seconds: float | None,
         escaped: Callable[[str], None] | None,
+        *,
+        starts: bool,
     ) -> None:
         self._client, self._killer, self._ref, self._escaped = client, killer, ref, escaped
+        self._starts = starts
         self._begun = time.monotonic()
         self._deadline = math.inf if timeout_seconds is None else self._begun + timeout_seconds
         self._closed = threading.Event()
@@ -83,16 +93,23 @@ class AdoptedExec(Iterator[Chunk]):
 
     def _end(self) -> list[Chunk]:
         """Wait for the end; return the last chunks."""
-        leader = 0
+        leader, refused = 0, False
         while True:
             state = self._look() or {}
             if not state.get("Running") and state.get("ExitCode") is not None:
                 return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
             leader = int(state.get("Pid") or leader)
             now = time.monotonic()
-            if state and not leader and not state.get("Running") and now >= self._begun + _REQUEST_SECONDS:
-                raise NeverStarted(_NEVER)
+            unstarted = bool(state) and not leader and not state.get("Running")
             late, closed = now >= self._deadline, self._closed.is_set()
+            if unstarted and self._starts and not (late or closed):
+                if refused and now >= self._begun + _REFUSED_SECONDS:
+                    raise NeverStarted(_NEVER)
+                refused = self._start()
+                self._closed.wait(_PAUSE_SECONDS)
+                continue
+            if unstarted and not (self._starts and late) and now >= self._begun + _REQUEST_SECONDS:
+                raise NeverStarted(_NEVER)
             if closed and not self._kill:
                 return []
             if not (late or closed):
@@ -101,6 +118,17 @@ class AdoptedExec(Iterator[Chunk]):
                 time.sleep(_PAUSE_SECONDS)  # the engine is still starting it
             else:
                 return self._killed(leader, late=late)
+
+    def _start(self) -> bool:
+        """Start it, without its output: the engine starts each exec once. Return True if the engine refuses that.
+
+        It refuses an exec that was started before, which the next look shows, and one in a sandbox that does not run.
+        """
+        try:
+            self._client.call("exec.start", lambda api: api.exec_start(self._ref.exec_id, detach=True))
+        except Fault as fault:
+            return fault.status == _CONFLICT
+        return False
 
     def _exit_code(self, said: int) -> int:
         """Return the true exit code. Raises StreamError if it is unknown.

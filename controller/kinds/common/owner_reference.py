@@ -11,6 +11,8 @@ from controller.kinds.registry import Registry
 FOREGROUND_FINALIZER = "foregroundDeletion"
 # An object whose users are all being deleted keeps this, once it is deleted too, until they are gone.
 IN_USE_FINALIZER = "paddock/in-use"
+# An object whose work must end before it is deleted keeps this until then.
+ENDING_FINALIZER = "paddock/ending"
 MOST_OWNERS = 16
 Propagation = Literal["Background", "Foreground", "Orphan"]
 

@@ -6,12 +6,16 @@ always stays, without the reference to the deleted one.
 
 An object that others refer to by name can't be deleted while one of those stays. If all of them are being deleted, it
 is marked, and a finalizer keeps it until the last of them is gone.
+
+An object whose work must end first (`Kind.ends_later`) is marked, and keeps its dependents until that work has ended:
+the garbage collector deletes them once it is gone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from controller.kinds.common.owner_reference import (
+    ENDING_FINALIZER,
     FOREGROUND_FINALIZER,
     IN_USE_FINALIZER,
     Propagation,
@@ -37,7 +41,13 @@ class Cascade:
         owned = self._transaction.owned()
         grown = True
         while grown:
-            more = [each for each in owned if each.uid not in going and self._goes_with(each, going.keys())]
+            more = [
+                each
+                for each in owned
+                if each.uid not in going
+                and self._goes_with(each, going.keys())
+                and not self._is_kept(each, going.values())
+            ]
             going.update((each.uid, each) for each in more)
             grown = bool(more)
         return list(going.values())
@@ -64,13 +74,23 @@ class Cascade:
         """Mark or remove a whole closure; return the objects as stored then, by uid."""
         uids = {each.uid for each in going}
         owned = self._transaction.owned() if going else ()
+        leaving = uids if propagation == "Orphan" else {each.uid for each in going if not self._ends_later(each)}
         for each in owned:
             if each.uid not in uids:
-                self._disown(each, uids)
+                self._disown(each, leaving)
         waits = {uid for each in owned for uid in blocking_uids(each)} if propagation == "Foreground" else set()
         # Users first: one that is removed at once holds nothing any more.
         in_order = sorted(going, key=lambda each: self._registry.deletion_order.get(each.kind, 0))
         return {each.uid: self._mark(each, stays=each.uid in waits) for each in in_order}
+
+    def _ends_later(self, obj: StoredObject) -> bool:
+        kind = self._registry.by_name(obj.kind)
+        return kind is not None and kind.ends_later(obj)
+
+    def _is_kept(self, obj: StoredObject, going: Collection[StoredObject]) -> bool:
+        """Return True for a dependent of an object whose work must end first."""
+        named = owner_uids(obj)
+        return any(each.uid in named and self._ends_later(each) for each in going)
 
     def _goes_with(self, obj: StoredObject, going: Collection[str]) -> bool:
         named = owner_uids(obj)
@@ -90,7 +110,9 @@ class Cascade:
             self._transaction.put(replace(obj, owner_references=remaining))
 
     def _mark(self, found: StoredObject, *, stays: bool) -> StoredObject:
-        kept = [each for each in found.finalizers if each not in (FOREGROUND_FINALIZER, IN_USE_FINALIZER)]
+        own = (FOREGROUND_FINALIZER, IN_USE_FINALIZER, ENDING_FINALIZER)
+        kept = [each for each in found.finalizers if each not in own]
+        kept += [ENDING_FINALIZER] if self._ends_later(found) else []
         kept += [FOREGROUND_FINALIZER] if stays else []
         in_use = any(each.deleted_at is not None for _, users in self._users(found) for each in users)
         kept += [IN_USE_FINALIZER] if in_use else []

@@ -55,7 +55,8 @@ class Detached:
 
     Above a limit, the oldest record of an ended command is removed: of the same sandbox, else of the same caller, else
     of the sandbox with the most records. With `evict` False nothing is removed but by `forget`: the owner of the
-    commands does it. `ended` is called, on a thread of its own, when a command has ended.
+    commands does it, and one that the last daemon had prepared is started. `ended` is called, on a thread of its own,
+    when a command has ended.
     """
 
     def __init__(
@@ -140,9 +141,10 @@ class Detached:
         return known
 
     def _prepared(self, entry: _Entry, ref: ExecRef) -> None:
-        """Save the reference before the command starts: without it none ever did."""
-        entry.record = replace(entry.record, ref=ref)
-        self._records.save(entry.record)
+        """Save the reference before the command starts: without it none ever did. Raises ServiceUnavailable."""
+        record = replace(entry.record, ref=ref)
+        self._records.save_reference(record)
+        entry.record = record
 
     def state(self, id_: str) -> DetachedExec | None:
         """Return a command's state by its id alone; None if it is unknown."""
@@ -192,7 +194,9 @@ class Detached:
             self._note_end(entry, replace(entry.shown, state="NotStarted", message=_NEVER))
             return
         remaining = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
-        entry.stream = self._sandbox_streams.follow(kind, record.namespace, record.name, record.ref, remaining)
+        entry.stream = self._sandbox_streams.follow(
+            kind, record.namespace, record.name, record.ref, remaining, starts=not self._evict
+        )
         threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
 
     def _kind_of(self, record: Record) -> Kind | None:

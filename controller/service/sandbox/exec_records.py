@@ -73,6 +73,14 @@ class ExecRecords:
             raise errors.ServiceUnavailable(f"detached command can't be recorded: {reason}: {self._folder}") from error
         return self.log(record.shown.id)
 
+    def save_reference(self, record: Record) -> None:
+        """Overwrite a record before its command starts. Raises ServiceUnavailable: it must not start then."""
+        try:
+            self._write(record)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise errors.ServiceUnavailable(f"command can't be recorded: {reason}: {self._folder}") from error
+
     def save(self, record: Record) -> None:
         """Overwrite a record. A failure is only logged: its event has happened."""
         try:

@@ -190,7 +190,14 @@ class SandboxStreams:
         return self._deadlines.limit(obj, asked, tty=tty)
 
     def follow(
-        self, kind: Kind, namespace: str, name: str, ref: ExecRef, timeout_seconds: float | None
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        ref: ExecRef,
+        timeout_seconds: float | None,
+        *,
+        starts: bool = False,
     ) -> TrackedStream:
         """Return the stream of a command that an earlier daemon started (see ports.AdoptedExecs). Wakes no sandbox."""
         obj = self._objects.get(kind, namespace, name)
@@ -199,7 +206,7 @@ class SandboxStreams:
             self._escapes.handler(obj, self._container(obj))(processes)
 
         def open_() -> Iterator[Chunk]:
-            chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
+            chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped, starts=starts)
             return TrackedStream(chunks, self._exec_slots.hold(obj.uid))
 
         return self._activity.stream(obj.uid, open_, asks=False)

@@ -23,7 +23,8 @@ from controller.service.workflow.stages import Attempt, Commands, Outputs, Relea
 
 RESULT_BYTES = 16 << 10  # of a tool's result that the model gets
 _ANSWER_TOKENS = 8192
-_TRIES, _PAUSE_SECONDS = 4, 2.0
+_TRIES, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 4, 2.0, 30.0
+_CUT = "Your answer was cut off at its bound of tokens, and none of its calls was run. Go on in smaller steps."
 _PATH = {"type": "string", "description": "an absolute path in the sandbox"}
 _SYSTEM = (
     "You work in a sandbox, without a person to ask. Do the task with your tools, check the result, and then answer "
@@ -70,11 +71,11 @@ TOOL_SPECS: Mapping[str, ToolSpec] = {
 
 
 class NoModels:
-    """Models of a daemon without providers."""
+    """Models of a daemon without a gateway."""
 
     def complete(self, request: ModelRequest, *, seconds: float, stopped: Callable[[], bool]) -> ModelReply:  # noqa: ARG002
         """Raise ModelError."""
-        raise ModelError(f"provider `{request.provider}` is not served by this daemon; apply it first")
+        raise ModelError(f"provider `{request.provider}` is not served by this daemon")
 
 
 class _Stopped(Exception):
@@ -112,20 +113,23 @@ class AgentWorker:
             return StageEnd("Failed", reason="ModelFailed", message=str(error), repeatable=error.again)
 
     def _reply(self, talk: "_Talk", until: float) -> ModelReply:
-        """Ask the model; a request that may succeed later is repeated a few times."""
-        attempt = talk.attempt
-        for number in range(_TRIES):
+        """Ask the model; a request that may succeed later is repeated a few times, a limited one while there is time.
+
+        The pause is the one that the provider asks for, or doubles. One that is longer than the stage may take fails.
+        """
+        attempt, failures, pause = talk.attempt, 0, _PAUSE_SECONDS
+        while True:
             try:
                 seconds = max(1.0, until - time.monotonic())
                 return self._models.complete(talk.request(), seconds=seconds, stopped=lambda: _ends(attempt))
             except ModelError as error:
                 _check(attempt)
-                if not error.again or number == _TRIES - 1 or time.monotonic() >= until:
+                failures += not error.limited
+                wait = max(error.retry_after, pause)
+                if not error.again or failures >= _TRIES or time.monotonic() + wait >= until:
                     raise
-            attempt.changed.wait(_PAUSE_SECONDS * 2**number)
-            attempt.changed.clear()
-            _check(attempt)
-        raise AssertionError("the last try raises")
+            _pause(attempt, wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _answer_calls(self, talk: "_Talk", until: float) -> None:
         """Run the tools that the last turn called and that have no result yet."""
@@ -227,8 +231,9 @@ class _Talk:
 
     @property
     def answered(self) -> bool:
-        """True once the last answer calls no tool."""
-        return self._lines[-1]["role"] == "assistant" and not self._lines[-1]["calls"]
+        """True once the last answer calls no tool. One that was cut off is followed by a request to go on."""
+        last = self._lines[-1]
+        return last["role"] == "assistant" and not last["calls"] and not last.get("cut")
 
     @property
     def summary(self) -> str:
@@ -266,6 +271,7 @@ class _Talk:
             system=_SYSTEM,
             tools=tuple(TOOL_SPECS[each] for each in self.asked.tools if each in TOOL_SPECS),
             max_tokens=max(1, min(left, _ANSWER_TOKENS)),
+            run=self.attempt.run.obj.name,
         )
 
     def open_calls(self) -> list[tuple[int, ToolCall]]:
@@ -273,7 +279,7 @@ class _Talk:
         places = [at for at, each in enumerate(self._lines) if each["role"] == "assistant"]
         if not places:
             return []
-        done = {each["callId"] for each in self._lines[places[-1] + 1 :]}
+        done = {each["callId"] for each in self._lines[places[-1] + 1 :] if each["role"] == "tool"}
         calls = [ToolCall(**each) for each in self._lines[places[-1]]["calls"]]
         return [(number, each) for number, each in enumerate(calls) if each.id not in done]
 
@@ -284,7 +290,8 @@ class _Talk:
             for at, each in enumerate(reply.calls)
         ]
         tokens = {"promptTokens": reply.prompt_tokens, "completionTokens": reply.completion_tokens}
-        self._add({"role": "assistant", "text": reply.text, "calls": calls, **tokens})
+        said = {"role": "assistant", "text": reply.text, "calls": calls, **tokens}
+        self._add(*([{**said, "cut": True}, {"role": "user", "text": _CUT}] if reply.cut else [said]))
 
     def add_result(self, call: ToolCall, text: str) -> None:
         """Save the result of a call."""
@@ -309,6 +316,16 @@ def _check(attempt: Attempt) -> None:
         raise Released
     if attempt.stopping:
         raise _Stopped
+
+
+def _pause(attempt: Attempt, seconds: float) -> None:
+    """Wait, unless the attempt is to end."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        _check(attempt)
+        attempt.changed.wait(left)
+        attempt.changed.clear()
+    _check(attempt)
 
 
 def _text(call: ToolCall, name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.workflowrun import KIND, Run, read_run
+from controller.kinds.workflowrun import KIND, Run, StageEnd, read_run
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
@@ -109,6 +109,7 @@ class Bridge:
         last = next((each["text"] for each in reversed(lines) if each["role"] == "assistant"), "")
         output = self._commands.output(stage_id(run.uid, STAGE, stage.attempt)).decode("utf-8", "replace")
         kept = self._files.artifacts(key)
+        end = self._files.end_of(key, STAGE, stage.attempt) or StageEnd("Cancelled")
         good = run.progress.phase == "Succeeded"
         return {
             "success": good,
@@ -116,8 +117,8 @@ class Bridge:
             "files": [asdict(each) for artifact in kept for each in artifact.files],
             "metrics": {
                 "durationSeconds": round(max(0.0, run.progress.finished_at - run.progress.started_at), 3),
-                "cpuSeconds": None,
-                "memoryPeakBytes": None,
+                "cpuSeconds": None if end.cpu_seconds is None else round(end.cpu_seconds, 3),
+                "memoryPeakBytes": end.memory_peak_bytes,
                 "promptTokens": sum(each.get("promptTokens", 0) for each in lines),
                 "completionTokens": sum(each.get("completionTokens", 0) for each in lines),
                 "toolCalls": sum(each["role"] == "tool" for each in lines) if lines else int(bool(asked.command)),

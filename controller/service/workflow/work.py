@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -19,6 +20,7 @@ from controller.service.objects.write import Write
 from controller.service.sandbox.detached import Detached
 from controller.service.workflow.files import RunFiles, RunKey
 from controller.service.workflow.stages import Attempt, Released, StageWorker, stage_id
+from controller.service.workflow.usage import SandboxMeter
 from controller.version import API_VERSION
 
 _WRITTEN_BY = "workflow"
@@ -38,10 +40,11 @@ class RunStages:
         files: RunFiles,
         detached: Detached,
         workers: Mapping[str, StageWorker],
+        meter: SandboxMeter,
         wake: Wake = lambda: None,
     ) -> None:
         self._objects, self._write, self._files, self._detached = objects, write, files, detached
-        self._workers, self.wake = workers, wake
+        self._workers, self._meter, self.wake = workers, meter, wake
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
         self._closing = False
@@ -115,6 +118,8 @@ class RunStages:
 
     def end_of(self, run: Run, stage: str, attempt: int) -> StageEnd | None:
         """See ports.RunWork."""
+        if stage_id(run.uid, stage, attempt) in self._attempts:
+            return None  # its thread wakes the loop once the end is stored
         try:
             return self._files.end_of(RunKey(run.obj.namespace, run.uid), stage, attempt)
         except OSError as error:
@@ -170,7 +175,10 @@ class RunStages:
         """Do an attempt to its end, and store that."""
         try:
             with access.acting(None):
+                before = self._meter.read(attempt.run) if self._is_measured(attempt) else None
                 end = self._worker(attempt.stage).work(attempt)
+                cpu, peak = self._meter.used(attempt.run, before)
+            end = replace(end, cpu_seconds=cpu, memory_peak_bytes=peak)
             self._save(attempt.key, attempt.stage.name, attempt.number, end)
         except Released:
             return
@@ -185,6 +193,13 @@ class RunStages:
             with self._lock:
                 self._attempts.pop(attempt.id, None)
             self.wake()
+
+    def _is_measured(self, attempt: Attempt) -> bool:
+        """Return True for a stage in a sandbox that others use, too, if it begins here and now."""
+        if attempt.run.spec.sandbox_ref is None or attempt.stage.copy_ is not None:
+            return False
+        begun = self._files.transcript(attempt.key, attempt.stage.name, attempt.number) if attempt.stage.agent else None
+        return not begun and self._detached.state(attempt.id) is None
 
     def _worker(self, stage: Stage) -> StageWorker:
         return self._workers["exec" if stage.exec else "agent" if stage.agent else "copy"]
