@@ -112,7 +112,7 @@ TOOLS = {
         "bunx --version; cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; bun a.ts; "
         "printf '#!/usr/bin/env node\nconsole.log(typeof Bun)' >b; chmod +x b; ./b | grep object"
     ),
-    "paddock/deno:1": "cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; deno run a.ts; deno eval 'void 0'",
+    "paddock/deno:1": "cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; deno run a.ts",
     "paddock/model-tiny:1": f"node server.js 8090 & node --input-type=module --eval '{ASKS}'",
     "paddock/pip:1": "cd /tmp; python3 -m pip --version; python3 -c 'print(6 * 7)'",
     "paddock/toolchain:1": (
