@@ -245,7 +245,8 @@ def _make(image: Path, size_bytes: int) -> None:
     try:
         with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
-        options = f"nodiscard,root_owner={_OWNER.uid}:{_OWNER.gid}"
+        # Inode tables that the kernel would zero later become holes of the file.
+        options = f"nodiscard,lazy_itable_init=0,root_owner={_OWNER.uid}:{_OWNER.gid}"
         command = [program, "-q", "-F", "-m", "0", "-E", options, str(new)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_MAKE_SECONDS)
         volume_growth.fill_holes(new)
