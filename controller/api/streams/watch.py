@@ -112,7 +112,8 @@ class _Lines:
             if ended or over:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._signal.ready.wait(), max(0.0, self._deadline - time.monotonic()))
+                async with asyncio.timeout(self._deadline - time.monotonic()):
+                    await self._signal.ready.wait()
 
 
 class WatchResponse(StreamingResponse):
