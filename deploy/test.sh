@@ -3,8 +3,8 @@
 #   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
-# Beside a whole run (no arguments) go the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
-# packages can be had; --newer is more of that.
+# Beside a whole run (no arguments) go mypy, and the engine's contract and a smoke test on a newer engine, in a lab of its own,
+# where its packages can be had; --newer is more of that.
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
 # PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
@@ -101,6 +101,8 @@ dressing= # the virtual environment
 building= # the images, or clients of others
 fetching= # the newer engine's packages
 newer=    # the tests on it
+types=    # mypy
+compiling= # the tests, for all workers
 logs=$(mktemp -d "${TMPDIR:-/tmp}/paddock-test.XXXXXX")
 engine_was_up=
 pg_bin=
@@ -110,7 +112,7 @@ finish() {
     local rc=$?
     trap - EXIT
     local each
-    for each in $dressing $building $fetching $newer; do
+    for each in $dressing $building $fetching $newer $types $compiling; do
         kill "$each" 2>/dev/null || true
         wait "$each" || true # a lab takes its engine down
     done
@@ -289,6 +291,9 @@ if [ -n "$v2" ]; then # all else is in the machine
     exit
 fi
 if [ -n "$whole" ]; then
+    # It computes for most of a minute where nothing is cached: a worker would wait for it.
+    aside types nice "$PADDOCK_VENV/bin/python" -m mypy
+    types=$aside
     aside fetch "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch
     fetching=$aside
 fi
@@ -296,10 +301,17 @@ install_witnesses
 # The images come of packages of their own; what is installed on this host meanwhile is another matter.
 aside images images/build.sh "${images[@]}"
 building=$aside
+# In a new checkout each worker would compile all tests, with the others at the same time.
+if [ -n "$whole" ] && [ ! -d tests/__pycache__ ]; then
+    aside compiled "$PADDOCK_VENV/bin/python" -m pytest --collect-only -q -p no:cacheprovider
+    compiling=$aside
+fi
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 find_prometheus
 joined "$building" images
 building=
+if [ -n "$compiling" ]; then wait "$compiling" || true; fi # what is wrong with them, their run says
+compiling=
 export -n apt_updated
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 if [ -n "$whole" ] && fetched_newer; then
@@ -310,7 +322,12 @@ if [ -n "$whole" ] && fetched_newer; then
 fi
 step "Running the tests"
 rc=0
+if [ -n "$types" ]; then selection+=(--deselect tests/architecture/test_packages.py::test_mypy_is_clean); fi
 "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
+if [ -n "$types" ]; then
+    joined "$types" types || rc=1
+    types=
+fi
 if [ -n "$newer" ]; then
     if wait "$newer"; then
         newer=

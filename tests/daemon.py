@@ -15,7 +15,7 @@ from typing import Any
 
 from controller.client import Paddock
 from paddock._client.errors import ClientError
-from tests.forks import run_paddock, start_paddock
+from tests.forks import ForkedPaddock, run_paddock, start_paddock
 from tests.migrated import place_migrated
 from tests.mounts import unmount_below
 
@@ -44,7 +44,7 @@ class RunningDaemon:
 
     folder: Path
     environment: dict[str, str]
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedPaddock
     log: list[str] = field(default_factory=list)
     _instance_id: str = ""
 
@@ -109,9 +109,12 @@ class RunningDaemon:
         return self.process.wait(60)
 
 
-def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = (), **settings: str) -> RunningDaemon:
-    """Start `paddock serve`, by a command that begins with `prefix`; with `ready`, wait until it serves.
+def start_daemon(
+    folder: Path, *, ready: bool = True, prefix: Sequence[str] | None = None, **settings: str
+) -> RunningDaemon:
+    """Start `paddock serve`; with `ready`, wait until it serves.
 
+    With a `prefix`, be it empty, it is a new interpreter's, by a command that begins so; else it is forked off.
     In an empty folder its store is there already, and empty: how one is made is tests/store's and tests/deploy's.
     """
     if ready and "PADDOCK_DATABASE_URL" not in settings and not (folder.exists() and any(folder.iterdir())):
@@ -125,8 +128,12 @@ def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = ()
         "PADDOCK_LOG_FORMAT": "json",
         **settings,
     }
-    command = [*prefix, sys.executable, "-m", "controller", "serve"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    process: subprocess.Popen[str] | ForkedPaddock
+    if prefix is None and not _TIMED:
+        process = ForkedPaddock(["serve"], environment=environment, cwd=ROOT)
+    else:
+        command = [*(prefix or ()), sys.executable, "-m", "controller", "serve"]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     daemon = RunningDaemon(folder, environment, process)
 
     def drain() -> None:
@@ -147,8 +154,8 @@ def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = ()
 
 
 @contextmanager
-def running(folder: Path, **settings: str) -> Iterator[RunningDaemon]:
-    """A daemon that is gone at the end, with every container it made."""
+def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
+    """A daemon that is gone at the end, with every container it made; started as by `start_daemon`."""
     daemon = start_daemon(folder, **settings)
     try:
         yield daemon

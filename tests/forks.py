@@ -1,16 +1,21 @@
 """Processes forked off one that has imported everything: a fork instead of a new interpreter.
 
-A test run starts hundreds of commands and of writers to one store; as new interpreters, importing alone would be most
-of what they do. How the command comes up from nothing is tests/cli/test_startup.py's.
+A test run starts hundreds of commands, daemons and writers to one store; as new interpreters, importing alone would be
+most of what they do. How the command comes up from nothing is tests/cli/test_startup.py's; the daemon, tests/deploy's.
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "tests.contract.store_process", "tests.forks_imports"])
@@ -64,12 +69,58 @@ def start_paddock(
     )
 
 
+class ForkedPaddock:
+    """`paddock ARGUMENTS` as its own process, which goes on: to be asked and told what a subprocess.Popen is."""
+
+    def __init__(self, arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> None:
+        self._lock = threading.Lock()  # its exit code can be read only once
+        ours, theirs = FORKS.Pipe(duplex=False)
+        with theirs:
+            self._process = FORKS.Process(
+                target=_lasting_paddock, args=(list(arguments), dict(environment), cwd, theirs), daemon=True
+            )
+            self._process.start()
+        with ours:
+            self.stderr: IO[str] = open(os.dup(ours.fileno()))  # noqa: SIM115 - its reader closes it
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        with self._lock:
+            return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        multiprocessing.connection.wait([self._process.sentinel], timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("paddock", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _lasting_paddock(arguments: list[str], environment: dict[str, str], cwd: Path, stderr: Connection) -> None:
+    os.dup2(stderr.fileno(), 2)
+    stderr.close()
+    _become(arguments, environment, cwd)
+
+
 def _paddock(arguments: list[str], environment: dict[str, str], cwd: Path, files: list[Path]) -> None:
     """Become the command: its files, environment, folder and words."""
     for number, path in enumerate(files):
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
         os.close(opened)
+    _become(arguments, environment, cwd)
+
+
+def _become(arguments: list[str], environment: dict[str, str], cwd: Path) -> None:
+    """Run the command, with the files 0, 1 and 2 as its own."""
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - they are the process's
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115

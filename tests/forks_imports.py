@@ -1,4 +1,4 @@
-"""Imports of all commands, for the process that they are forked off (forks.py)."""
+"""Imports of all commands and of the daemon, for the process that they are forked off (forks.py)."""
 
 import importlib
 
@@ -9,6 +9,7 @@ import rich.table  # noqa: F401
 import websockets.sync.client  # noqa: F401
 import yaml  # noqa: F401
 
+import controller.app.daemon  # noqa: F401
 from controller.cli.main import COMMANDS
 
 for name in COMMANDS:

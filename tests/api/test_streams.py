@@ -1,5 +1,6 @@
 """Logs and exec over HTTP: output, ends, and clean-up after a disconnect."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -11,6 +12,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
+from controller.api.streams.exec_websocket import StdinFeed
 from controller.client import Paddock, Refused
 from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
@@ -232,3 +234,25 @@ def test_failed_log_is_cut_off_without_internal_error(box: World, caplog: pytest
     with pytest.raises(httpx.RemoteProtocolError):
         logs(box)
     assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]
+
+
+@pytest.mark.parametrize("later", range(4))
+def test_cancelling_a_write_that_has_just_been_taken_is_not_lost(later: int) -> None:
+    """However late after that: what was cancelled ends, or had ended before."""
+
+    async def write() -> tuple[bool, bool]:
+        feed = StdinFeed()
+        while await feed.put(b"more", 0.01):
+            pass
+        writing = asyncio.create_task(feed.put(b"one too many", 60))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        feed.abandon()
+        for _ in range(later):
+            await asyncio.sleep(0)
+        cancelled = writing.cancel()
+        await asyncio.wait({writing})
+        return cancelled, writing.cancelled()
+
+    cancelled, ended = asyncio.run(write())
+    assert ended == cancelled

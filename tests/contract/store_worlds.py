@@ -51,6 +51,10 @@ class World:
         self.children.append(child)
         return child
 
+    def path(self) -> Path:
+        """The file of a database on SQLite."""
+        return Path(self.url.removeprefix("sqlite:///"))
+
     @contextmanager
     def database(self) -> Iterator[Database]:
         """Below the store, for tests that look at or break what is underneath."""

@@ -50,7 +50,7 @@ with Paddock(server) as paddock:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     # A disk that writes back so much may hold up a client for longer than a daemon waits for one.
-    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_STALL_SECONDS="60") as made:
+    with running(tmp_path_factory.mktemp("daemon"), prefix=(), PADDOCK_STALL_SECONDS="60") as made:
         made.apply(BOX)
         made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
         yield made

@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
+from anyio.from_thread import start_blocking_portal
 
 from tests.daemon import RunningDaemon, wait_for
 from tests.deploy.test_grafana import DEPLOY, EVERY, without_variables
 from tests.e2e.helpers_specs import OTHER_KINDS
+from tests.e2e.test_mcpserver import Talker
+from tests.e2e.test_mcpserver import server as mcp_server
 from tests.engine.test_engine_witness import disk_of
 from tests.lab.engine import Namespaces
 from tests.lab.internet import Lab, impossible, lab
@@ -69,11 +72,20 @@ WHEN_WRONG = {
     ("quotas.json", "Pending now"),
     ("quotas.json", "Became pending"),
     ("quotas.json", "Who waits"),
-    # No MCP server is here: tests/mcpserver has them.
-    ("controller.json", "Call duration"),
-    ("controller.json", "Servers"),
-    ("controller.json", "Tool calls"),
 }
+SERVER = r"""
+while read -r line; do
+  id=$(echo "$line" | sed -n 's/.*"id": *\("[^"]*"\|[0-9]*\).*/\1/p')
+  case $line in
+    *'"server/discover"'*) said='"result": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}' ;;
+    *'"tools/list"'*) said='"result": {"tools": [{"name": "greet", "inputSchema": {"type": "object"}}]}' ;;
+    *'"tools/call"'*) said='"result": {"content": [{"type": "text", "text": "hello"}]}' ;;
+    *) said='"error": {"code": -32601, "message": "Method not found"}' ;;
+  esac
+  [ -z "$id" ] || echo "{\"jsonrpc\": \"2.0\", \"id\": $id, $said}"
+done
+"""
+CALLS = "sum(paddock_mcp_server_calls_total)"
 BUSY = {
     "spins": "while :; do :; done",
     "forks": "while :; do sleep 1 & sleep 1; done",
@@ -168,9 +180,15 @@ def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFact
     with prometheus(tmp_path_factory.mktemp("prometheus") / "p", place.host, target) as made:
         boxes = "---".join(BOX % each for each in BUSY.items())
         daemon.apply(OTHER_KINDS + boxes + TALKS)
+        daemon.apply(mcp_server("greeter", command="sh", args=["-c", SERVER], image="paddock/test-tiny:1"))
         names = [f"sandbox/{name}" for name in (*BUSY, "talks")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
         daemon.apply(boxes.replace("100m", "120m"))
+        with start_blocking_portal() as portal:  # a rate needs a call after one that was scraped
+            talk = Talker(daemon, portal)
+            assert talk.text("greeter", "greet") == "hello"
+            wait_for("the call is scraped", partial(made.shows, f"{CALLS} >= 1"), 60)
+            assert talk.text("greeter", "greet") == "hello"
         for nth in range(1, 6):  # a rate needs two claims; Prometheus may show a member that is claimed already
             wait_for("a member", lambda: made.shows('sum(paddock_pool_containers{state="ready"}) > 0'), 60)
             daemon.apply(FROM_POOL % f"asks-{nth}")

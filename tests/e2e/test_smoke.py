@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.newer]
 
 def test_apply_exec_kill_repair_delete(tmp_path: Path) -> None:
     assert docker("version", "--format", "{{.Server.Version}}") == os.environ["PADDOCK_TEST_NEWER"]
-    with running(tmp_path) as daemon:
+    with running(tmp_path, prefix=()) as daemon:  # as users start it
         daemon.apply(box("smoke"))
         ready(daemon, "smoke")
         assert daemon.condition("smoke", "Secured")["status"] == "True"

@@ -26,6 +26,7 @@ import threading
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -86,6 +87,10 @@ FACTS = HostFacts(
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
 _ENDING = ("TERM", "KILL", "INT", "QUIT", "HUP")
+
+
+# Parts of an engine that stay the same however often it is put back to an earlier state.
+_LASTING = {"images", "image_store", "_files", "_ports", "left", "_clock", "_lock", "_do", "_wake"}
 
 
 @dataclass
@@ -328,6 +333,16 @@ class FakeEngine:
             outcome = self._do[type(action)](action)
             self._show(act=getattr(action, "uid", ""))
             return outcome
+
+    def saved(self) -> Mapping[str, Any]:
+        """Return all that it has, for `restore`; but for what is in its files and its store of images."""
+        with self._lock:
+            return {name: _copied(value) for name, value in vars(self).items() if name not in _LASTING}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Make everything as it was then."""
+        with self._lock:
+            vars(self).update({name: _copied(value) for name, value in saved.items()})
 
     # Trouble made by hand
 
@@ -1063,3 +1078,14 @@ def _usage(box: Box, now: float) -> Usage:
         memory_limit_bytes=box.limits.memory_bytes or None,
         cpu_limit_cores=box.limits.cpu_millicores / 1000 or None,
     )
+
+
+def _copied(value: Any) -> Any:
+    """Return it so that no later change reaches it: a collection, or what it holds."""
+    if isinstance(value, Box):
+        return replace(value, output=list(value.output), tampered=dict(value.tampered))
+    if isinstance(value, dict):
+        made = copy(value)
+        made.update((key, _copied(each)) for key, each in value.items())
+        return made
+    return copy(value) if isinstance(value, list | set | deque) else value

@@ -5,9 +5,10 @@ effect; `House.daemon()` then makes the next daemon over the same store and engi
 """
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,10 @@ class Crash(BaseException):
 
 
 class Fuse:
-    """Counts steps and blows at the chosen one."""
+    """Counts steps and blows at the chosen one. `watch` is called before each step, and after it (`after`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[bool], None]) -> None:
+        self._watch = watch
         self.steps = 0
         self.blow_at: int | None = None
         self.after = False
@@ -62,6 +64,7 @@ class Fuse:
         if self.blown or (self.steps == self.blow_at and after == self.after):
             self.blown = True
             raise Crash
+        self._watch(after)
 
 
 class FusedEngine:
@@ -103,6 +106,33 @@ class FusedStore:
         return getattr(self._store, name)
 
 
+class Moment:
+    """Everything that outlives a daemon, as it was at one moment of a life: store (on SQLite), engine and clock.
+
+    A killed daemon leaves just that. So the lives with a crash at each step need not begin from the beginning each.
+    """
+
+    def __init__(self, house: "LoopHarness", path: Path) -> None:
+        self._path = path
+        self._store = sqlite3.connect(":memory:", check_same_thread=False)
+        with closing(sqlite3.connect(path)) as there:
+            there.backup(self._store)
+        self._engine = house.engine.saved()
+        self._kept = house.clock.now(), house.uids
+
+    def take_up(self, house: "LoopHarness") -> None:
+        """Make it so again, and start the next daemon."""
+        with closing(sqlite3.connect(self._path)) as there:
+            self._store.backup(there)
+        house.engine.restore(self._engine)
+        now, house.uids = self._kept
+        house.clock.advance(now - house.clock.now())
+        house.daemon()
+
+    def close(self) -> None:
+        self._store.close()
+
+
 class LoopHarness:
     """A store and an engine that outlive daemons, and the current daemon."""
 
@@ -118,7 +148,7 @@ class LoopHarness:
         self.engine.open(lambda: None)
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
-        self._uids = 0
+        self.uids = 0
         self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
         self.models: Models = NoModels()
         self.artifact_bytes = 1 << 20
@@ -126,6 +156,7 @@ class LoopHarness:
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
         self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
+        self.watch: Callable[[bool], None] = lambda _after: None  # of the daemons' steps, see Fuse
         self._workers: Workers | None = None
         self.daemon()
 
@@ -162,14 +193,14 @@ class LoopHarness:
         return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles))]
 
     def _new_uid(self) -> str:
-        self._uids += 1
-        return f"{self._uids:08x}-0000-4000-8000-000000000000"
+        self.uids += 1
+        return f"{self.uids:08x}-0000-4000-8000-000000000000"
 
     def daemon(self) -> None:
         """Start a new daemon; the memory of the one before is lost."""
         if self._workers is not None:
             self._workers.stop()
-        self.fuse = Fuse()
+        self.fuse = Fuse(lambda after: self.watch(after))
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self.traces = Traces()

@@ -31,6 +31,7 @@ class CrashingHouse(LoopHarness):
         self.world = world
         super().__init__(store, policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
         self.engine.at_rest = True
+        self.engine.add_foreign("somebody-elses")
 
     def _services(self) -> Services:
         real, self.store = self.store, FusedStore(self.store, self.fuse)  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.store_worlds import World, make_world
-from tests.loop.harness import Crash
+from tests.loop.harness import Crash, Moment
 from tests.loop.lives import LIVES, CrashingHouse, Step
 
 # `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
@@ -16,14 +16,23 @@ _STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
 _APART = 11
 
 
-def live(house: CrashingHouse, steps: tuple[Step, ...], again: Callable[[], None] = lambda: None) -> int:
+def live(
+    house: CrashingHouse,
+    steps: tuple[Step, ...],
+    again: Callable[[], None] = lambda: None,
+    *,
+    begin: int = 0,
+    at: Callable[[int], None] = lambda _number: None,
+) -> int:
     """Every step, and what follows from it; after a crash by the next daemon, which is asked again.
 
-    `again` may have that one crash, too. How often one crashed.
+    `again` may have that one crash, too. `at` is told which step begins. How often one crashed.
     """
-    house.engine.add_foreign("somebody-elses")
     crashes = 0
-    for step in (*steps, lambda house: house.settle(seconds=130)):
+    for number, step in enumerate((*steps, lambda house: house.settle(seconds=130))):
+        if number < begin:
+            continue
+        at(number)
         todo = [step, lambda house: house.settle(seconds=0)]
         while todo:
             try:
@@ -41,25 +50,52 @@ def live(house: CrashingHouse, steps: tuple[Step, ...], again: Callable[[], None
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("life", LIVES)
-def test_a_crash_at_any_step_changes_nothing_in_the_end(world: World, life: str, after: bool) -> None:
-    """A life for each step, with a crash after that one. Before it (what is there then is what was there after the last
-    one) lives in which each daemon crashes some steps after the one before it, begun one step later each time."""
+def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: str) -> None:
+    """From all that is there after each step of a life, it goes on with the next daemon."""
+    house, steps = CrashingHouse(world, world.store()), LIVES[life]
+    number, moments = 0, list[tuple[int, Moment]]()
+
+    def begins(begun: int) -> None:
+        nonlocal number
+        number = begun
+
+    def watch(after: bool) -> None:
+        if after:
+            moments.append((number, Moment(house, world.path())))
+
+    house.watch = watch
+    live(house, steps, at=begins)
+    wanted = house.picture()
+    house.watch = lambda _after: None
+    house.empty()
+    assert len(moments) > 10
+    for at, (begin, moment) in enumerate(moments[::_STRIDE]):
+        moment.take_up(house)
+        assert live(house, steps, begin=begin) == 0
+        assert house.picture() == wanted, f"crash after step {at * _STRIDE + 1} of {len(moments)}"
+        house.empty()
+        moment.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("life", LIVES)
+def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str) -> None:
+    """Lives in which each daemon crashes some steps after the one before it, begun one step later each time."""
     store = world.store()
     house = CrashingHouse(world, store)
     live(house, LIVES[life])
     wanted, total = house.picture(), house.fuse.steps
     house.empty()
     crashes = 0
-    for crash_at in range(1, total + 1 if after else min(total, _APART) + 1, _STRIDE):
+    for crash_at in range(1, min(total, _APART) + 1, _STRIDE):
         house = CrashingHouse(world, store)
 
         def blow(at: int, house: CrashingHouse = house) -> None:
-            house.fuse.blow_at, house.fuse.after = at, after
+            house.fuse.blow_at = at
 
         blow(crash_at)
-        crashes += live(house, LIVES[life], lambda: None if after else blow(_APART))
+        crashes += live(house, LIVES[life], lambda: blow(_APART))
         assert house.picture() == wanted, f"crash at step {crash_at} of {total}"
         house.empty()
     assert crashes >= total // _STRIDE, "the steps of the whole life were tried"

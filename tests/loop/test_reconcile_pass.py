@@ -9,7 +9,7 @@ from controller.kinds.planning.action import CreateContainer, StartContainer, Up
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, LoopHarness
+from tests.loop.harness import LoopHarness, Moment
 
 
 @pytest.fixture
@@ -211,52 +211,36 @@ def scenario(house: LoopHarness, step: int) -> None:
             house.apply("two")
 
 
-def steps_of_a_life(world: World) -> int:
-    house = LoopHarness(world.store())
-    try:
-        for step in range(5):
-            scenario(house, step)
-            house.settle()
-        return house.fuse.steps
-    finally:
-        house.close()
-        empty(house)
-
-
-def empty(house: LoopHarness) -> None:
-    """Make the store as good as new for another life in it."""
-    for name in house.names():
-        house.delete(name)
-    house.daemon()
-    house.settle()
-    house.close()
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: World, after: bool) -> None:
-    total = steps_of_a_life(world)
-    assert total > 15
-    store = world.store()
-    for crash_at in range(1, total + 1):
-        house = LoopHarness(store)
-        house.fuse.blow_at, house.fuse.after = crash_at, after
-        house.engine.add_foreign("somebody-elses")
-        for step in range(5):
+    """From all that is there at each step of a life, it goes on with the next daemon."""
+    house = LoopHarness(world.store())
+    house.engine.add_foreign("somebody-elses")
+    moments = list[tuple[int, Moment]]()
+    for step in range(5):
+        scenario(house, step)
+        house.watch = lambda now, step=step: (
+            moments.append((step, Moment(house, world.path()))) if now is after else None
+        )
+        house.settle()
+        house.watch = lambda _after: None
+    assert len(moments) > 15
+    for at, (begun, moment) in enumerate(moments, 1):
+        moment.take_up(house)
+        house.settle()
+        for step in range(begun + 1, 5):
             scenario(house, step)
-            try:
-                house.settle()
-            except Crash:
-                house.daemon()
-                house.settle()
-        assert house.names() == ["two"], f"step {crash_at}"
-        assert house.condition("two", "Ready") == "True Running", f"step {crash_at}"
+            house.settle()
+        assert house.names() == ["two"], f"step {at}"
+        assert house.condition("two", "Ready") == "True Running", f"step {at}"
         found = house.get("two")
         assert found is not None
-        assert house.ours() == {found.uid: [house.container_name("two")]}, f"step {crash_at}"
+        assert house.ours() == {found.uid: [house.container_name("two")]}, f"step {at}"
         assert [each.parent_uid for each in house.store.instances()] == [found.uid]
         assert house.engine.exists("somebody-elses")
-        empty(house)
+        moment.close()
+    house.close()
 
 
 def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> None:

@@ -51,7 +51,8 @@ class TokenExpiry:
         """Wait until the token has ended; return the reason."""
         while not (reason := self._lifetimes.over(asking)):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), _POLL_SECONDS)
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await changed.wait()
         return reason
 
 

@@ -138,7 +138,8 @@ async def _received(request: Request, limit_bytes: int) -> bytes:
     parts, size, stream = list[bytes](), 0, request.stream().__aiter__()
     while True:
         try:
-            part = await asyncio.wait_for(anext(stream), _STALL_SECONDS)
+            async with asyncio.timeout(_STALL_SECONDS):
+                part = await anext(stream)
         except StopAsyncIteration:
             return b"".join(parts)
         except TimeoutError as error:

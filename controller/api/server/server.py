@@ -64,7 +64,8 @@ class _Server(uvicorn.Server):
         self._stop_requested, self._loop = asyncio.Event(), asyncio.get_running_loop()
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop_requested.wait(), _TICK_SECONDS)
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._stop_requested.wait()
 
     def end(self) -> None:
         """Accept no more requests. May be called from any thread."""

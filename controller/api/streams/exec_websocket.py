@@ -51,7 +51,8 @@ class StdinFeed:
         """Add a frame; None ends stdin. Return False if the command did not read within `seconds`; try again."""
         if not self._closed:
             try:
-                await asyncio.wait_for(self._queue.put(data), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._queue.put(data)
             except TimeoutError:
                 return False
             self._closed = data is None

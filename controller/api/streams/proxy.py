@@ -185,7 +185,7 @@ class _Exchange:
         more, reads = True, True
         while more:
             try:
-                async with asyncio.timeout(STALL_SECONDS):  # Python 3.11's wait_for may lose a cancellation
+                async with asyncio.timeout(STALL_SECONDS):
                     message = await self._receive()
             except TimeoutError:
                 raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
@@ -302,7 +302,8 @@ async def _connected(websocket: WebSocket, asked: Asked, opened: Forwarded) -> C
         if name not in (b"host", b"content-length") and not name.startswith(b"sec-websocket-")
     }
     try:
-        await asyncio.wait_for(program.handshake(more, user_agent_header=None), _HANDSHAKE_SECONDS)
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            await program.handshake(more, user_agent_header=None)
     except TimeoutError:
         program.transport.abort()
         raise _no_answer(asked.port, f"no WebSocket handshake in {_HANDSHAKE_SECONDS:g} s") from None

@@ -136,7 +136,8 @@ async def follow(session: Session, uri: str) -> None:
         answer = session.follow(uri)
         if answer is None:
             return
-        await asyncio.wait_for(asyncio.wrap_future(answer), session.server.spec.call_seconds)
+        async with asyncio.timeout(session.server.spec.call_seconds):
+            await asyncio.wrap_future(answer)
     except (ServerGone, ServerRefused, TimeoutError) as error:
         session.unfollow(uri)
         code = error.code if isinstance(error, ServerRefused) and error.code else types.INTERNAL_ERROR

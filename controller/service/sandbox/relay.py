@@ -48,7 +48,8 @@ class Relay:
     async def failure_within(self, seconds: float) -> Exception | None:
         """Return an error that comes first and that soon; any other first item is kept for the reader."""
         try:
-            head = await asyncio.wait_for(self._queue.get(), seconds)
+            async with asyncio.timeout(seconds):
+                head = await self._queue.get()
         except TimeoutError:
             return None
         self._first.append(head)

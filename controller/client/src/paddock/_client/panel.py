@@ -271,7 +271,8 @@ class PanelRelay:
 async def _head(reader: asyncio.StreamReader) -> _Head:
     """Read and parse the head of a request. Raises _Refused for one that is malformed."""
     try:
-        data = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_SECONDS)
+        async with asyncio.timeout(_HEAD_SECONDS):
+            data = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
         raise _Refused(400, f"the head of the request is over {_HEAD_BYTES >> 10} KiB") from error
     first, *lines = data[:-4].decode("latin-1").split("\r\n")
@@ -332,7 +333,8 @@ async def _body(head: _Head, reader: asyncio.StreamReader) -> Any:
     if int(size) > _BODY_BYTES:
         raise _Refused(400, f"the body is over {_BODY_BYTES} bytes")
     try:
-        return json.loads(await asyncio.wait_for(reader.readexactly(int(size)), _HEAD_SECONDS))
+        async with asyncio.timeout(_HEAD_SECONDS):
+            return json.loads(await reader.readexactly(int(size)))
     except ValueError as error:
         raise _Refused(400, "the body is not valid JSON") from error
 
