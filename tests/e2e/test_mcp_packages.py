@@ -4,9 +4,11 @@ The lab's Internet has the registry, and logs who asked it for what.
 """
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +85,47 @@ def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
     return found
 
 
+class Bridge:
+    """A client's connection, over the bridge."""
+
+    def __init__(self, daemon: RunningDaemon, name: str) -> None:
+        command = [sys.executable, "-m", "controller", "mcp", "--server", name]
+        self._process = subprocess.Popen(
+            command, env=daemon.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def send(self, tool: str, text: str = "") -> None:
+        assert self._process.stdin is not None
+        call = {"name": tool, "arguments": {"text": text}}
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self._process.stdout is not None
+        return str(json.loads(self._process.stdout.readline())["result"]["content"][0]["text"])
+
+    def __call__(self, tool: str, text: str = "") -> str:
+        self.send(tool, text)
+        return self.answer()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@contextmanager
+def bridged(daemon: RunningDaemon, name: str) -> Iterator[Bridge]:
+    made = Bridge(daemon, name)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
-    """Call a tool as a client does, over the bridge."""
-    command = [sys.executable, "-m", "controller", "mcp", "--server", name]
-    call = {"name": tool, "arguments": {"text": text}}
-    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
-    with subprocess.Popen(
-        command, env=daemon.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as bridge:
-        assert bridge.stdin is not None
-        assert bridge.stdout is not None
-        bridge.stdin.write(f"{line}\n")
-        bridge.stdin.flush()
-        answer = json.loads(bridge.stdout.readline())
-    return str(answer["result"]["content"][0]["text"])
+    """Call a tool as a client does."""
+    with bridged(daemon, name) as call:
+        return call(tool, text)
 
 
 def left(place: Lab, daemon: RunningDaemon) -> list[str]:
@@ -149,6 +178,35 @@ def test_failed_installs_say_why_and_leave_nothing(place: Lab, daemon: RunningDa
 
 
 IMPORTED = json.dumps({"mcpServers": {"files": {"command": "npx", "args": ["-y", "@scope/server", "/workspace"]}}})
+
+
+def test_sessions_heal_after_the_engine_was_away(place: Lab, daemon: RunningDaemon) -> None:
+    server(daemon, "steady", command="python3", args=["-c", SCRIPT, "none"])
+
+    def ready() -> str:
+        return str(next(iter(status(daemon, "steady").get("conditions", ())), {}).get("reason"))
+
+    def sandboxes() -> list[str]:
+        found = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+        return [each["metadata"]["uid"] for each in found]
+
+    with bridged(daemon, "steady") as call:
+        assert call("echo", "before") == "before"
+        [first] = sandboxes()
+        call.send("slow")
+        place.engine.end(signal.SIGKILL)
+        assert call.answer().startswith("mcpserver `steady`: "), "a call in flight ends with an error"
+        wait_for("its state says so", lambda: ready() == "DockerUnavailable", 60)
+        assert "DockerUnavailable: the engine can't be reached" in call("echo")
+        assert "DockerUnavailable" in daemon.paddock("mcp", "list").stdout
+        place.engine.start()
+        wait_for("the same connection is served again", lambda: call("echo", "after") == "after", 120)
+        assert ready() == "Answering"
+        wait_for("the lost session has left no sandbox", lambda: first not in sandboxes() and len(sandboxes()) == 1, 60)
+    wait_for("its sandbox is gone", lambda: not sandboxes(), 60)
+    events = json.loads(daemon.paddock("get", "events", "-o", "json").stdout)["items"]
+    told = [each["count"] for each in events if each["reason"] == "DockerUnavailable" and "steady" in json.dumps(each)]
+    assert told == [1], "one warning, however long it lasted"
 
 
 def test_a_killed_daemon_leaves_no_install(place: Lab, daemon: RunningDaemon) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 FETCHED = ROOT / ".cache" / "mcp"
 _PACKAGES = FETCHED / "node" / "node_modules" / "@modelcontextprotocol"
+SUITE = str(_PACKAGES / "conformance" / "dist" / "index.js")
 AGENTS = ("pydantic_ai_agent", "openai_agent", "claude_code")
 """Programs of agents/, each of which drives one agent of others."""
 
@@ -38,8 +39,7 @@ def conform(endpoint: Endpoint, revision: str, results: Path, *lists: str) -> No
     texts = [(Path(__file__).parent / "conformance" / f"{each}.yaml").read_text() for each in lists]
     expected.write_text("server:\n" + "".join(text.partition("server:\n")[2] for text in texts))
     words = ("--requirements", revision, "--expected-failures", str(expected), "--output-dir", str(results))
-    suite = str(_PACKAGES / "conformance" / "dist" / "index.js")
-    done = run("node", suite, "server", "--url", endpoint.url, *words)
+    done = run("node", SUITE, "server", "--url", endpoint.url, *words)
     summary = done.stdout[done.stdout.find("=== SUMMARY") :]
     assert done.returncode == 0, f"{summary}{done.stderr}{_failures(results)}"
     assert "✓ tools-list" in summary, summary  # it did run

@@ -34,6 +34,7 @@ class Answers:
 
     def __init__(self, *, modern: bool) -> None:
         self.modern, self.asked = modern, list[dict[str, Any]]()
+        self.programs: list[Program] = []
 
     def __call__(self, message: dict[str, Any]) -> list[Chunk]:
         self.asked.append(message)
@@ -86,7 +87,12 @@ class Answers:
 def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
     """A running server `one` of one era, and a second one without resources."""
     answers = Answers(modern=request.param)
-    servers: Any = Servers(world, lambda: Program(answers))
+
+    def start() -> Program:
+        answers.programs.append(Program(answers))
+        return answers.programs[-1]
+
+    servers: Any = Servers(world, start)
     sessions = Sessions(servers, world.meter)
     hidden = {"deny": ["*hidden*"]}
     world.apply(document("one", resources=hidden, callSeconds=60))
@@ -186,6 +192,39 @@ def test_subscriptions_of_legacy_clients(world: World, server: Answers) -> None:
 
     run(ask)
     assert set(heard) == {("notifications/resources/updated", "demo://a"), ("notifications/prompts/list_changed", None)}
+
+
+def test_subscriptions_of_legacy_clients_outlive_the_server(world: World, server: Answers) -> None:
+    heard: list[str] = []
+
+    async def hear(message: Any) -> None:
+        if not isinstance(message, Exception) and message.method == "notifications/resources/updated":
+            heard.append(message.params.uri)
+
+    async def ask() -> None:
+        async with connected(world, "legacy", message_handler=hear) as mcp:
+            await mcp.subscribe_resource("demo://a")
+            await mcp.subscribe_resource("demo://b")
+            await mcp.unsubscribe_resource("demo://b")
+            sent = {"method": "notifications/resources/updated", "params": {"uri": "demo://a"}}
+            while not heard:  # its event stream opens sometime after the handshake
+                await mcp.call_tool("make", sent)
+            heard.clear()
+            server.programs[-1].end()
+            while not heard:  # nobody calls: the next sweep begins the server again
+                await anyio.to_thread.run_sync(server.sessions.sweep)
+            assert set(heard) == {"demo://a"}, "it may have changed meanwhile: the client is to read it again"
+            heard.clear()
+            await mcp.call_tool("make", sent)
+            while not heard:
+                await anyio.sleep(0.01)
+
+    run(ask)
+    assert len(server.programs) == 2
+    assert set(heard) == {"demo://a"}
+    wait_for("no session is left", lambda: not server.sessions.count())
+    server.sessions.sweep()
+    assert not server.sessions.count(), "the connection is gone: nobody hears of it"
 
 
 def test_a_legacy_session_is_a_connection_of_its_own(world: World, server: Answers) -> None:

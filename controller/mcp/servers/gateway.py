@@ -287,10 +287,7 @@ class Gateway:
     async def _unsubscribe(self, ctx: _Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         target = _target(ctx)
         server, uri = await anyio.to_thread.run_sync(self._found_resource, target, str(params.uri))
-        session = self._sessions.running(server, _place(target))
-        if session is not None and uri in session.held:
-            session.held.discard(uri)
-            session.unfollow(uri)
+        self._sessions.let_go(server, _place(target), uri)
         return types.EmptyResult()
 
     async def _set_level(self, ctx: _Context, params: types.SetLevelRequestParams) -> types.EmptyResult:

@@ -89,6 +89,10 @@ class Notices:
             with self._lock:
                 self._mailboxes.remove(mailbox)
 
+    def is_heard(self, place: Place) -> bool:
+        """Return True if somebody listens on this connection, other than a call in progress."""
+        return any(each.place == place and not each.of_call for each in self._all())
+
     def publish(self, place: Place, notice: Notice) -> None:
         """Hand a notice of a session to the listeners of its connection: a log message to one, the rest to all."""
         found = [each for each in self._all() if each.place == place and each.wants(notice)]

@@ -17,7 +17,7 @@ import structlog
 
 from controller.kinds.mcpserver import READY, SANDBOXED, STATES, is_sandboxed, ready_condition, state_word
 from controller.kinds.meta import Condition, StoredObject
-from controller.mcp.servers.notices import TOOLS_CHANGED, Notice, Notices, Params, Place
+from controller.mcp.servers.notices import TOOLS_CHANGED, UPDATED, Notice, Notices, Params, Place
 from controller.mcp.servers.session import LEGACY, MODERN, Session
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
 from controller.policy import mcp_tools
@@ -72,6 +72,7 @@ class Sessions:
         self._blind_sweeps = 0
         self._offering: Mapping[str, frozenset[tuple[str, int]]] | None = None
         self._levels: dict[Place, str] = {}
+        self._held: dict[tuple[str, Place], set[str]] = {}  # URIs that connections follow, by the uid of the server
         self.notices = Notices()
 
     def start(self) -> None:
@@ -191,6 +192,8 @@ class Sessions:
     def end(self, caller: str, connection: str, server_uid: str = "") -> None:
         """End the sessions of a connection that is gone."""
         self._levels.pop((caller, connection), None)
+        for each in [each for each in list(self._held) if each[1] == (caller, connection)]:
+            self._held.pop(each, None)
         self._end(lambda key: key[2:] == (caller, connection) and server_uid in ("", key[0]))
 
     def sweep(self) -> None:
@@ -206,7 +209,7 @@ class Sessions:
             if found is None or not found.done() or found.exception() is not None:
                 return False
             session = found.result()
-            in_use = session.client.busy or session.is_followed
+            in_use = session.client.busy or (session.is_followed and self.notices.is_heard(session.place))
             idle = not in_use and now - session.used_at >= server.spec.idle_seconds
             return idle or session.client.is_gone
 
@@ -217,6 +220,7 @@ class Sessions:
                 known.pop(each, None)
         self._keep_states(servers)
         self._keep_pools(servers)
+        self._keep_followed(servers)
 
     def _keep_states(self, servers: Sequence[Server]) -> None:
         """Report servers that are disabled or without the engine, tell listeners, and count servers by state."""
@@ -282,6 +286,39 @@ class Sessions:
         known = {each.obj.uid for each in servers}
         for uid in [each for each in self._pools if each not in known]:
             del self._pools[uid]
+
+    def _keep_followed(self, servers: Sequence[Server]) -> None:
+        """Begin sessions again that ended, while a connection follows resources of theirs and hears of them."""
+        current = {each.obj.uid: each for each in servers if each.spec.enabled}
+        for (uid, place), uris in list(self._held.items()):
+            server = current.get(uid)
+            if not uris and not any(key[0] == uid and key[2:] == place for key in list(self._sessions)):
+                self._held.pop((uid, place), None)
+            if not uris or server is None or not self.notices.is_heard(place) or self._may_not_start(server):
+                continue
+            with suppress(errors.ServiceError):
+                key, made, is_new = self.claim(server, *place)
+                if is_new:
+                    threading.Thread(target=self.open, args=(key, server, made), name="mcp follow", daemon=True).start()
+
+    def _may_not_start(self, server: Server) -> bool:
+        failed = self._failures.get(server.key)
+        return bool(self._servers.unavailable()) or (failed is not None and self._clock() < failed.not_before)
+
+    def let_go(self, server: Server, place: Place, uri: str) -> None:
+        """Have a connection follow a resource no more, nor in a session to come."""
+        held = self._held.get((server.obj.uid, place), set())
+        if uri in held:
+            held.discard(uri)
+            if session := self.running(server, place):
+                session.unfollow(uri)
+
+    def _follow_again(self, session: Session) -> None:
+        """Follow what the connection followed in its last session; it is to read that again. Raises ServerGone."""
+        session.held = self._held.setdefault((session.server.obj.uid, session.place), session.held)
+        for uri in sorted(session.held):
+            session.follow(uri)
+            self._noticed(session.server, session.place, UPDATED, {"uri": uri})
 
     def _noticed(self, server: Server, place: Place, method: str, params: Params) -> None:
         self.notices.publish(place, Notice(server.obj.namespace, server, method, params))
@@ -366,6 +403,7 @@ class Sessions:
                 session.listen()
             if level := self._levels.get(place):
                 session.set_level(level)
+            self._follow_again(session)
         except (ServerGone, ServerRefused, FutureTimeout) as error:
             self._close(client)
             if isinstance(error, FutureTimeout):
