@@ -291,7 +291,7 @@ def make_sandbox(
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
-        model_use=ModelUse(objects),
+        model_use=ModelUse(objects, loop.snapshot),
         images=images,
         run_stages=run_stages,
         runs=runs,

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from controller.kinds.access.audit import AuditEntry
+from controller.kinds.observed.observed import Observation
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.sandbox import SandboxSpec
 from controller.service.models.use import ModelUse, as_json
-from tests.helpers_api import World, make_world
+from tests.helpers_api import QUICKSTART, World, make_world
 
 PROVIDER = """\
 apiVersion: paddock/v1alpha1
@@ -37,7 +40,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def use(world: World) -> ModelUse:
-    return world.services.model_use
+    return ModelUse(world.services.objects, lambda: snapshot_of(world))
+
+
+def snapshot_of(world: World) -> Snapshot:
+    found, _ = world.store.list("Sandbox")
+    boxes = {each.uid: Sandbox(each, SandboxSpec.model_validate(each.spec)) for each in found}
+    return Snapshot(world.clock.now(), "an-instance", boxes, Observation(blind=""))
 
 
 def entry(world: World, name: str, provider: str = "anthropic", **detail: Any) -> AuditEntry:
@@ -52,7 +61,7 @@ def test_users_of_today_are_summed(world: World, use: ModelUse) -> None:
     audit.append([entry(world, "agent"), entry(world, "other"), entry(world, "agent", "smol")])
     audit.append([entry(world, "agent")])
     anthropic, smol = map(as_json, use.every("default"))
-    sums = {"requests": 8, "failed": 2, "tokensIn": 200, "tokensOut": 40}
+    sums = {"namesIt": False, "reachable": "", "requests": 8, "failed": 2, "tokensIn": 200, "tokensOut": 40}
     assert anthropic["users"][0] == {"kind": "Sandbox", "name": "agent", **sums}
     assert [each["name"] for each in anthropic["users"]] == ["agent", "other"]
     assert [each["requests"] for each in smol["users"]] == [4]
@@ -95,3 +104,14 @@ def test_other_namespaces_are_not_listed(world: World, use: ModelUse) -> None:
     use.counted(world.store.audit).append([entry(world, "agent")])
     assert use.every("elsewhere") == []
     assert [each.obj.name for each in use.every(None)] == ["anthropic", "smol"]
+
+
+def test_sandboxes_that_name_a_source_are_users(world: World, use: ModelUse) -> None:
+    world.apply(QUICKSTART + "  models: [{providerRef: {name: anthropic}}]\n")
+    condition = {"type": "ModelsReachable", "status": "False", "reason": "GatewayDown", "message": ""}
+    world.change("quickstart", status={"conditions": [condition]})
+    anthropic, smol = map(as_json, use.every("default"))
+    assert [(each["name"], each["namesIt"], each["reachable"]) for each in anthropic["users"]] == [
+        ("quickstart", True, "GatewayDown")
+    ]
+    assert (smol["users"], smol["models"], anthropic["models"]) == ([], ["smol"], ["*"])

@@ -22,14 +22,27 @@ class ModelUseSource(models.Shape):
 
 
 class ModelUseBy(models.Shape):
-    """A sandbox, or a token on the host, and its use since `since`. `failed` requests got no answer of the model."""
+    """A sandbox, or a token on the host, and its use since `since`. `failed` requests got no answer of the model.
+
+    `namesIt`: the sandbox's spec names the source. `reachable` is the reason of its condition ModelsReachable.
+    """
 
     kind: Literal["Sandbox", "Token"]
     name: str
+    namesIt: bool
+    reachable: str
     requests: int
     failed: int
     tokensIn: int
     tokensOut: int
+
+
+class ModelUseReady(models.Shape):
+    """The condition Ready of a source, empty before the first."""
+
+    status: str
+    reason: str
+    message: str
 
 
 class ModelUse(models.Shape):
@@ -42,6 +55,8 @@ class ModelUse(models.Shape):
     kind: Literal["ModelUse"]
     metadata: models.ObjectMeta
     source: ModelUseSource
+    models: list[str]
+    ready: ModelUseReady
     requestsLastMinute: int
     requestsPerMinute: int | None
     tokensToday: int

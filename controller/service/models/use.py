@@ -1,30 +1,37 @@
 """Use of models: budgets, and what each sandbox took of them today (UTC)."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from controller.kinds import modelserver, provider
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import StoredObject
-from controller.kinds.provider import stored_provider
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.provider import condition_of, stored_provider
 from controller.ports import Audit
 from controller.service.objects import serialize
 from controller.service.objects.objects import Objects
 from controller.version import API_VERSION
 
 SOURCES = (provider.KIND, modelserver.KIND)
+_REACHABLE = "ModelsReachable"
 _VERB, _MINUTE, _DAY = "models", 60, 86_400
 _WELL = "ok"  # outcome of a request that was answered
 # Use of budgets by the uid of their source: {"seconds": {end of a second: requests}, "day": number, "tokens": count}.
 BudgetUse = Callable[[], Mapping[str, Mapping[str, Any]]]
+# Names of sandboxes with the reason of their condition, by kind, namespace and name of a source.
+_Named = Mapping[tuple[str, str, str], Sequence[tuple[str, str]]]
 
 
 @dataclass(slots=True)
 class Taken:
-    """Use of one source by one user today."""
+    """Use of one source by one user today. `names_it`: a sandbox whose spec does; `reachable` is why it can, or not."""
 
+    names_it: bool = False
+    reachable: str = ""
     requests: int = 0
     failed: int = 0
     tokens_in: int = 0
@@ -46,8 +53,8 @@ class SourceUse:
 class ModelUse:
     """The use-case. `budgets` is set once the gateway is there. Thread-safe."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects, self._lock = objects, threading.Lock()
+    def __init__(self, objects: Objects, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._objects, self._snapshot, self._lock = objects, snapshot, threading.Lock()
         self.budgets: BudgetUse = dict
         self._since = objects.now()
         self._day = int(self._since // _DAY)
@@ -61,15 +68,18 @@ class ModelUse:
         """Return the use of each source of a namespace (None: of all), by kind, namespace and name."""
         now, used = self._objects.now(), self.budgets()
         found = [each for kind in SOURCES for each in self._objects.list(kind, namespace).objects]
+        named = _named(self._snapshot()) if found else {}
         with self._lock:
             self._forget(now)
-            return [self._of(each, used.get(each.uid, {}), now) for each in found]
+            return [self._of(each, used.get(each.uid, {}), named, now) for each in found]
 
-    def _of(self, obj: StoredObject, used: Mapping[str, Any], now: float) -> SourceUse:
+    def _of(self, obj: StoredObject, used: Mapping[str, Any], named: _Named, now: float) -> SourceUse:
         seconds: Mapping[str, int] = used.get("seconds", {})
         recent = sum(count for end, count in seconds.items() if now - _MINUTE < int(end) <= now + 1)
         tokens = int(used.get("tokens", 0)) if used.get("day") == self._day else 0
-        users = {who: Taken(*_fields(each)) for who, each in self._taken.get((obj.namespace, obj.name), {}).items()}
+        users = {who: replace(each) for who, each in self._taken.get((obj.namespace, obj.name), {}).items()}
+        for name, reachable in named.get((obj.kind, obj.namespace, obj.name), ()):
+            users["Sandbox", name] = replace(users.get(("Sandbox", name), Taken()), names_it=True, reachable=reachable)
         return SourceUse(obj, recent, tokens, self._since, float((self._day + 1) * _DAY), users)
 
     def _count(self, entries: Sequence[AuditEntry]) -> None:
@@ -111,16 +121,35 @@ class _CountingAudit:
         return getattr(self._audit, name)
 
 
+def _named(snapshot: Snapshot | None) -> _Named:
+    """Return the sandboxes that name each source, with the reason of their condition."""
+    found: defaultdict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
+    for each in snapshot.sandboxes.values() if snapshot is not None else ():
+        for source in each.spec.models if each.spec is not None else ():
+            kind, ref = (
+                (provider.KIND.name, source.provider_ref)
+                if source.provider_ref is not None
+                else (modelserver.KIND.name, source.model_server_ref)
+            )
+            if ref is not None:
+                reason = str(condition_of(each.obj, _REACHABLE).get("reason", ""))
+                found[kind, each.obj.namespace, ref.name].append((each.obj.name, reason))
+    return found
+
+
 def as_json(used: SourceUse) -> serialize.Json:
     """Return the use of a source as the API shows it."""
     obj = used.obj
     spec = stored_provider(obj).spec if obj.kind == provider.KIND.name else None
     limits = spec.limits if spec is not None else None
+    ready = condition_of(obj)
     return {
         "apiVersion": API_VERSION,
         "kind": "ModelUse",
         "metadata": serialize.metadata(obj),
         "source": {"kind": obj.kind, "name": obj.name},
+        "models": list(spec.models) if spec is not None else [obj.name] if obj.kind == modelserver.KIND.name else [],
+        "ready": {each: str(ready.get(each, "")) for each in ("status", "reason", "message")},
         "requestsLastMinute": used.requests_last_minute,
         "requestsPerMinute": limits.requests_per_minute if limits else None,
         "tokensToday": used.tokens_today,
@@ -132,6 +161,8 @@ def as_json(used: SourceUse) -> serialize.Json:
             {
                 "kind": kind,
                 "name": name,
+                "namesIt": each.names_it,
+                "reachable": each.reachable,
                 "requests": each.requests,
                 "failed": each.failed,
                 "tokensIn": each.tokens_in,
@@ -140,7 +171,3 @@ def as_json(used: SourceUse) -> serialize.Json:
             for (kind, name), each in sorted(used.users.items())
         ],
     }
-
-
-def _fields(taken: Taken) -> tuple[int, int, int, int]:
-    return taken.requests, taken.failed, taken.tokens_in, taken.tokens_out
