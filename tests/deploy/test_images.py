@@ -113,7 +113,7 @@ TOOLS = {
         "printf '#!/usr/bin/env node\nconsole.log(typeof Bun)' >b; chmod +x b; ./b | grep object"
     ),
     "paddock/deno:1": "cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; deno run a.ts",
-    "paddock/model-tiny:1": f"node server.js 8090 & node --input-type=module --eval '{ASKS}'",
+    "paddock/model-tiny:1": f"bun /opt/model/server.js 8090 & bun --eval '{ASKS}'",
     "paddock/pip:1": "cd /tmp; python3 -m pip --version; python3 -c 'print(6 * 7)'",
     "paddock/toolchain:1": (
         "cd /tmp; printf '#include <iostream>\\nint main() { std::cout << 6 * 7 << std::endl; }' >a.cc; "
