@@ -4,12 +4,13 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs test-panel vendor
+.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
+PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
 
 help: ## list the targets (what plain `make` does)
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
 	@deploy/engine.sh start
@@ -90,3 +91,59 @@ docs: ## write the README files' tables and the dashboards anew, after a change 
 
 fmt: ## format the code and repair what the linter can
 	@deploy/check.sh --fix
+
+dev: ## what `up` does, with the tools for work on Paddock itself
+	@$(MAKE) up
+	@deploy/venv.sh --dev
+
+build: ## build the images that `up` needs (`images`: all)
+	@images/build.sh $(or $(ARGS),python egress agent)
+
+build-no-cache: ## the same, although they are up to date: for newer packages
+	@images/build.sh --force base $(or $(ARGS),python egress agent)
+
+pull: ## take the base from a registry, and build the images on it
+	@PADDOCK_BASE=pull images/build.sh --force base $(or $(ARGS),python egress agent)
+
+prod-build: ## build the image of Paddock itself, for deploy/compose.yaml
+	@images/build.sh daemon
+
+prod-up: prod-build ## start Paddock with PostgreSQL, Prometheus and Grafana, by Compose
+	@docker compose -f deploy/compose.yaml up -d $(ARGS)
+
+test-error: ## run the tests again that failed last
+	@deploy/test.sh --last-failed --last-failed-no-failures none $(ARGS)
+
+restart: ## restart the daemon; sandboxes run on
+	@deploy/daemon.sh restart
+
+logs: ## the daemon's log
+	@deploy/daemon.sh logs $(ARGS)
+
+logs-tail: ## follow the daemon's log
+	@deploy/daemon.sh logs --follow --tail 100
+
+watch: ## show the sandboxes, and each change
+	@$(PADDOCK) get sandboxes --watch $(ARGS)
+
+shell: ## a shell in a sandbox (ARGS=NAME; quickstart)
+	@$(PADDOCK) shell $(or $(ARGS),quickstart)
+
+health: ## if the daemon runs and is ready
+	@deploy/daemon.sh status
+
+stats: ## use of CPU, memory, network, disk and processes
+	@$(PADDOCK) top $(ARGS)
+
+info: ## the host as Paddock sees it
+	@$(PADDOCK) describe host $(ARGS)
+
+security-check: ## check this host, then attest each running sandbox (ARGS=NAME: one)
+	@$(PADDOCK) doctor
+	@for each in $(or $(ARGS),$$($(PADDOCK) get sandboxes -o jsonpath='{.items[?(@.status.phase=="Running")].metadata.name}')); do \
+		$(PADDOCK) attest "$$each" || exit; done
+
+scan: audit ## the same as `audit`
+
+prune: ## list what is kept and could go: retained volumes (the daemon removes old images itself; ARGS=NAME removes a volume)
+	@$(PADDOCK) $(if $(ARGS),delete volume $(ARGS),get volumes -A)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The daemon (`paddock serve`) in the background, for a machine without an init system or a developer's desk.
-#   deploy/daemon.sh start | stop | restart | status
+#   deploy/daemon.sh start | stop | restart | status | logs [--follow] [--tail LINES]
 # `stop` leaves the sandboxes as they are: the daemon takes them up again at its next start.
 # Settings: PADDOCK_STATE_DIR, PADDOCK_SOCKET, PADDOCK_METRICS_PORT, PADDOCK_VENV, PADDOCK_DAEMON_TIMEOUT (seconds until it has to be ready).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -93,11 +93,35 @@ status() {
     return "$rc"
 }
 
+# logs [--follow] [--tail LINES]: all of it, unless --tail says less.
+logs() {
+    local lines=+1 follow=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            -f | --follow) follow=(--follow --retry) ;;
+            --tail=*) lines=${1#--tail=} ;;
+            --tail)
+                lines=${2:-}
+                shift
+                ;;
+            *) die "unknown argument: $1" "Use: deploy/daemon.sh logs [--follow] [--tail LINES]" ;;
+        esac
+        shift
+    done
+    [[ "$lines" =~ ^\+?[0-9]+$ ]] || die "--tail takes a number of lines."
+    [ -r "$log_file" ] || die "there is no log at $log_file: no daemon was started from here." "A service's is shown by: journalctl -u paddock"
+    exec tail --lines="$lines" "${follow[@]}" "$log_file"
+}
+
 case ${1:-} in
     start | stop | status) "$1" ;;
+    logs)
+        shift
+        logs "$@"
+        ;;
     restart)
         stop
         start
         ;;
-    *) die "no command given; use: deploy/daemon.sh start | stop | restart | status" ;;
+    *) die "no command given; use: deploy/daemon.sh start | stop | restart | status | logs" ;;
 esac

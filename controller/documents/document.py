@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from controller.documents import aliases
-from controller.documents.error_messages import faults, kind_of
+from controller.documents.error_messages import faults, kind_of, remedy_for
 from controller.documents.model_fields import closest
 from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
 from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
@@ -129,6 +129,8 @@ class _Check:
             what = kind_of(root.plain())
             self._say((), f"a document must be a mapping with {', '.join(TOP_FIELDS[:4])}, not {what}")
             return None
+        if self._foreign(root):
+            return None
         self._top(root)
         kind = self._kind()
         if kind is not None and kind.read_only:
@@ -162,6 +164,19 @@ class _Check:
                 each.model_dump(by_alias=True, exclude_none=True) for each in metadata.owner_references or ()
             ),
         )
+
+    def _foreign(self, root: Node) -> bool:
+        """Report a configuration of other tools by what to write instead; False if it is meant as a document."""
+        fields = root.fields or {}
+        if "kind" in fields or "apiVersion" in fields:
+            return False
+        if {"name", "type", "version"} <= set(fields):
+            self._say((), "is a plugin's manifest; install it with `paddock plugin install FILE`")
+            return True
+        known = [name for name in fields if remedy_for(name)]
+        for name in known[:MOST_PROBLEMS]:
+            self._say((name,), f"not a document; {remedy_for(name)}", at_key=True, reason="FieldValueForbidden")
+        return bool(known)
 
     def _top(self, root: Node) -> None:
         unknown = [name for name in root.fields or () if name not in TOP_FIELDS]

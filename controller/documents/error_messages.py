@@ -89,50 +89,86 @@ def _missing(context: _Context) -> str:
     return f"is required; add `{context.path[-1]}:`" + (f" ({known[0]})" if known else "")
 
 
-# Fields that people know from Kubernetes, Docker and Compose, and what to write here.
+# Fields that people know from Kubernetes, Docker, Compose and other sandbox tools, and what to write here.
 _ELSEWHERE = {
     "automountServiceAccountToken": "a sandbox has no service account; leave it out",
     "cap_add": "write `security: {capabilities: [...]}` and a `securityLevel` that allows them",
     "configMap": "write the files with `paddock cp`, or put them into the image",
     "containers": "a sandbox is one container; write its fields (image, command, env) into `template`",
+    "cpus": 'write `resources: {limits: {cpu: "4"}}`',
     "depends_on": "wait with `paddock wait --for=condition=Ready sandbox/NAME`",
+    "docker_llm": "write a ModelServer for each model (specs/modelserver/smol.yaml); sandboxes reach them all at "
+    "http://127.0.0.1:8090",
     "emptyDir": "write `tmpfs: [{mountPath: /tmp, size: 64Mi}]`",
+    "enabled": "write `runState: Running`, or Suspended",
     "entrypoint": "write `command: [program, argument]`, or only `args: [argument]` after the image's own",
     "envFrom": "name each variable in `env`, or an operator's secret in `secrets`",
     "environment": "write `env: [{name: NAME, value: VALUE}]`",
+    "execute_in": "an agent's tools always run in the sandbox of the run; leave it out",
     "expose": "every port can be reached by `paddock port-forward NAME PORT`; leave it out",
-    "hostNetwork": "a sandbox never shares the host's network; allow hosts with `network: {allowedHosts: [...]}`",
-    "hostPort": "ports are reached by `paddock port-forward NAME LOCAL:PORT`; leave it out",
+    "gpus": "write `resources: {limits: {gpus: 1}}`",
     "grpc": "write `tcpSocket: {port: 8080}`, or `exec` with a client in the image",
     "hostname": "the sandbox's name is its host name; leave it out",
+    "hostNetwork": "a sandbox never shares the host's network; allow hosts with `network: {allowedHosts: [...]}`",
+    "hostPort": "ports are reached by `paddock port-forward NAME LOCAL:PORT`; leave it out",
     "httpHeaders": "only the Host header can be set; write `host: NAME`",
     "imagePullPolicy": "an image is pulled if it is missing, and pinned to its digest; leave it out",
     "imagePullSecrets": "log the host's engine in to the registry; leave it out",
     "initContainers": "run the preparation with `paddock exec`, or put it into the image",
     "livenessProbe": "write it once, into the template (`liveness: {...}` is the same)",
+    "max_containers": "write `maxReplicas` in a SandboxPool",
     "mem_limit": "write `resources: {limits: {memory: 512Mi}}`",
+    "memory": "write `resources: {limits: {memory: 8Gi}}`",
+    "networkMode": "the security level decides; write `securityLevel: full-isolation` for none, and hosts by "
+    "`network: {allowedHosts: [...]}`",
     "nodeName": "Paddock runs on one host; leave it out",
     "nodeSelector": "Paddock runs on one host; leave it out",
     "ports": "no port is published; reach one with `paddock port-forward NAME LOCAL:PORT`",
+    "preload": "write a SandboxPool for each image, with `warmReplicas` as its count",
     "privileged": "no level allows it; see the levels with `paddock get securityprofiles`",
+    "provider": "write `agent: {provider: NAME, model: MODEL}` in a stage, and `models: [{providerRef: {name: "
+    "NAME}}]` in a sandbox",
     "readinessProbe": "write it once, into the template (`readiness: {...}` is the same)",
+    "readOnlyRootFs": "write `readOnlyRootFilesystem` into the template",
     "replicas": "a SandboxPool has `warmReplicas` and `maxReplicas`; a Sandbox is one",
     "requests": "limits are what is reserved; write `resources: {limits: {...}}`",
     "restart": "write `restartPolicy: Always`, OnFailure or Never in the sandbox's spec",
+    "sandbox.copy": "write `copy: {from: /workspace/dist, artifact: dist}`; `paddock workflow run NAME --output "
+    "FOLDER` unpacks it",
+    "sandbox.create": "write the run's sandbox once, beside `stages`: `sandbox: {template: {image: IMAGE}, resources: "
+    "{limits: {...}}}`",
+    "sandbox.exec": "write `exec: {commands: [...]}`",
+    "sandbox_enabled": "every server runs in a sandbox; a server may say `sandbox: Preferred`, and a user then "
+    "connects with --allow-unsandboxed",
+    "security": "write `securityLevel: NAME`, and capabilities as `security: {capabilities: [...]}` in the template",
     "securityContext": "write `user`, `security` and `securityLevel`",
     "serviceAccountName": "a sandbox has no service account; leave it out",
+    "shutdown_timeout": "write `shutdownGracePeriodSeconds: 10` in a SandboxPool",
+    "source": "a folder of the host is the sandbox's `workspace: {hostPath: PATH}`; a volume has `name`, "
+    "`mountPath` and `size`",
+    "startup_timeout": "write `startupDeadlineSeconds: 30` in a SandboxPool",
     "startupProbe": "write it once, into the template (`startup: {...}` is the same)",
+    "target": "write `mountPath`",
     "terminationGracePeriodSeconds": "write `lifecycle: {shutdownGracePeriodSeconds: 10}`",
     "tolerations": "Paddock runs on one host; leave it out",
+    "tools": "write `agent: {tools: [...]}` in a stage",
+    "total_cpus": 'write `quota: {cpu: "16"}` in a SandboxPool, or a Quota for the namespace',
+    "total_memory": "write `quota: {memory: 32Gi}` in a SandboxPool, or a Quota for the namespace",
     "valueFrom": "values are plain; an operator's secret is a file: `secrets: [{name: NAME, mountPath: PATH}]`",
     "volumeMounts": "a volume names its own `mountPath`: `volumes: [{name: data, mountPath: /data, size: 1Gi}]`",
+    "warm_containers": "write `warmReplicas` in a SandboxPool",
     "working_dir": "write `workingDir`",
 }
 
 
+def remedy_for(field: str) -> str:
+    """Return what to write instead of a field of other tools; "" if it is none."""
+    return _ELSEWHERE.get(field, "")
+
+
 def _unknown(context: _Context) -> str:
     name = str(context.path[-1])
-    if remedy := _ELSEWHERE.get(name):
+    if remedy := remedy_for(name):
         return f"unknown field; {remedy}"
     holder = model_fields.model_at(context.model, context.path[:-1])
     known = list(model_fields.spelled(holder)) if holder else []

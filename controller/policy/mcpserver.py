@@ -21,7 +21,8 @@ _IMAGES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("node", "npm", "npx"), "paddock/node:1"),
         **dict.fromkeys(("python", "python3", "uv", "uvx", "pipx"), "paddock/python:1"),
-        **dict.fromkeys(("deno", "bun", "bunx"), ""),
+        **dict.fromkeys(("bun", "bunx"), "paddock/bun:1"),
+        "deno": "paddock/deno:1",
     }
 )
 _COMMANDS = ", ".join(sorted(_IMAGES))
@@ -224,8 +225,6 @@ def _package(spec: MCPServerSpec, at: str, policy: Policy) -> Iterator[Refusal]:
     if plan is not None:
         for why in images.refused(f"{PACKAGES}{plan.slug}:{plan.key}", policy.images):
             yield Refusal(at, f"its package would be installed into an image that can't be used: {why}")
-    elif spec.package is None and not _IMAGES[spec.command]:
-        yield Refusal("spec.command", f"there is no image with `{spec.command}` here; set `image:` to one that has it")
 
 
 def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:

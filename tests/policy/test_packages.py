@@ -163,7 +163,7 @@ def test_the_tag_is_of_the_packages_alone() -> None:
     assert one.key == same.key != other.key
     assert plan_install(parsed("npx foo@1.2.3"), Registries(npm="http://r.example/")).key == one.key  # type: ignore[union-attr]
     assert plan_install(parsed("python3 -m bar")) is None
-    with pytest.raises(LaunchError, match=r"no image with bun; write `npx foo@1\.2\.3`"):
+    with pytest.raises(LaunchError, match=r"installed for Node.js alone; write `npx foo@1\.2\.3`"):
         plan_install(parsed("bunx foo@1.2.3"))
     with pytest.raises(LaunchError, match="names `foo` twice"):
         plan_install(parsed("npx -p foo@1.2.3 -p foo@1.2.4 x"))

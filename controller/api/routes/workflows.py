@@ -1,11 +1,11 @@
 """Workflow runs: logs, transcripts and artifacts; and what uses them: projects, and the bridge for agents."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
@@ -90,11 +90,22 @@ class RunRequest(BaseModel):
     open: OpenRequest | None = None
     command: Annotated[list[str] | None, Field(min_length=1, max_length=1024)] = None
     context: Annotated[str, Field(max_length=65536)] = ""
-    tools: Annotated[list[_Word], Field(max_length=32)] = []
+    tools: Annotated[list[_Word], Field(max_length=32, validation_alias=AliasChoices("tools", "requiredTools"))] = []
     provider: Annotated[str, Field(max_length=256)] = ""
     model: Annotated[str, Field(max_length=256)] = ""
     copyOut: Annotated[str, Field(max_length=4096, description="folder to copy out as the artifact `files`")] = ""
     timeoutSeconds: Annotated[int, Field(ge=1, le=86_400)] = 600
+    projectId: Annotated[str, Field(max_length=256, description="the sandbox again, for callers that name it")] = ""
+    agentType: Annotated[str, Field(max_length=256, description="of no effect: `context` says what to do")] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_provider(cls, given: Any) -> Any:
+        """Accept `provider: anthropic/claude-x` for a provider and its model."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("provider"), str):
+            return given
+        provider, slash, model = given["provider"].partition("/")
+        return {**given, "provider": provider, "model": given.get("model") or model} if slash else given
 
 
 class RunMetrics(models.Shape):
@@ -226,6 +237,8 @@ def run(
     With an Idempotency-Key the same request joins the run, or gets its answer again; another body is refused (422).
     Disconnecting does not end the run.
     """
+    if body.projectId not in ("", name):
+        raise errors.BadRequest(f"projectId: is `{body.projectId}`, and the path names `{name}`; make them agree")
     if body.open is not None:
         template = body.open.templateRef.name if body.open.templateRef else ""
         services.projects.open(namespace, name, template, body.open.waitSeconds)

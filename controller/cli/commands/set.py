@@ -1,17 +1,21 @@
 """`paddock set`: the most frequent changes, without a file."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.patch import change_line, dry_run_option, find_objects, with_version
+from controller.cli.patch import ObjectRef, change_line, dry_run_option, find_objects, with_version
+
+if TYPE_CHECKING:
+    from controller.cli.client import Client
 
 # From an object to the merge patch of its spec.
 Change = Callable[[Mapping[str, Any]], dict[str, Any]]
+_TRIES = 10  # while the status of an object changes
 _LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
 
 
@@ -21,7 +25,7 @@ def set_() -> None:
 
 
 def _run(ctx: click.Context, words: Sequence[str], options: Mapping[str, Any], what: str, change: Change) -> None:
-    """Read, patch and report each object; a concurrent change is refused."""
+    """Read, patch and report each object; a concurrent change of its spec is refused."""
     from controller.cli.client import connect
 
     client, trial = connect(ctx), options["dry_run"] == "server"
@@ -30,8 +34,27 @@ def _run(ctx: click.Context, words: Sequence[str], options: Mapping[str, Any], w
     read = [(each, each.read(client)) for each in found]
     patches = [change(before) for _, before in read]
     for (each, before), spec in zip(read, patches, strict=True):
-        after = each.patch(client, with_version({"spec": spec}, before), dry_run=trial)
+        after = _patched(client, each, before, spec, dry_run=trial)
         say(change_line(each, f"{what} updated", before, after, dry_run=trial))
+
+
+def _patched(
+    client: "Client", ref: ObjectRef, before: Mapping[str, Any], spec: Mapping[str, Any], *, dry_run: bool
+) -> dict[str, Any]:
+    """Patch an object whose spec is as it was read; its status may have changed since."""
+    from paddock._client.errors import Refused
+
+    read, tries = before, _TRIES
+    while True:
+        tries -= 1
+        try:
+            return ref.patch(client, with_version({"spec": spec}, read), dry_run=dry_run)
+        except Refused as error:
+            if error.reason != "Conflict" or not tries:
+                raise
+            read = ref.read(client)
+            if any(read["metadata"][name] != before["metadata"][name] for name in ("uid", "generation")):
+                raise
 
 
 def _options(command: Any) -> Any:

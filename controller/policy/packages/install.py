@@ -159,7 +159,9 @@ def plan_install(
         return None
     source = launch.packages[0].source
     if launch.runtime not in ("node", "python"):
-        raise LaunchError(f"there is no image with {launch.runtime}; write `npx {launch.packages[0]}`, or `image:`")
+        raise LaunchError(
+            f"packages of npm are installed for Node.js alone; write `npx {launch.packages[0]}`, or `image:`"
+        )
     names = [each.name for each in launch.packages]
     if len(set(names)) < len(names):
         raise LaunchError(f"names `{next(each for each in names if names.count(each) > 1)}` twice; keep one")
