@@ -97,6 +97,14 @@ def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:
     wait_for("its end", lambda: phase(daemon, "slow") == "Cancelled", 60)
 
 
+def test_stage_that_prints_without_end_keeps_head_and_tail(daemon: RunningDaemon) -> None:
+    noise = "'echo first; head -c 16000000 /dev/zero | tr \"\\000\" x; echo; echo last'"
+    daemon.apply(BUILD.replace("name: build", "name: loud").replace("'echo made'", noise))
+    daemon.paddock("workflow", "run", "loud", "--name", "loud", "--wait")
+    shown = daemon.paddock("workflow", "logs", "loud", "make").stdout
+    assert (shown[:6], shown[-6:], len(shown) < 8 << 20) == ("first\n", "\nlast\n", True)
+
+
 @pytest.mark.parametrize(
     ("change", "place", "words"),
     [
