@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from controller.cli.errors import CliError
+from controller.documents.yaml_tree import read
 from controller.version import API_VERSION
 
 NAMES = ("plugin.yaml", "plugin.yml", "plugin.json")
@@ -37,9 +36,12 @@ def read_manifest(source: str, sha256: str = "") -> dict[str, Any]:
     if sha256:
         _check_digest(path, source, sha256)
     try:
-        found = [each for each in yaml.safe_load_all(_text(path)) if each is not None]
-    except (OSError, tarfile.TarError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        trees, problems = read(source, _text(path))
+    except (OSError, tarfile.TarError, UnicodeDecodeError) as error:
         raise CliError(f"{source}: can't be read: {error}") from error
+    if problems:
+        raise CliError("\n".join(str(each) for each in problems))
+    found = [each.root.plain() for each in trees]
     if len(found) != 1 or not isinstance(found[0], dict):
         raise CliError(f"{source}: must hold one manifest; write one mapping into {NAMES[0]}")
     return _document(found[0], source)

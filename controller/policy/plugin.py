@@ -192,6 +192,11 @@ def _foreign(part: Any, at: str, own: set[tuple[str, str]]) -> Iterator[Refusal]
             if kind and isinstance(value, Mapping) and (kind, str(value.get("name"))) not in own:
                 words = f"{kind} `{value.get('name')}` is no object of this plugin; add it to `objects`"
                 yield Refusal(f"{at}.{name}.name", words)
+            if name == "agent" and isinstance(value, Mapping) and "provider" in value:
+                source = str(value["provider"])
+                if not {("Provider", source), ("ModelServer", source)} & own:
+                    words = f"`{source}` is no Provider or ModelServer of this plugin; add it to `objects`"
+                    yield Refusal(f"{at}.agent.provider", words)
             yield from _foreign(value, f"{at}.{name}", own)
     elif isinstance(part, list | tuple):
         for number, value in enumerate(part):

@@ -1,11 +1,13 @@
 """Costs of workflows: three stages against a shell script, the bridge against an exec, and many runs at once."""
 
+import json
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import docker as docker_py
 import pytest
@@ -105,6 +107,36 @@ def test_bridge_beside_exec(api: Connection, capsys: pytest.CaptureFixture[str])
     more = (bridge - plain) * 1000
     with capsys.disabled():
         print(f"\nbridge: {bridge * 1000:.0f} ms, exec: {plain * 1000:.0f} ms; {more:.0f} ms more; allowed: 40 ms")
+
+
+def test_plugin_of_ten_objects(api: Connection, capsys: pytest.CaptureFixture[str]) -> None:
+    template = {"image": IMAGE, "command": ["sleep", "1000000"]}
+    took = []
+    for number in range(ROUNDS):
+        objects = [
+            {"kind": "SandboxTemplate", "metadata": {"name": f"p{number}-{each}"}, "spec": template}
+            for each in range(10)
+        ]
+        spec = {"version": "1.0", "type": "Tool", "objects": objects}
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Plugin",
+            "metadata": {"name": f"p{number}"},
+            "spec": spec,
+        }
+        begun = time.perf_counter()
+        documents = [{"file": "p", "text": json.dumps(document)}]
+        api.request("POST", "apply", json={"documents": documents, "namespace": "default"})
+        while not _is_ready(api.get(f"namespaces/default/plugins/p{number}")):
+            time.sleep(0.01)
+        took.append(time.perf_counter() - begun)
+    with capsys.disabled():
+        print(f"\na plugin of 10 objects is Ready after {statistics.median(took):.2f} s; allowed: 1 s")
+
+
+def _is_ready(obj: Any) -> bool:
+    found = obj.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in found)
 
 
 def test_many_runs_at_once(api: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

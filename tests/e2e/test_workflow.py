@@ -97,6 +97,14 @@ def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:
     wait_for("its end", lambda: phase(daemon, "slow") == "Cancelled", 60)
 
 
+def test_stage_that_prints_without_end_keeps_head_and_tail(daemon: RunningDaemon) -> None:
+    noise = "'echo first; head -c 16000000 /dev/zero | tr \"\\000\" x; echo; echo last'"
+    daemon.apply(BUILD.replace("name: build", "name: loud").replace("'echo made'", noise))
+    daemon.paddock("workflow", "run", "loud", "--name", "loud", "--wait")
+    shown = daemon.paddock("workflow", "logs", "loud", "make").stdout
+    assert (shown[:6], shown[-6:], len(shown) < 8 << 20) == ("first\n", "\nlast\n", True)
+
+
 @pytest.mark.parametrize(
     ("change", "place", "words"),
     [
@@ -116,9 +124,10 @@ def test_bad_workflow_is_refused_with_its_line(
 
 
 def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
-    missing = daemon.paddock("project", "open", "my-app", check=False)
-    assert "name a SandboxTemplate with --template" in missing.stderr
-    daemon.paddock("project", "open", "my-app", "--template", "t")
+    missing = daemon.paddock("project", "open", "my-app", "--template", "nope", check=False)
+    assert "`nope`" in missing.stderr
+    daemon.paddock("project", "open", "my-app", "--template", "t", "--size", "8Mi")
+    daemon.paddock("exec", "my-app", "--", "sh", "-c", "echo kept > /workspace/f")
     assert daemon.condition("my-app", "Ready")["status"] == "True"
     assert daemon.paddock("project", "list").stdout.splitlines()[1].split()[:3] == ["my-app", "open", "t"]
     options = ("--memory", "128Mi", "--cpus", "1", "--network", "bridge")
@@ -134,6 +143,22 @@ def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
     assert daemon.get("my-app")["spec"]["runState"] == "Suspended"
     daemon.paddock("project", "open", "my-app")
     assert daemon.condition("my-app", "Ready")["status"] == "True"
+    assert daemon.paddock("exec", "my-app", "--", "cat", "/workspace/f").stdout == "kept\n", "closing keeps the sources"
+    daemon.paddock("delete", "sandbox", "my-app")
+    volumes = daemon.paddock("get", "volumes").stdout
+    assert "src-my-app" in volumes
+
+
+def test_project_without_a_template_has_sources_and_data(daemon: RunningDaemon) -> None:
+    daemon.paddock("project", "open", "plain", "--image", "paddock/test-tiny:1", "--size", "8Mi")
+    spec = daemon.get("plain")["spec"]
+    assert spec["resources"] == {"limits": {"memory": "4Gi"}, "cpuShares": 1024}
+    assert spec["lifecycle"]["idleTimeoutSeconds"] == 1800
+    write = "cd /workspace; echo x > src/f; echo y > data/f; cat src/f data/f"
+    mounted = daemon.paddock("exec", "plain", "--", "sh", "-c", write).stdout
+    assert mounted == "x\ny\n"
+    refused = daemon.paddock("project", "open", "theirs", "--folder", "/etc", check=False)
+    assert "spec.workspace.hostPath" in refused.stderr
 
 
 def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
@@ -221,6 +246,22 @@ def test_plugin_is_installed_configured_and_removed(daemon: RunningDaemon, tmp_p
     daemon.paddock("plugin", "remove", "tickets")
     gone = ("get", "sandboxtemplates", "tickets")
     wait_for("its end", lambda: daemon.paddock(*gone, check=False).returncode != 0)
+
+
+def test_plugin_of_models_brings_server_and_provider(daemon: RunningDaemon) -> None:
+    small = ("--set", "image=paddock/test-tiny:1", "--set", "memory=64Mi")
+    done = daemon.paddock("plugin", "install", "docker-llm-provider", *small)
+    assert "network api.openai.com; secret docker-llm-key; add --grant" in done.stderr
+    wait_for("its refusal", lambda: "PermissionsNotGranted" in daemon.paddock("plugin", "list").stdout)
+    daemon.paddock("plugin", "config", "docker-llm-provider", "--idle-seconds", "60", "--grant")
+    wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
+    server = json.loads(daemon.paddock("get", "modelserver", "llama3-container", "-o", "json").stdout)["spec"]
+    assert (server["resources"]["limits"]["memory"], server["lifecycle"]["idleTimeoutSeconds"]) == ("64Mi", 60)
+    found = json.loads(daemon.paddock("get", "provider", "docker-llm", "-o", "json").stdout)["spec"]
+    assert found["limits"] == {"tokensPerDay": 1_000_000}
+    daemon.paddock("plugin", "remove", "docker-llm-provider")
+    for kind in ("modelserver/llama3-container", "provider/docker-llm"):
+        wait_for(f"the end of {kind}", lambda kind=kind: daemon.paddock("get", kind, check=False).returncode != 0)
 
 
 def test_unknown_command_is_a_program_of_the_path(daemon: RunningDaemon, tmp_path: Path) -> None:

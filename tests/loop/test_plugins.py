@@ -110,6 +110,19 @@ def test_ten_objects_are_ready_at_once(house: PluginHarness) -> None:
     assert len(house.store.list("SandboxTemplate")[0]) == 10
 
 
+def test_plugin_whose_object_is_in_use_stays(house: PluginHarness) -> None:
+    house.put("Plugin", "p", **plugin(template("t")))
+    house.tick()
+    house.put("Sandbox", "s", templateRef={"name": "t"})
+    with pytest.raises(errors.Conflict, match="sandboxtemplate `t` is used by sandbox s"):
+        house.delete("p", "plugin")
+    house.delete("s")
+    house.tick()
+    house.delete("p", "plugin")
+    house.tick()
+    assert house.found("SandboxTemplate", "t") is None
+
+
 def test_undeclared_need_is_refused_at_apply(house: PluginHarness) -> None:
     with pytest.raises(errors.Invalid, match="level `development`, which is not declared"):
         house.put("Plugin", "p", **plugin(template("t", securityLevel="development")))

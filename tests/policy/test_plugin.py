@@ -92,6 +92,17 @@ def test_what_is_needed_must_be_declared_and_granted() -> None:
             "spec.objects[0].spec.templateRef.name",
             "is no object of this plugin",
         ),
+        (
+            {
+                "kind": "Workflow",
+                "metadata": {"name": "w"},
+                "spec": {
+                    "stages": [{"name": "a", "agent": {"provider": "theirs", "model": "m", "instructions": "spend"}}]
+                },
+            },
+            "spec.objects[0].spec.stages[0].agent.provider",
+            "is no Provider or ModelServer of this plugin",
+        ),
         (template(user="0", image="x"), "spec.objects[0].spec.user", "root"),
         (template(imagee="x"), "spec.objects[0].spec.imagee", "unknown field"),
         (

@@ -11,10 +11,13 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import TemplateRef
 from controller.service import errors
 from controller.service.objects import serialize
+from controller.service.services import Services
 from controller.service.workflow.bridge import BridgeRequest
+from controller.service.workflow.projects import DEFAULT_IMAGE, DEFAULT_SIZE, ProjectDefaults
 from controller.version import API_VERSION
 
 _READ = models.failures(errors.BadRequest, errors.NotFound, errors.Conflict, errors.ServiceUnavailable)
@@ -73,12 +76,23 @@ class Transcript(models.Shape):
     items: list[dict[str, Any]]
 
 
+class ProjectRequest(BaseModel):
+    """Parts of a project's new sandbox: its volumes survive closing. The image is for one without a template."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] = DEFAULT_IMAGE
+    folder: Annotated[str, Field(max_length=4096, description="folder of the host for the sources")] = ""
+    size: Annotated[str, Field(min_length=1, max_length=32, description="size of each volume")] = DEFAULT_SIZE
+
+
 class OpenRequest(BaseModel):
     """A sandbox to open: started if it is suspended, created from the template if it is absent; never changed."""
 
     model_config = ConfigDict(extra="forbid")
 
     templateRef: TemplateRef | None = None
+    project: ProjectRequest | None = None
     waitSeconds: Annotated[float, Field(ge=0, le=600)] = 60
 
 
@@ -207,10 +221,10 @@ def download(
 def open_(services: UseCases, namespace: str, name: str, body: OpenRequest) -> JSONResponse:
     """Open a project: its sandbox is created from the template if it is absent, started, and waited for.
 
-    Answers once it is Ready. An existing sandbox is never changed, only started.
+    Answers once it is Ready. An existing sandbox is never changed, only started. With `project`, a new one has a volume
+    for its sources that survives closing, stops when idle, and needs no template.
     """
-    template = body.templateRef.name if body.templateRef else ""
-    return JSONResponse(serialize.obj(services.projects.open(namespace, name, template, body.waitSeconds)))
+    return JSONResponse(serialize.obj(_open(services, namespace, name, body)))
 
 
 @routes.post(_SANDBOX + "/close", operation_id="closeSandbox", tags=["Sandbox"], responses={**_OBJECT, **_READ})
@@ -240,8 +254,7 @@ def run(
     if body.projectId not in ("", name):
         raise errors.BadRequest(f"projectId: is `{body.projectId}`, and the path names `{name}`; make them agree")
     if body.open is not None:
-        template = body.open.templateRef.name if body.open.templateRef else ""
-        services.projects.open(namespace, name, template, body.open.waitSeconds)
+        _open(services, namespace, name, body.open)
     asked = BridgeRequest(
         command=tuple(body.command or ()),
         context=body.context,
@@ -252,3 +265,9 @@ def run(
         timeout_seconds=body.timeoutSeconds,
     )
     return JSONResponse(services.bridge.run(namespace, name, asked, key))
+
+
+def _open(services: Services, namespace: str, name: str, body: OpenRequest) -> StoredObject:
+    template = body.templateRef.name if body.templateRef else ""
+    defaults = ProjectDefaults(body.project.image, body.project.folder, body.project.size) if body.project else None
+    return services.projects.open(namespace, name, template, body.waitSeconds, defaults)

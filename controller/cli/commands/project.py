@@ -1,10 +1,11 @@
 """`paddock project`: a project is a sandbox of that name, opened and closed with what is worked on."""
 
+import os
 from typing import Any
 
 import click
 
-from controller.cli.client import Client, connect, segment
+from controller.cli.client import connect, segment
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, note, say
@@ -22,7 +23,7 @@ def project_() -> None:
     """Open and close projects: sandboxes that run while they are worked in.
 
     \b
-    paddock project open my-app --template project
+    paddock project open my-app
     paddock project config sandbox --project my-app --memory 8G --cpus 4
     paddock project close my-app
     """
@@ -31,16 +32,25 @@ def project_() -> None:
 @project_.command("open")
 @click.argument("name")
 @namespace_option
-@click.option("--template", default="", metavar="NAME", help="SandboxTemplate for a project that has no sandbox yet.")
+@click.option("--template", default="", metavar="NAME", help="SandboxTemplate of a new project.")
+@click.option("--image", default="", metavar="IMAGE", help="Image of a new project without a template.")
+@click.option("--folder", default="", metavar="DIR", help="Folder of the host for /workspace/src, instead of a volume.")
+@click.option("--size", default="", metavar="SIZE", help="Size of a new project's volumes. [default: 1Gi]")
 @click.option("--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait until it is Ready.")
 @click.pass_context
-def open_(ctx: click.Context, name: str, namespace: str | None, template: str, wait_seconds: float) -> None:
-    """Start the sandbox of a project, creating it if there is none. An existing one is never changed."""
-    body: dict[str, Any] = {"waitSeconds": wait_seconds}
-    body |= {"templateRef": {"name": template}} if template else {}
+def open_(ctx: click.Context, /, name: str, namespace: str | None, **options: Any) -> None:
+    """Start the sandbox of a project, creating it if there is none. An existing one is never changed.
+
+    A new one has its sources on a volume that survives closing, and stops when nobody used it for 30 minutes.
+    """
+    if options["template"] and options["image"]:
+        raise click.UsageError("--template brings the image; leave out --image")
+    folder = os.path.abspath(options["folder"]) if options["folder"] else ""  # as it is: the daemon judges it
+    parts = {"image": options["image"], "folder": folder, "size": options["size"]}
+    body: dict[str, Any] = {"waitSeconds": options["wait_seconds"]}
+    body["project"] = {field: value for field, value in parts.items() if value}
+    body |= {"templateRef": {"name": options["template"]}} if options["template"] else {}
     client = connect(ctx)
-    if not template:
-        _existing(client, namespace, name)
     client.request("POST", f"{_path(namespace, name)}/open", json=body)
     say(f"project {name} is open; `paddock shell {name}` works in it")
 
@@ -65,7 +75,7 @@ def list_(ctx: click.Context, namespace: str | None, all_sandboxes: bool) -> Non
     path = f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes"
     found = connect(ctx).get(path, labelSelector="" if all_sandboxes else _LABEL)["items"]
     if not found:
-        note("No projects; `paddock project open NAME --template TEMPLATE` creates one.")
+        note("No projects; `paddock project open NAME` creates one.")
         return
     say(columns([["PROJECT", "STATE", "TEMPLATE", "LEVEL"], *map(_row, found)]))
 
@@ -118,17 +128,6 @@ def sandbox(ctx: click.Context, /, name: str, namespace: str | None, **given: An
             "PATCH", _path(namespace, name), json={"spec": change}, content_type="application/merge-patch+json"
         )
     say(f"project {name} configured")
-
-
-def _existing(client: Client, namespace: str | None, name: str) -> None:
-    from paddock._client.errors import Refused
-
-    try:
-        client.get(_path(namespace, name))
-    except Refused as error:
-        if error.code != 404:
-            raise
-        raise CliError(f"project {name} has no sandbox yet; name a SandboxTemplate with --template") from error
 
 
 def _path(namespace: str | None, name: str) -> str:

@@ -1,9 +1,13 @@
 """Projects: a sandbox of that name, and its template. Open and close them."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.ports import Clock, UseTracker, Wake
 from controller.service import errors
 from controller.service.objects.objects import Objects
@@ -14,7 +18,22 @@ from controller.version import API_VERSION
 _WRITTEN_BY = "project"
 PROJECT_LABEL = "paddock/project"
 """On a sandbox that was created by opening it."""
+DEFAULT_IMAGE, DEFAULT_SIZE = "paddock/python:1", "1Gi"
 _PIECE_SECONDS = 1.0
+_IDLE_SECONDS = 1800
+_NAME_LETTERS = 52
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectDefaults:
+    """Parts of a project's new sandbox: volumes that survive closing, and its template where none is named.
+
+    `folder` is one of the host, instead of a volume for the sources. `size` is that of each volume, as a quantity.
+    """
+
+    image: str = DEFAULT_IMAGE
+    folder: str = ""
+    size: str = DEFAULT_SIZE
 
 
 class Projects:
@@ -26,17 +45,20 @@ class Projects:
         self._objects, self._write, self._patch = objects, write, patch
         self._wake, self._passes, self._clock = wake, passes, clock
 
-    def open(self, namespace: str, name: str, template: str, wait_seconds: float) -> StoredObject:
+    def open(
+        self, namespace: str, name: str, template: str, wait_seconds: float, defaults: ProjectDefaults | None = None
+    ) -> StoredObject:
         """Create the sandbox if it is absent, start it, and return it once it is Ready.
 
-        Raises Conflict if it is not Ready in time, or can't be.
+        It is created from the template, from the `defaults`, or from both. Raises NotFound without any of them;
+        Conflict if it is not Ready in time, or can't be.
         """
         try:
             found = self._objects.get(SANDBOX, namespace, name)
         except errors.NotFound:
-            if not template:
+            if not template and defaults is None:
                 raise
-            found = self._create(namespace, name, template)
+            found = self._create(namespace, name, self._spec(namespace, name, template, defaults))
         if found.deleted_at is not None:
             raise errors.Conflict(f"sandbox `{name}` is being deleted; wait until it is gone, then open it again")
         if found.spec.get("runState", "Running") != "Running" or _ready(found).get("reason") == "IdleReaped":
@@ -50,12 +72,35 @@ class Projects:
             return found
         return self._set(found, "Suspended")
 
-    def _create(self, namespace: str, name: str, template: str) -> StoredObject:
+    def _spec(self, namespace: str, name: str, template: str, defaults: ProjectDefaults | None) -> dict[str, Any]:
+        """Return the spec of a new sandbox."""
+        made: dict[str, Any] = {"templateRef": {"name": template}} if template else {}
+        found = self._template(namespace, template) if template else {}
+        if defaults is None:
+            return made
+        if not template:
+            made = _default_spec(defaults)
+        mounted = not template or found.get("workspace") is not None
+        if defaults.folder:
+            made["workspace"] = {"hostPath": defaults.folder}
+        elif mounted:
+            made["workspace"] = {"volume": {"name": f"src-{name}"[:_NAME_LETTERS].rstrip("-"), "size": defaults.size}}
+        return {**made, "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS}}
+
+    def _template(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """Return the spec of a template. Raises NotFound: a sandbox without one would stay, and be refused."""
+        try:
+            return self._objects.get(TEMPLATE, namespace, name).spec
+        except errors.NotFound as error:
+            words = f"sandboxtemplate `{name}` does not exist in namespace `{namespace}`; apply it first"
+            raise errors.NotFound(words) from error
+
+    def _create(self, namespace: str, name: str, spec: Mapping[str, Any]) -> StoredObject:
         document = {
             "apiVersion": API_VERSION,
             "kind": SANDBOX.name,
             "metadata": {"name": name, "labels": {PROJECT_LABEL: name}},
-            "spec": {"templateRef": {"name": template}},
+            "spec": dict(spec),
         }
         try:
             return self._write.create(SANDBOX, namespace, json.dumps(document), written_by=_WRITTEN_BY)
@@ -93,6 +138,18 @@ class Projects:
             self._passes.wait(passes, min(left, _PIECE_SECONDS))
             found = self._objects.get(SANDBOX, found.namespace, found.name)
         return found
+
+
+def _default_spec(defaults: ProjectDefaults) -> dict[str, Any]:
+    """Return the sandbox of a project without a template."""
+    template = {
+        "image": defaults.image,
+        "command": ["sleep", "infinity"],
+        "securityLevel": "development" if defaults.folder else "full-isolation",  # that mounts folders read-only
+        "workspace": {"mountPath": "/workspace/src"},
+        "volumeClaimTemplates": [{"name": "data", "mountPath": "/workspace/data", "size": defaults.size}],
+    }
+    return {"template": template, "resources": {"limits": {"memory": "4Gi"}, "cpuShares": 1024}}
 
 
 def _ready(obj: StoredObject) -> dict[str, str]:
