@@ -103,11 +103,11 @@ class Desired:
 
     def _follow(self, since: int) -> None:
         try:
-            changes = self._store.changes(since, limit=_BATCH)
-            while changes:
+            while changes := self._store.changes(since, limit=_BATCH):
                 self._take_in(changes)
                 self._revision = since = changes[-1].revision
-                changes = self._store.changes(since, limit=_BATCH)
+                if len(changes) < _BATCH:  # a commit since then wakes the loop again
+                    return
         except ChangesGone:
             self._relist()
 

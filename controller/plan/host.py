@@ -167,9 +167,9 @@ def _unsettled(
         observed.unguarded or snapshot.guarded.words,
         observed.guard_lost,
         snapshot.guarded.broken,
-        observed.networks,
         memo.weight_bounds(snapshot),
     )
+    memo.forget_networks(observed.networks)
     models = snapshot.gateway.sandboxes
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now

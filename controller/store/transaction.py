@@ -82,6 +82,7 @@ class SqlTransaction:
         self._keys: dict[str, _Key] = {}
         self._listed: set[tuple[str, str | None]] = set()
         self._in_database: set[str] = set()
+        self._knows_owned = False
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: dict[str, Instance] = {}
@@ -111,7 +112,9 @@ class SqlTransaction:
 
     def owned(self) -> Sequence[StoredObject]:
         """Return every object with owner references, of any kind."""
-        self._remember(self._connection.execute(_OWNED).mappings())
+        if not self._knows_owned:
+            self._remember(self._connection.execute(_OWNED).mappings())
+            self._knows_owned = True
         found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
         found.sort(key=_key)
         return [rows.object_from_row(row) for row in found]

@@ -1,17 +1,21 @@
 """Peers through the loop: one sealed bridge a namespace, joined by those that ask for it, and gone with the last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
 from controller.kinds.common.labels import peers_name, sealed_name
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import ConnectNetwork
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.host import Memo
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
+from tests.plan.case_file import decide
 
 SHARED = peers_name("default")
 
@@ -174,3 +178,32 @@ def test_where_policy_forbids_it_a_stored_one_is_refused(house: LoopHarness) -> 
     assert house.condition("web", "Accepted") == "False Refused"
     assert "setting peers" in said(house, "Accepted")
     assert SHARED not in house.engine.networks
+
+
+def test_networks_that_come_or_go_are_decided_as_by_a_new_planner(house: LoopHarness) -> None:
+    for name, peers in (("web", True), ("db", True), ("alone", False)):
+        running(house, name, peers=peers)
+    house.apply("plain")
+    house.settle()
+    seen = house.turn.last
+    assert seen is not None
+    assert len(seen.observed.networks) == 5
+    gone: list[Iterable[str]] = [(), *((each,) for each in seen.observed.networks), seen.observed.networks]
+    hosts = [_without(seen, *names) for names in gone]
+    mattered = 0
+    for before, after in permutations(hosts, 2):
+        memo = Memo()
+        for _ in range(2):
+            decide(before, memo)
+        # Settled on what was seen before, they must see what is there now.
+        settled = len(memo.settled)
+        ours, anew = decide(after, memo), decide(after)
+        assert [str(each) for each in ours.groups] == [str(each) for each in anew.groups]
+        assert replace(ours.writes, ceilings=()) == replace(anew.writes, ceilings=())
+        mattered += settled == len(seen.sandboxes) and bool(ours.groups)
+    assert mattered > 6
+
+
+def _without(host: Snapshot, *names: str) -> Snapshot:
+    left = {key: each for key, each in host.observed.networks.items() if key not in names}
+    return replace(host, observed=replace(host.observed, networks=left))

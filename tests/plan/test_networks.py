@@ -1,13 +1,16 @@
 """Networks of a sandbox: decisions on what the engine answered, by typed data and not by its messages."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from controller.kinds.planning.outcome import Transient
+from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Snapshot
-from controller.kinds.runtime.network import EnsureNetwork
-from tests.plan.case_file import decide, read
+from controller.kinds.runtime.network import EnsureNetwork, Network
+from controller.plan.host import Memo
+from tests.plan.case_file import container, decide, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
 
 
@@ -40,3 +43,34 @@ def test_other_failures_keep_the_subnet() -> None:
     after = {each.uid: each for each in decide(answered).writes.instances}
     later = replace(host, instances={**written, **after}, now=host.now + 60)
     assert ensured(later)[0] == subnet
+
+
+def test_a_network_settles_all_but_those_it_touches() -> None:
+    boxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(5)]
+    host = snapshot(boxes, [container(box) for box in boxes])
+    memo = Memo()
+    for _ in range(3):
+        host = _taken_in(host, decide(host, memo))
+    settled = dict(memo.settled)
+    assert len(settled) == len(boxes)
+    mine = Network("n1", "pdp-else", "another", "", "0", "10.0.0.0/28")
+    decide(_seen(host, {mine.name: mine}), memo)
+    assert all(memo.settled[uid] is each for uid, each in settled.items())
+    own = replace(mine, uid=boxes[0].obj.uid)
+    decide(_seen(host, {own.name: own}), memo)
+    assert [uid for uid, each in settled.items() if memo.settled.get(uid) is not each] == [boxes[0].obj.uid]
+
+
+def _seen(host: Snapshot, networks: Mapping[str, Network]) -> Snapshot:
+    return replace(host, observed=replace(host.observed, networks=networks))
+
+
+def _taken_in(host: Snapshot, planned: Plan) -> Snapshot:
+    """The host with what the plan writes."""
+    statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
+    boxes = {
+        uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
+        for uid, box in host.sandboxes.items()
+    }
+    instances = {**host.instances, **{each.uid: each for each in planned.writes.instances}}
+    return replace(host, sandboxes=boxes, instances=instances)

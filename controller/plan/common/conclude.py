@@ -27,6 +27,7 @@ def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, 
     context, obj = asked.context, asked.context.obj
     builder.audit += _audited_starts(context, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason in WITHHELD
+    waits = waits or context.network.lacks_subnet  # any network that goes may free one
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(builder, context, decision, asked.instance, reserves) and quiet and asked.quiet
     quiet = _write_egress(builder, asked, decision) and quiet

@@ -37,6 +37,7 @@ from controller.plan.network.network_context import taken_subnets
 from controller.plan.pool import sandboxpool as pools
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import UPLINK
 from controller.policy.quota_ledger import QuotaBound, weight_bounds
 from controller.policy.sandbox import Rendered, Shape, admit_with, shape_of
 
@@ -94,7 +95,6 @@ class HostKey(NamedTuple):
     unguarded: str
     guard_lost: bool
     guard_broken: str
-    networks: Mapping[str, Network]
     weights: Mapping[str, tuple[QuotaBound, ...]]
 
 
@@ -187,6 +187,7 @@ class Memo:
     orphans: Sightings = field(default_factory=Sightings)
     fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
+    networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
     weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
@@ -211,6 +212,24 @@ class Memo:
                 self.shapes.pop(next(iter(self.shapes)))
             self.shapes[key] = known
         return known
+
+    def forget_networks(self, now: Mapping[str, Network]) -> None:
+        """Forget the decisions on objects that a change of networks touches; `now` are those of this pass.
+
+        Those are the owners of what changed. A shared bridge touches those that join it, the uplink all sealed ones.
+        """
+        before, self.networks = self.networks, now
+        if before is now:
+            return
+        changed = [*_unlike(before, now), *_unlike(now, before)]
+        owners = {each.uid for each in changed}
+        namespaces = {each.namespace for each in changed if not each.uid}
+        uplink = any(each.name == UPLINK for each in changed)
+        for uid, known in list(self.settled.items()) if changed else ():
+            made = self.rendered[uid].rendered if uid in self.rendered else None
+            joins = made is not None and made.config.joins_peers and known.sandbox.obj.namespace in namespaces
+            if uid in owners or joins or (uplink and made is not None and made.sealed is not None):
+                del self.settled[uid]
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
         """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
@@ -241,6 +260,10 @@ class Memo:
             known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
             self.members[instance.uid] = known
         return known.sandbox
+
+
+def _unlike(some: Mapping[str, Network], others: Mapping[str, Network]) -> list[Network]:
+    return [each for name, each in some.items() if others.get(name) != each]
 
 
 def _same_members(one: Pool, other: Pool) -> bool:

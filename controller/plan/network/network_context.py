@@ -27,7 +27,7 @@ class NetworkContext:
     its namespace, and `peers_subnet` the subnet of that, now or when created. `unguarded` is why nothing new may be
     attached to a network ("" if it may), and `untried` why that is not known yet. `range` is where subnets are taken
     from. `guard_lost` is why the guard does not confine what runs ("": it does, or its state is unreadable),
-    `on_guard_lost` the consequence for a sandbox that only the guard confines.
+    `on_guard_lost` the consequence for a sandbox that only the guard confines. `lacks_subnet`: none is free for it.
     """
 
     record: Instance | None = None
@@ -43,6 +43,7 @@ class NetworkContext:
     peers_subnet: str = ""
     guard_lost: str = ""
     on_guard_lost: GuardLost = "pause"
+    lacks_subnet: bool = False
 
 
 NOTHING = NetworkContext()
@@ -81,6 +82,7 @@ def network_context(
         taken.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
+    peers_subnet = _peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else ""
     return NetworkContext(
         record=record,
         containers=containers,
@@ -94,7 +96,8 @@ def network_context(
         peers=shared,
         guard_lost=snapshot.guarded.broken or (observed.unguarded if observed.guard_lost else ""),
         on_guard_lost=policy.guard_lost,
-        peers_subnet=_peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else "",
+        peers_subnet=peers_subnet,
+        lacks_subnet=(wanted and not subnet) or (joins and not peers_subnet),
     )
 
 

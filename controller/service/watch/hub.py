@@ -190,6 +190,8 @@ class Watches:
             return
         while changes := self._store.changes(self._at, limit=_READ_AT_ONCE):
             self._offer([(each, SerializedObject(each.obj, self.texts)) for each in changes])
+            if len(changes) < _READ_AT_ONCE:  # a later commit signals again
+                break
         now = self._clock.now()
         if not 0 <= now - self._bookmarked < BOOKMARK_SECONDS:
             self._bookmarked = now
