@@ -20,7 +20,7 @@ from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
 from controller.policy.levels.exec_deadline import exec_deadline_refused
-from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.levels import SHARED_USER, Level, Policy
 from controller.policy.levels.narrow import level_of, widened
 from controller.policy.network import bridge, egress
 from controller.policy.network.bridge import Open
@@ -50,6 +50,7 @@ class Rendered:
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
     ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
+    `takes_user_id`: it is to run as an id of its own.
     """
 
     config: ContainerConfig
@@ -63,6 +64,7 @@ class Rendered:
     open: Open | None = None
     audited: bool = False
     agent: Agent | None = None
+    takes_user_id: bool = False
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -102,7 +104,7 @@ def judge(
         *widened(template, named),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
         *confinement.refused(template, policy),
-        *_user(template, level),
+        *_user(template, level, policy),
         *_env(template),
         *_exec(template),
         *agent.refused(template, effective_limits(resources, template, level.limits), policy),
@@ -137,7 +139,7 @@ def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[
         yield Refusal(f"{at}resources.limits.cpu", words)
 
 
-def _user(template: Template, level: Level) -> Iterator[Refusal]:
+def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     if template.user is None:
         return
     uid, _, gid = template.user.partition(":")
@@ -151,6 +153,9 @@ def _user(template: Template, level: Level) -> Iterator[Refusal]:
                 f"{what} {value} is refused at level {level.name}: use an id from {level.lowest_uid} up, "
                 "one that no user of the host has",
             )
+        elif policy.user_ids is not None and int(value) in policy.user_ids:
+            words = f"{what} {value} is one of {policy.user_ids}, of which each sandbox gets one of its own"
+            yield Refusal("user", f"{words}; use another id, or leave `user` out")
 
 
 def _env(template: Template) -> Iterator[Refusal]:
@@ -259,10 +264,12 @@ def render(
     policy: Policy,
     hostname: str = "",
     namespace: str = DEFAULT_NAMESPACE,
+    user_id: int = 0,
 ) -> Rendered:
     """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
 
-    `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one.
+    `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one. `user_id` is the id
+    of its own (0: none).
     """
     template, said = at_own_level(spec, template), template.security_level
     level = _known_level(template, policy)
@@ -274,7 +281,7 @@ def render(
         hostname=hostname or name,
         command=(*template.command, *(template.args or ())) if template.command else None,
         args=(template.args or ()) if template.command is None else (),
-        user=template.user or level.default_user,
+        user=_user_of(template, level, user_id),
         working_dir=template.working_dir or "",
         env=_environment(template, level),
         tmpfs=_mounts(template, level, {each.path for each in places}),
@@ -306,7 +313,19 @@ def render(
         open=open_,
         audited=level.audits_starts,
         agent=template.agent,
+        takes_user_id=policy.user_ids is not None and names_no_user(template, level),
     )
+
+
+def names_no_user(template: Template, level: Level) -> bool:
+    """Return True if neither the spec nor an operator's profile nor the image says who a sandbox runs as."""
+    return template.user is None and level.default_user == SHARED_USER
+
+
+def _user_of(template: Template, level: Level, user_id: int) -> str:
+    if user_id and names_no_user(template, level):
+        return f"{user_id}:{user_id}"
+    return template.user or level.default_user
 
 
 def _known_level(template: Template, policy: Policy) -> Level:

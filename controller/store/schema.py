@@ -70,8 +70,8 @@ objects = Table(
 )
 
 # What an instance reserves is in columns of its own, so that a quota is one sum, over an index that holds them all;
-# `pool_uid` is that of its pool. `uid` is what the container's label
-# bears: the parent's, or for a pool's member one of its own, which the sandbox that claims it takes over.
+# `pool_uid` is that of its pool. `user_id` is the uid and gid that no other record has. `uid` is what the container's
+# label bears: the parent's, or for a pool's member one of its own, which the sandbox that claims it takes over.
 instances = Table(
     "instances",
     metadata,
@@ -92,6 +92,7 @@ instances = Table(
     Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
     Column("gpus", BigInteger, nullable=False, server_default="0"),
     Column("pool_uid", Text),
+    Column("user_id", BigInteger),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
     Index(
@@ -99,6 +100,7 @@ instances = Table(
         *("namespace", "role", "cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
     ),
     Index(None, "pool_uid"),
+    Index(None, "user_id", unique=True),
 )
 
 # `digest` stands for type, reason and message: PostgreSQL refuses to index a long message itself.

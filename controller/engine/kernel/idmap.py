@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 _NOBODY = 65534
+_MOST_MAPS = 128  # the callers of one moment are far fewer
 _HOLD = "import ctypes,sys;r=ctypes.CDLL(None).unshare(0x10000000);print(r,flush=True);sys.stdin.read()"
 
 
@@ -34,7 +35,10 @@ def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 class IdMaps:
-    """User namespaces, cached by their maps. Thread-safe."""
+    """User namespaces, cached by their maps. Thread-safe.
+
+    Each sandbox has ids of its own, so most maps serve one sandbox. A mount keeps its map without the descriptor.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,12 +53,19 @@ class IdMaps:
             self._background.submit(self._make_spare)
 
     def of(self, owner: Ids, user: Ids) -> int:
-        """Return the descriptor of a user namespace with that map; it stays open here. Raises OSError."""
+        """Return the descriptor of a user namespace with that map, open until many others were asked for.
+
+        Raises OSError.
+        """
         desired = mapped(owner, user)
         with self._lock:
-            if desired not in self._made:
-                self._made[desired] = self._make(*desired)
-            return self._made[desired]
+            known = self._made.pop(desired, None)
+            self._made[desired] = found = self._make(*desired) if known is None else known
+            if len(self._made) > _MOST_MAPS:
+                os.close(self._made.pop(next(iter(self._made))))
+            if known is None and self._background is not None:
+                self._background.submit(self._make_spare)
+            return found
 
     def close(self) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
         return False
     names = {"name": member.memory.hostname, "namespace": pool.obj.namespace}
-    wanted = render(spec, pool.template, uid=member.uid, policy=policy, **names)
+    wanted = render(spec, pool.template, uid=member.uid, policy=policy, user_id=member.memory.user_id, **names)
     same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
     return same and is_ready(member, own[0], wanted)
 
