@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from controller.kinds.access.access import PeerGrant, Role
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
+from controller.kinds.runtime.user_ids import IdRange, parse_range
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
@@ -246,6 +247,14 @@ class Settings(BaseSettings):
         default=IPv4Network("10.213.0.0/16"),
         description="private IPv4 range for the networks of sandboxes, at least a /21; nothing else may use it",
     )
+    sandbox_ids: str = Field(
+        default="2000000-2065535",
+        description=(
+            "uids of which each sandbox gets one of its own, as FIRST-LAST; no user of this host may have one (see "
+            "/etc/passwd, /etc/group, /etc/subuid, /etc/subgid); empty: sandboxes share 20000, and with it the "
+            "kernel's limits for a user"
+        ),
+    )
     canary_seconds: float = Field(
         default=300.0,
         ge=5.0,
@@ -408,6 +417,13 @@ class Settings(BaseSettings):
             raise ValueError(wrong)
         return value
 
+    @field_validator("sandbox_ids")
+    @classmethod
+    def _is_range(cls, value: str) -> str:
+        if value:
+            parse_range(value)
+        return value
+
     @field_validator("network_range")
     @classmethod
     def _large_enough(cls, value: IPv4Network) -> IPv4Network:
@@ -426,6 +442,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in order of precedence: the environment, then the file (the init arguments)."""
         return env_settings, init_settings
+
+    def user_ids(self) -> IdRange | None:
+        """Return the ids that sandboxes have of their own; None: none."""
+        return parse_range(self.sandbox_ids) if self.sandbox_ids else None
 
     def exec_rules(self) -> ExecRules:
         """Return the limits of commands."""

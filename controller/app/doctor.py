@@ -4,6 +4,7 @@ import http.client
 import socket
 import time
 
+from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.observe.doctor import (
     group_exists,
     read_engine_facts,
@@ -50,6 +51,8 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             secrets=read_folder_facts(str(settings.secrets_dir)),
             mounts=read_folder_facts(str(settings.mounts_dir)),
             volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
+            user_ids=settings.sandbox_ids,
+            user_ids_held=read_overlaps(own) if (own := settings.user_ids()) else (),
         )
     )
 

@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 from controller.app.core import Core
+from controller.app.errors import CannotStart
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
 from controller.kinds.runtime.package_hosts import Registries
+from controller.kinds.runtime.user_ids import IdRange
 from controller.policy.images import ImageRules
 from controller.policy.levels.abilities import Confinements
 from controller.policy.levels.levels import Policy
@@ -16,6 +19,8 @@ from controller.policy.levels.package_hosts import with_packages
 from controller.ports import Secrets
 from controller.service.mcp.installs import InstallRules
 from controller.settings import Settings
+
+_SHOWN = 4
 
 
 def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
@@ -32,6 +37,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         mounts_dir=settings.mounts_dir,
         secrets=secrets,
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
+        users_dir=settings.state_dir.absolute() / "users",
         firewall=NftFirewall() if core.is_local else None,
         gpus=settings.gpu_devices,
     )
@@ -55,9 +61,19 @@ def make_policy(settings: Settings) -> Policy:
         provider_hosts=settings.provider_hosts,
         gpu_devices=settings.gpu_devices,
         models_port=settings.models_port,
+        user_ids=_user_ids(settings),
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
     return with_packages(policy, read_package_hosts(settings.package_sources), listed)
+
+
+def _user_ids(settings: Settings) -> IdRange | None:
+    """Return the ids for sandboxes. Raises CannotStart if a user of this host has one of them."""
+    own = settings.user_ids()
+    if own is not None and (held := read_overlaps(own)):
+        shown = ", ".join(held[:_SHOWN]) + (f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
+        raise CannotStart(f"sandbox_ids: {own} has ids of this host's users ({shown}); choose another range")
+    return own
 
 
 def make_install_rules(settings: Settings, instance_id: str) -> InstallRules:

@@ -20,6 +20,7 @@ from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.guard_watch import GuardWatch
+from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
@@ -57,7 +58,8 @@ class DockerEngine:
     The constructor does no I/O. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
     between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
     container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
-    may be bound from `host_roots`; they are mounted below `mounts_dir` first. Raises ValueError for a bad address.
+    may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
+    `users_dir` (None: there are none). Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class DockerEngine:
         mounts_dir: Path = DEFAULT_FOLDER,
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
+        users_dir: Path | None = None,
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id = instance_id
@@ -87,6 +90,7 @@ class DockerEngine:
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
         self._agents = AgentRuntimes(self._client, self._view)
+        self._accounts = Accounts(users_dir, base_url) if users_dir else None
         self._guard = GuardWatch(firewall, self._view)
         self._observer = self._make_observer(meter, observe_seconds)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
@@ -153,6 +157,7 @@ class DockerEngine:
             others={EnsureNetwork: self._networks.ensure, RemoveNetwork: self._networks.remove},
             mounts=self._mounts,
             agents=self._agents,
+            accounts=self._accounts,
             before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
@@ -268,6 +273,8 @@ class DockerEngine:
         """Release the mounts of an object, unless it has another container."""
         if not self._view.now.containers.get(uid):
             self._mounts.release(uid)
+            if self._accounts is not None:
+                self._accounts.remove(uid)
 
     def ping(self) -> str:
         try:

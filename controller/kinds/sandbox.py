@@ -204,7 +204,7 @@ class Template(Model):
     """Arguments after `command`. Without a command they replace those of the image, after its own entrypoint."""
     agent: Agent | None = None
     user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$"), Form("uid or uid:gid")] = None
-    """Numeric user. Left out: the default of its security level, which is 20000:20000 or the image's own."""
+    """Numeric user. Left out: an id of its own, or the image's user where the security level has none."""
     working_dir: AbsolutePath | None = None
     """Working directory; the image's own if left out."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()

@@ -63,7 +63,7 @@ class SecurityProfileSpec(Narrowing):
         Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$"),
         Form("uid:gid, or empty for the image's own"),
     ] = None
-    """User of a sandbox that names none."""
+    """User of a sandbox that names none; left out: the base's, which for full-isolation is an id of its own."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
     """Lowest uid and gid that a sandbox may name."""
     read_only_host_folders: Flag | None = None

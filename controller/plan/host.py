@@ -33,7 +33,7 @@ from controller.plan.pool import launch
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool.reconcile import reconcile_pools
 from controller.plan.provider import reconcile_providers
-from controller.plan.sandbox import disk_limit, gpus, sandbox
+from controller.plan.sandbox import disk_limit, gpus, sandbox, user_ids
 from controller.plan.sandbox.log_tail import remember
 from controller.plan.securityprofile import reconcile_profiles
 from controller.policy.levels.levels import Policy
@@ -83,6 +83,10 @@ def _networks(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> 
     return reconcile_networks(context, decision)
 
 
+def _user_ids(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
+    return user_ids.required(context, decision)
+
+
 # The order of precedence: for each kind of question, the first decider with an answer decides.
 DECIDERS = (
     Decider("observation", propose=sandbox.reconcile_unknown),  # unknown is no state: nothing is decided on it
@@ -97,6 +101,7 @@ DECIDERS = (
     Decider("pool: image", amend=preload.single_flight),
     Decider("pool: claims", amend=launch.defer_renames),
     Decider("pool: launch", amend=launch.launch),
+    Decider("user ids", complete=_user_ids),
     Decider("GPUs", complete=gpus.assign),
     Decider("network", complete=_networks),
 )

@@ -164,7 +164,6 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
     template: dict[str, Any] = {
         "image": image_of(spec),
         "command": ["sleep", "infinity"],
-        "user": FULL_ISOLATION.default_user,
         "securityLevel": FULL_ISOLATION.name,
         "tmpfs": [{"mountPath": "/tmp", "size": format_bytes(folder)}],  # noqa: S108 - inside the sandbox
         "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
@@ -177,6 +176,7 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
         template["security"] = {
             "capabilities": [],
             "noNewPrivileges": True,
+            "runAsNonRoot": True,
             "readOnlyRootFilesystem": True,
             "seccompProfile": "minimal",
         }

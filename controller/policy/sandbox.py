@@ -20,7 +20,7 @@ from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
 from controller.policy.levels.exec_deadline import exec_deadline_refused
-from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.levels import SHARED_USER, Level, Policy
 from controller.policy.levels.narrow import level_of, widened
 from controller.policy.network import bridge, egress
 from controller.policy.network.bridge import Open
@@ -50,6 +50,7 @@ class Rendered:
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
     ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
+    `takes_user_id`: it is to run as an id of its own.
     """
 
     config: ContainerConfig
@@ -63,6 +64,7 @@ class Rendered:
     open: Open | None = None
     audited: bool = False
     agent: Agent | None = None
+    takes_user_id: bool = False
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -103,7 +105,7 @@ def judge(
         *widened(template, named),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
         *confinement.refused(template, policy),
-        *_user(template, level),
+        *_user(template, level, policy),
         *_env(template),
         *_exec(template),
         *agent.refused(template, effective_limits(resources, template, level.limits), policy),
@@ -139,7 +141,7 @@ def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[
         yield Refusal(f"{at}resources.limits.cpu", words)
 
 
-def _user(template: Template, level: Level) -> Iterator[Refusal]:
+def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     if template.user is None:
         return
     uid, _, gid = template.user.partition(":")
@@ -153,6 +155,9 @@ def _user(template: Template, level: Level) -> Iterator[Refusal]:
                 f"{what} {value} is refused at level {level.name}: use an id from {level.lowest_uid} up, "
                 "one that no user of the host has",
             )
+        elif policy.user_ids is not None and int(value) in policy.user_ids:
+            words = f"{what} {value} is one of {policy.user_ids}, of which each sandbox gets one of its own"
+            yield Refusal("user", f"{words}; use another id, or leave `user` out")
 
 
 def _env(template: Template) -> Iterator[Refusal]:
@@ -320,17 +325,19 @@ def render(
     hostname: str = "",
     namespace: str = DEFAULT_NAMESPACE,
     shape: Shape | None = None,
+    user_id: int = 0,
 ) -> Rendered:
     """Return the container config of an admitted spec. KeyError for a level that `admit` would have refused.
 
     `hostname` is the name inside, if it is not the object's: a claimed sandbox keeps its first one. `shape` is that of
-    this spec and template under this policy, if it is known.
+    this spec and template under this policy, if it is known. `user_id` is the id of its own (0: none).
     """
     shape = shape or shape_of(spec, template, policy)
     config = replace(
         shape.config,
         name=container_name(name, uid),
         hostname=hostname or name,
+        user=_user_of(shape.template, shape.level, user_id),
         mounts=mounts.mounts(spec, shape.template, name),
     )
     config = agent.with_agent(config, shape.template, namespace, policy)
@@ -347,7 +354,19 @@ def render(
         open=open_,
         audited=shape.level.audits_starts,
         agent=shape.template.agent,
+        takes_user_id=policy.user_ids is not None and names_no_user(shape.template, shape.level),
     )
+
+
+def names_no_user(template: Template, level: Level) -> bool:
+    """Return True if neither the spec nor an operator's profile nor the image says who a sandbox runs as."""
+    return template.user is None and level.default_user == SHARED_USER
+
+
+def _user_of(template: Template, level: Level, user_id: int) -> str:
+    if user_id and names_no_user(template, level):
+        return f"{user_id}:{user_id}"
+    return template.user or level.default_user
 
 
 def _known_level(template: Template, policy: Policy) -> Level:

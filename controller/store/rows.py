@@ -151,6 +151,7 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "version": instance.version,
         "uid": instance.uid,
         "pool_uid": instance.memory.pool or None,
+        "user_id": instance.memory.user_id or None,
     }
     return _fitting(reserves | row)
 

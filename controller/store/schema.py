@@ -77,9 +77,9 @@ objects = Table(
     ),
 )
 
-# What an instance reserves is in columns of its own: totals are sums of them. `pool_uid` is that of its pool. `uid` is
-# what the container's label bears: the parent's, or for a pool's member one of its own, which the sandbox that claims
-# it takes over.
+# What an instance reserves is in columns of its own: totals are sums of them. `pool_uid` is that of its pool. `user_id`
+# is the uid and gid that no other record has. `uid` is what the container's label bears: the parent's, or for a pool's
+# member one of its own, which the sandbox that claims it takes over.
 instances = Table(
     "instances",
     metadata,
@@ -100,6 +100,7 @@ instances = Table(
     Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
     Column("gpus", BigInteger, nullable=False, server_default="0"),
     Column("pool_uid", Text),
+    Column("user_id", BigInteger),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
     Index(
@@ -107,6 +108,7 @@ instances = Table(
         *("namespace", "role", "cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
     ),
     Index(None, "pool_uid"),
+    Index(None, "user_id", unique=True),
 )
 
 # What a scope holds: a namespace, the host (""), or a pool (`pool/<uid>`). Sums over instances, and the number of

@@ -28,7 +28,7 @@ from controller.metrics.catalogue import (
 )
 from controller.metrics.catalogue import store as store_metrics
 from controller.metrics.catalogue.family import Family
-from controller.policy.levels.levels import BUILT_IN, Level
+from controller.policy.levels.levels import BUILT_IN, SHARED_USER, Level
 from controller.settings import Settings
 from deploy.docs.fields import cell
 
@@ -237,6 +237,10 @@ def _after(text: str) -> str:
     return "at once" if text == "0m" else text
 
 
+def _user(level: Level) -> str:
+    return "one of its own" if level.default_user == SHARED_USER else level.default_user or "the image's"
+
+
 def _plain(text: str) -> str:
     """Return the summary of an alert with the names of its labels for their values."""
     for name in ("instance", "namespace", "sandbox", "pool", "operation", "job_id", "reason", "scope", "resource"):
@@ -246,7 +250,7 @@ def _plain(text: str) -> str:
 
 _LEVEL_ROWS = (
     ("network", lambda each: _network(each)),
-    ("user of a spec that names none", lambda each: each.default_user or "the image's"),
+    ("user of a spec that names none", lambda each: _user(each)),
     ("lowest uid and gid", lambda each: str(each.lowest_uid)),
     ("root file system", lambda each: "read-only" if each.read_only_root else "writable"),
     ("folders in memory", lambda each: _folders(each)),

@@ -514,6 +514,21 @@ class TestTurns:
         assert list(store.instances([])) == []
         assert (store.revision(), list(store.events())) == (2, [])
 
+    def test_no_two_instances_have_one_user_id(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        memory = InstanceState(user_id=2_000_000)
+        [ours] = store.record(Writes(instances=(instance(a, memory=memory),))).values()
+        taken = Writes(instances=(instance(b, memory=memory),), events=(event(b),))
+        assert isinstance(refusal(lambda: store.record(taken)), Conflict)
+        assert [each.uid for each in store.instances()] == [a.uid]
+        both = Writes(instances=(replace(ours, memory=InstanceState()), instance(b)))
+        store.record(both)
+        with store.transaction() as transaction:
+            transaction.remove(a)
+        [left] = store.instances()
+        store.record(Writes(instances=(replace(left, memory=memory),)))
+        assert [each.memory.user_id for each in store.instances()] == [2_000_000]
+
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
         store.record(Writes(instances=(instance(stored),)))

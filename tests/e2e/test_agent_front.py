@@ -100,7 +100,8 @@ def test_tools_and_files_meet_in_one_workspace(daemon: RunningDaemon, http: http
     daemon.paddock("cp", "with:/workspace/deep/out", str(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "from the agent"
     done = tool(http, "exec", command=["sh", "-c", "id -u; exit 4"])
-    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, "20000\n")
+    own = daemon.get("with")["status"]["user"].partition(":")[0]
+    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, f"{own}\n")
     before = calls(daemon)
     ran = daemon.paddock("exec", "with", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("out\n", "err\n", 3)

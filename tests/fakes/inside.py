@@ -20,7 +20,7 @@ _ALWAYS = (
     ObservedMount("/proc/sys", "proc", writable=False, nosuid=True, nodev=True, noexec=True),
     ObservedMount("/proc/keys", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
 )
-_IMAGES_USER = (20000, 20000)
+IMAGES_USER = "20000:20000"
 
 
 def inside_of(
@@ -38,8 +38,8 @@ def inside_of(
 
 @cache
 def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[Mount, ...]) -> InsideState:
-    uid, _, gid = config.user.partition(":")
-    ids = (int(uid), int(gid or 0)) if uid.isdigit() else _IMAGES_USER
+    uid, _, gid = (config.user or IMAGES_USER).partition(":")
+    ids = int(uid), int(gid or 0)
     bounding = mask_of(config.capabilities)
     reach = tuple(f"eth{number}" for number, each in enumerate(networks) if each != "none")
     return InsideState(

@@ -18,8 +18,8 @@ def test_the_agent_conforms(agent: Endpoint, revision: str, tmp_path: Path) -> N
 def test_the_inspector_uses_the_agent(agent: Endpoint, era: str) -> None:
     names = {tool["name"] for tool in inspected(agent, "tools/list", era=era)["tools"]}
     assert {"exec", "file.read", "file.changes", "build", "git"} <= names
-    call = ("--tool-name", "exec", "--tool-args-json", '{"command": ["id", "-u"]}')
-    assert inspected(agent, "tools/call", *call, era=era)["structuredContent"]["stdout"] == "20000\n"
+    call = ("--tool-name", "exec", "--tool-args-json", '{"command": ["id", "-un"]}')
+    assert inspected(agent, "tools/call", *call, era=era)["structuredContent"]["stdout"] == "sandbox\n"
     uri = next(each["uri"] for each in inspected(agent, "resources/list", era=era)["resources"])
     assert inspected(agent, "resources/read", "--uri", uri, era=era)["contents"][0]["text"] == "hello from the sandbox"
     templates = inspected(agent, "resources/templates/list", era=era)["resourceTemplates"]

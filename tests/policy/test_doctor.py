@@ -61,6 +61,7 @@ WELL = DoctorFacts(
     secrets=FolderFacts("/etc/paddock/secrets", 0o700, "root", "root", roots=True, file_system="ext4"),
     mounts=FolderFacts("/run/paddock/mounts", 0o700, "root", "root", roots=True, file_system="tmpfs"),
     volumes=VolumeFacts("/var/lib/paddock/volumes", most_bytes=10 << 30),
+    user_ids="2000000-2065535",
 )
 
 
@@ -122,6 +123,9 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("runtimes", W, lambda: replace(told(runtimes=("runc",)), allowed_runtimes=("runsc",))),
     ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=userns"))),
     ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=rootless"))),
+    ("sandbox-users", P, lambda: replace(WELL, user_ids_held=("guest has 2000000",))),
+    ("sandbox-users", W, lambda: replace(WELL, user_ids="")),
+    ("sandbox-users", W, lambda: engine(shared_users=(("0", ("default/a", "default/b")),))),
     ("live-restore", W, lambda: told(live_restore=False)),
     ("guard", W, lambda: kernel(unguarded="the table can't be read; load it")),
     ("bridges", W, lambda: kernel(forwarding=False)),

@@ -21,6 +21,7 @@ from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.pull import not_pulled, pull
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.log_tail import read_tail
 from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer
@@ -73,7 +74,7 @@ class Actor:
     """Carries out actions, from any number of threads.
 
     `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container,
-    `agents` the runtime of an agent.
+    `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway.
     """
@@ -90,6 +91,7 @@ class Actor:
         others: Mapping[type, Callable[[Any], Outcome]],
         mounts: HostMounts,
         agents: AgentRuntimes,
+        accounts: Accounts | None,
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -100,7 +102,7 @@ class Actor:
         self._observer = observer
         self._background = background
         self._cgroups = cgroups
-        self._before_kill, self._mounts, self._agents = before_kill, mounts, agents
+        self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -167,7 +169,9 @@ class Actor:
                 return runtime
             body = create_body(action.config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
             places = self._mounts.sources(action.uid, action.config.slots)
-            body["HostConfig"]["Mounts"] = [*places, *([mount_of(runtime)] if runtime else [])]
+            named = self._accounts.mounts(action.uid, checked.accounts) if self._accounts and checked.accounts else []
+            body["HostConfig"]["Mounts"] = [*places, *named, *([mount_of(runtime)] if runtime else [])]
+            body["HostConfig"]["GroupAdd"] = list(checked.groups)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )

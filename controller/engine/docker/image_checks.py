@@ -12,14 +12,16 @@ one. Notes report setuid files (no-new-privileges makes them harmless) and an im
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.image_layers import setuid_files
+from controller.engine.mounts.accounts import account_files
 from controller.kinds.common.exec_paths import in_kernel_paths, too_long
 from controller.kinds.common.labels import blanked_labels
 from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, SHARED_ID, own_id
 
 # Variables by which the loader, or libc when it converts text, loads code into any program.
 _LOADER = (
@@ -42,6 +44,8 @@ class ImageCheck:
 
     `refusal` is the reason to create no container ("" for none); `terminal`: it holds until the spec changes. `labels`
     override the image's. `notes` are for users. `counted` bytes of the image count towards the container's quota.
+    `groups` are those that another user than the image's needs to write in the image's folders. `accounts` are the
+    files in /etc that name this user (see mounts/accounts.py).
     """
 
     refusal: str
@@ -49,6 +53,8 @@ class ImageCheck:
     notes: tuple[str, ...] = ()
     counted: int = 0
     terminal: bool = False
+    groups: tuple[str, ...] = ()
+    accounts: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_image(client: Client, image: str, config: ContainerConfig) -> ImageCheck:
@@ -60,9 +66,22 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
     # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
     paths, others = list(_paths_refused(data, config)), list(_refusals(data, config))
+    is_local = client.base_url.startswith(("unix:", "http+unix:"))
     return ImageCheck(
-        "; ".join((*paths, *others)), blanked_labels(data.get("Labels") or {}), notes, counted, bool(paths)
+        "; ".join((*paths, *others)),
+        blanked_labels(data.get("Labels") or {}),
+        notes,
+        counted,
+        bool(paths),
+        groups=_groups(data, config),
+        accounts=account_files(found, config) if is_local else {},
     )
+
+
+def _groups(data: Mapping[str, Any], config: ContainerConfig) -> tuple[str, ...]:
+    """Return the group of Paddock's images for another user above those of any distribution."""
+    others = own_id(config.user) >= LOWEST_FREE_ID and own_id(config.user) != SHARED_ID
+    return (str(SHARED_ID),) if others and own_id(str(data.get("User") or "")) == SHARED_ID else ()
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:

@@ -15,12 +15,9 @@ _MOST_FILES = 500_000  # of one layer; with more the result is unknown
 
 def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the paths of those files, given the image's inspect; None if they can't be known."""
-    graph = image.get("GraphDriver") or {}
-    data = graph.get("Data") or {}
-    if graph.get("Name") != "overlay2" or not data.get("UpperDir"):
+    layers = layers_of(image)
+    if layers is None:
         return None
-    # From the top layer down, as overlayfs resolves a name.
-    layers = [data["UpperDir"], *(each for each in (data.get("LowerDir") or "").split(":") if each)]
     found = [_of_layer(each) for each in layers]
     shown = set()
     for number, paths in enumerate(found):
@@ -28,6 +25,15 @@ def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
             return None
         shown |= {each for each in paths if not any(_hides(above, each) for above in layers[:number])}
     return tuple(sorted(shown))
+
+
+def layers_of(image: Mapping[str, Any]) -> list[str] | None:
+    """Return the folders of the layers from the top down, as overlayfs resolves a name; None: the engine has others."""
+    graph = image.get("GraphDriver") or {}
+    data = graph.get("Data") or {}
+    if graph.get("Name") != "overlay2" or not data.get("UpperDir"):
+        return None
+    return [data["UpperDir"], *(each for each in (data.get("LowerDir") or "").split(":") if each)]
 
 
 @lru_cache(maxsize=512)

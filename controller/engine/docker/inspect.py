@@ -50,6 +50,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
         agent=_agent(data.get("Mounts") or ()),
+        user=str(config.get("User") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from controller.engine.docker.raw_http import unix_path
@@ -35,6 +36,16 @@ class EngineNamespace:
         """Call `do` inside; return its result or raise its error. Raises NamespaceUnreachable."""
         with self._lock:
             return self._entered().submit(do).result()
+
+    def root(self) -> Path:
+        """Return the root folder of the engine's mounts, as this process reaches it. Raises NamespaceUnreachable."""
+        pid = self._engines_pid()
+        try:
+            if os.path.samestat(os.stat(f"/proc/{pid}/ns/mnt"), os.stat("/proc/self/ns/mnt")):
+                return Path("/")
+        except OSError as error:
+            raise NamespaceUnreachable(f"the engine's mounts can't be read ({error.strerror})") from error
+        return Path(f"/proc/{pid}/root")
 
     def close(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 _NOBODY = 65534
+_MOST_MAPS = 128  # the callers of one moment are far fewer
 _HOLD = "import ctypes,sys;r=ctypes.CDLL(None).unshare(0x10000000);print(r,flush=True);sys.stdin.read()"
 
 
@@ -35,8 +36,9 @@ def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
 class IdMaps:
     """User namespaces, cached by their maps. Thread-safe.
 
-    One thread starts the helpers. It begins with this object: a thread that moved into the engine's mount namespace,
-    and the threads that it starts, may not find Python there.
+    Each sandbox has ids of its own, so most maps serve one sandbox. A mount keeps its map without the descriptor. One
+    thread starts the helpers. It begins with this object: a thread that moved into the engine's mount namespace, and the
+    threads that it starts, may not find Python there.
     """
 
     def __init__(self) -> None:
@@ -50,10 +52,12 @@ class IdMaps:
         self._helpers.submit(self._make_spare)
 
     def of(self, owner: Ids, user: Ids) -> int:
-        """Return the descriptor of a user namespace with that map; it stays open here. Raises OSError."""
+        """Return the descriptor of a user namespace with that map, open until many others were asked for.
+
+        Raises OSError.
+        """
         desired = mapped(owner, user)
-        known = self._made.get(desired)
-        return self._helpers.submit(self._make, desired).result() if known is None else known
+        return self._helpers.submit(self._of, desired).result()
 
     def close(self) -> None:
         """End the reserve, and forget the namespaces."""
@@ -67,10 +71,14 @@ class IdMaps:
         if self._spare is None:
             self._spare = _Holder()
 
-    def _make(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
-        if desired not in self._made:
-            self._made[desired] = self._give(*desired)
-        return self._made[desired]
+    def _of(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
+        known = self._made.pop(desired, None)
+        self._made[desired] = found = self._give(*desired) if known is None else known
+        if len(self._made) > _MOST_MAPS:
+            os.close(self._made.pop(next(iter(self._made))))
+        if known is None:
+            self._helpers.submit(self._make_spare)
+        return found
 
     def _give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
         spare, self._spare = self._spare, None

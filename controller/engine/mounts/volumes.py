@@ -29,10 +29,11 @@ from controller.engine.mounts import volume_growth
 from controller.engine.mounts.host_folders import Refused
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.runtime.mount import Mount
+from controller.kinds.runtime.user_ids import SHARED_ID
 from controller.kinds.volume import HostVolume
 from controller.ports import VolumeInUse, VolumesUnreachable
 
-_OWNER = Ids(20000, 20000)
+_OWNER = Ids(SHARED_ID, SHARED_ID)
 _MAKE_SECONDS = 300.0
 _TRIES = 10
 # The kernel detaches a loop device some time after its last mount is gone.

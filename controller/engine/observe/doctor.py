@@ -1,5 +1,6 @@
 """Facts for `paddock doctor`: of the engine, the kernel, sockets and folders. Changes nothing, raises nothing."""
 
+import contextlib
 import ctypes
 import errno
 import grp
@@ -15,17 +16,21 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.docker.inspect import container_of
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts.host_folders import system_folder_of
 from controller.engine.usage.host import HostGauge
+from controller.kinds.common import labels as own
 from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts, VolumeFacts
+from controller.kinds.runtime.user_ids import SHARED_ID
 from controller.ports import Clock, Firewall, NullMeter
 
+_MOST_SANDBOXES = 1000
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _PACKAGE_SECONDS = 10.0
-_SANDBOX_IDS = Ids(20000, 20000)
+_SANDBOX_IDS = Ids(SHARED_ID, SHARED_ID)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
 
@@ -39,6 +44,7 @@ def read_engine_facts(address: str, clock: Clock, *, timeout_seconds: float, loc
         facts = client.probe()
         info: dict[str, Any] = client.call("info", lambda api: api.info())
         version: dict[str, Any] = client.call("version", lambda api: api.version())
+        shared = tuple(_shared_users(client))
     except Fault as fault:
         return EngineFacts(address, trouble=fault.message)
     finally:
@@ -52,7 +58,19 @@ def read_engine_facts(address: str, clock: Clock, *, timeout_seconds: float, loc
         skew_seconds=_skew_seconds(str(info.get("SystemTime") or ""), clock.now()),
         runc_version=runc_version(version),
         runc_package=_package("runc") if local else "",
+        shared_users=shared,
     )
+
+
+def _shared_users(client: Client) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the users of more than one running sandbox, with the sandboxes' names. Raises Fault."""
+    of_ours = {"label": [own.INSTANCE, f"{own.ROLE}=sandbox"]}
+    found: dict[str, list[str]] = {}
+    for row in client.call("containers.list", lambda api: api.containers(filters=of_ours))[:_MOST_SANDBOXES]:
+        with contextlib.suppress(Fault):  # gone meanwhile, or it hangs
+            shown = container_of(client.inspect(str(row["Id"]), timeout_seconds=client.timeout_seconds))[0]
+            found.setdefault(shown.user.partition(":")[0] or "0", []).append(f"{shown.namespace}/{shown.object_name}")
+    yield from ((user, tuple(sorted(names))) for user, names in sorted(found.items()) if len(names) > 1)
 
 
 def runc_version(version: Mapping[str, Any]) -> str:

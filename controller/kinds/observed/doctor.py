@@ -32,7 +32,8 @@ class EngineFacts:
 
     `file_system` and `mount_options` are those of the engine's data folder ("" and none: not visible from here).
     `skew_seconds` is how far its clock is ahead of ours; None: unknown. `runc_version` is as the runtime reports it
-    ("": none), `runc_package` the version of the host's dpkg package ("": none).
+    ("": none), `runc_package` the version of the host's dpkg package ("": none). `shared_users` are the users that more
+    than one running sandbox has, each with the names of those.
     """
 
     address: str
@@ -43,6 +44,7 @@ class EngineFacts:
     skew_seconds: float | None = None
     runc_version: str = ""
     runc_package: str = ""
+    shared_users: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class DaemonFacts:
 class DoctorFacts:
     """All facts that are judged together. `local`: the engine runs on this machine.
 
-    `socket_group`, `allowed_runtimes`, `gpu_devices` and the folders come from the settings.
+    `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids, come
+    from the settings. `user_ids_held` are users of this host with ids in that range.
     """
 
     local: bool
@@ -152,3 +155,5 @@ class DoctorFacts:
     secrets: FolderFacts | None = None
     mounts: FolderFacts | None = None
     volumes: VolumeFacts | None = None
+    user_ids: str = ""
+    user_ids_held: tuple[str, ...] = ()

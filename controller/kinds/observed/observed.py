@@ -48,6 +48,7 @@ class Container:
     0 if it does not run. `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
     layer (with its image, where the engine counts that too); 0: none. `bound` are the bind mounts that this host made.
     `agent` is the volume of its agent's runtime; "": it has no agent.
+    `user` is the user that it was created to run as, as the engine has it: the spec's or the image's.
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
     """
 
@@ -80,6 +81,7 @@ class Container:
     log_path: str = ""
     layer_path: str = ""
     agent: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ class InstanceState:
     `first_start`, has passed. `gpus` are the devices of its container, if the operator lists them. `reclaimed`: the
     volumes that are deleted with it are gone. `overfull` is the spec's generation whose run exceeded its disk limit,
     and its bytes (0: none). `unguarded`: it ran while no firewall protected its network, and an event says so.
-    `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences.
+    `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences. `user_id` is
+    the uid and gid of its own that its container runs as (0: none); no other record has it.
     """
 
     restarts: int = 0
@@ -135,6 +136,7 @@ class InstanceState:
     peers: str = ""
     reclaimed: bool = False
     unguarded: bool = False
+    user_id: int = 0
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """Return the reason for which probes ended that run; "" if they did not."""

@@ -8,9 +8,9 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.plan_builder import KnownRender, Memo, RenderedKey
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.common.reconcile_context import ReconcileContext, replace_if_changed
 from controller.plan.network.network_context import network_context
-from controller.plan.sandbox import gpus
+from controller.plan.sandbox import gpus, user_ids
 from controller.plan.sandbox import mounts as bound
 from controller.policy import mounts
 from controller.policy.admission import Refusal
@@ -32,10 +32,17 @@ def context_with(
 ) -> ReconcileContext:
     """Return one object's context, with `memory` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
-    rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
+    expected = replace_if_changed(memory, user_id=memory.user_id or memo.user_ids.chosen.get(uid, 0))
+    rendered, refusals = rendered_with(sandbox, policy, memo, expected)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
+    if lacking := user_ids.lacks(sandbox.obj, rendered, memory, own) and not snapshot.observed.blind:
+        memory = replace_if_changed(memory, user_id=memo.user_id(snapshot, uid, policy))
+    else:
+        memo.user_ids.chosen.pop(uid, None)
+    if memory.user_id != expected.user_id:
+        rendered, refusals = rendered_with(sandbox, policy, memo, memory)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
     return ReconcileContext(
         now=snapshot.now,
@@ -60,6 +67,7 @@ def context_with(
         models=snapshot.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
         above_quota=above,
+        lacks_user_id=lacking and not memory.user_id,
     )
 
 
@@ -89,17 +97,17 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
 
 
 def rendered_with(
-    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
+    sandbox: Sandbox, policy: Policy, memo: Memo, memory: InstanceState
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     """Return the sandbox's whole configuration, or None and the refusals."""
-    obj = sandbox.obj
+    obj, hostname, user_id = sandbox.obj, memory.hostname, memory.user_id
     known = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (
         known is not None
         and known.key.spec is spec
         and known.key.template is template
-        and known.key[2:] == (obj.name, hostname, sandbox.broken)
+        and known.key[2:] == (obj.name, hostname, sandbox.broken, user_id)
     ):
         return known.rendered, known.refusals
     made: Rendered | None = None
@@ -120,8 +128,9 @@ def rendered_with(
                 hostname=hostname,
                 namespace=obj.namespace,
                 shape=shape.shape,
+                user_id=user_id,
             )
-    key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken)
+    key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken, user_id)
     memo.rendered[obj.uid] = KnownRender(key, made, refusals)
     return made, refusals
 

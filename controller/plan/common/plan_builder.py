@@ -35,6 +35,7 @@ from controller.plan.capacity.reservations import Claim
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.network.network_context import taken_subnets
 from controller.plan.pool import sandboxpool as pools
+from controller.plan.sandbox import user_ids
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import UPLINK
@@ -67,6 +68,7 @@ class RenderedKey(NamedTuple):
     name: str
     hostname: str
     broken: str
+    user_id: int
 
 
 @dataclass(slots=True, eq=False)
@@ -160,6 +162,19 @@ class Weights(NamedTuple):
     bounds: Mapping[str, tuple[QuotaBound, ...]]
 
 
+@dataclass(slots=True)
+class TakenIds:
+    """User ids in use ("") or chosen for an object (its uid) in the pass over `snapshot`. `last` is the newest choice.
+
+    `chosen` are those of objects whose record is not stored yet: they keep them from one pass to the next.
+    """
+
+    snapshot: Snapshot | None = None
+    holders: dict[int, str] = field(default_factory=dict)
+    chosen: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+
+
 class Taken(NamedTuple):
     """Subnets in use or assigned, in the pass of this snapshot."""
 
@@ -171,8 +186,8 @@ class Taken(NamedTuple):
 class Memo:
     """Results kept from one pass to the next, and since when orphans are seen.
 
-    Dropping it at any time changes no plan, only its cost; but every orphan's grace starts again, and the images of
-    pools are looked up again.
+    Dropping it at any time changes no plan, only its cost; but every orphan's grace starts again, the images of pools
+    are looked up again, and another free user id may be the next.
     """
 
     policy: str = ""
@@ -190,6 +205,7 @@ class Memo:
     networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
+    user_ids: TakenIds = field(default_factory=TakenIds)
     weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
 
     def fit(self, policy: str) -> None:
@@ -237,6 +253,22 @@ class Memo:
             self.taken = Taken(snapshot, taken_subnets(snapshot))
         return self.taken.subnets
 
+    def user_id(self, snapshot: Snapshot, uid: str, policy: Policy) -> int:
+        """Return a free user id for an object without one, the same until it is stored; 0: there is none."""
+        own, ids = user_ids.range_of(snapshot, policy), self.user_ids
+        if own is None:
+            return 0
+        if ids.snapshot is not snapshot:
+            ids.snapshot, ids.holders = snapshot, dict.fromkeys(user_ids.in_use(snapshot), "")
+            ids.last = ids.last or user_ids.newest(snapshot)
+        found = ids.chosen.get(uid, 0)
+        if found not in own or ids.holders.get(found, uid) != uid:
+            found = user_ids.next_free(own, ids.holders, ids.last)
+            ids.last = found or ids.last
+        if found:
+            ids.holders[found], ids.chosen[uid] = uid, found
+        return found
+
     def weight_bounds(self, snapshot: Snapshot) -> Mapping[str, tuple[QuotaBound, ...]]:
         """Return the quotas that bound weight and priority, by namespace."""
         known = self.weights
@@ -252,6 +284,7 @@ class Memo:
             self.timers.pop(gone, None)
             self.settled.pop(gone, None)
             self.members.pop(gone, None)
+            self.user_ids.chosen.pop(gone, None)
 
     def member(self, pool: Pool, instance: Instance) -> Sandbox:
         """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""

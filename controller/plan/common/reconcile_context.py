@@ -47,7 +47,8 @@ class ReconcileContext:
     written to disk (0: not measured). `stale_gpus`: the devices of its container are no longer its own. `volumes` are
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
-    `models` is the state of the gateway's listener in it (None: not known).
+    `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
+    its own, and none is free.
     """
 
     now: float
@@ -72,6 +73,7 @@ class ReconcileContext:
     was_unguarded: bool = False
     above_quota: str = ""
     models: ModelsState | None = None
+    lacks_user_id: bool = False
 
     @property
     def deleting(self) -> bool:

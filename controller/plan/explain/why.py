@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
@@ -17,7 +17,7 @@ from controller.plan.common.contexts import context_of
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.host import decide, plan
 from controller.plan.network import networks
-from controller.plan.sandbox import agent, drift, models, mounts
+from controller.plan.sandbox import agent, drift, models, mounts, user_ids
 from controller.plan.sandbox.deaths import ENDED
 from controller.policy.levels.levels import Policy
 
@@ -141,6 +141,9 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
     if container.started_at:
         yield "started", _ago(context.now, container.started_at)
     yield "limits", _limits(container.limits) if container.limits else "not known"
+    if container.state is not State.UNKNOWN:
+        whose = "shared with every sandbox that has it" if user_ids.shares(context) else "its own"
+        yield "user", f"{user_ids.shown(container)} ({whose})"
     yield "network", ", ".join(container.networks) or "none at all"
     yield from agent.seen(context, container)
     yield from models.seen(context)

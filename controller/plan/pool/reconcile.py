@@ -28,7 +28,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     for each in own:
         if each.role == WARM:
             sandbox = memo.member(pool, each)
-            rendered, _ = rendered_with(sandbox, policy, memo, each.memory.hostname)
+            rendered, _ = rendered_with(sandbox, policy, memo, each.memory)
             now_known = decided.get(each.uid, each)
             context = context_with(snapshot, sandbox, policy, memo, now_known.memory)
             made_of = member_of(pool, now_known, context.container, rendered, snapshot.now)

@@ -11,7 +11,7 @@ from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
-from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, models, mounts, probes
+from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, models, mounts, probes, user_ids
 
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.
@@ -27,10 +27,12 @@ FIELDS = frozenset(
         "launchType",
         "startTime",
         "lastTermination",
+        "user",
+        "userShared",
     }
 )
 # Those that come from the container. A pass that can't observe it keeps what was reported last.
-_OBSERVED = ("instanceRef", "image", "resources", "startTime")
+_OBSERVED = ("instanceRef", "image", "resources", "startTime", "user", "userShared")
 CONDITIONS = frozenset(
     {
         "Ready",
@@ -72,6 +74,8 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             made["resources"] = {"limits": limits_to_json(container.limits)}
         if container.started_at:
             made["startTime"] = rfc3339(container.started_at)
+        if container.state is not State.UNKNOWN:
+            made |= {"user": user_ids.shown(container)} | ({"userShared": True} if user_ids.shares(context) else {})
     elif context.blind:  # a daemon that has just started knows no container yet
         made |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
     if memory.last_end is not None:

@@ -13,10 +13,10 @@ from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, Observ
 from controller.kinds.runtime.agent import FOLDER, is_runtime
 from controller.kinds.runtime.container import ContainerConfig, Tmpfs
 from controller.kinds.runtime.mount import BoundMount
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID
 from controller.policy.attest import mounted
 from controller.policy.attest.facts import Fact as Fact
 from controller.policy.levels.confinement import label_wanted
-from controller.policy.levels.levels import LOWEST_FREE_ID
 
 # In the order of the kernel's numbers (capabilities(7)).
 _CAPABILITIES = """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE

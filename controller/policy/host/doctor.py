@@ -14,6 +14,7 @@ _NEEDED = ("cpu", "memory", "pids")
 _DRIVERS = frozenset({"overlay2", "overlayfs", "btrfs", "zfs"})
 _SKEW_SECONDS = 5.0
 _OTHERS = 0o007
+_SHOWN = 4
 _GIB = 1 << 30
 _KERNEL = "enable it in the kernel, and restart the engine"
 
@@ -35,6 +36,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _runc,
             _gpus,
             _user_namespaces,
+            _own_users,
             _live_restore,
         ]
     checks += [_guard, _bridges] if facts.local else [_elsewhere]
@@ -205,11 +207,31 @@ def _user_namespaces(facts: DoctorFacts) -> Findings:
         action = "use an engine that runs as root"
         yield _warning("user-namespaces", "the engine runs without root", meaning, action)
     elif has_option(facts.engine.facts, "userns"):
-        meaning = "ids in a sandbox differ on the host: attestation and shared folders are untested with it"
-        action = "leave `userns-remap` out of /etc/docker/daemon.json: sandboxes already have their own ids"
-        yield _warning("user-namespaces", "the engine maps users (userns-remap)", meaning, action)
+        found = "the engine maps users (userns-remap): root in a sandbox is an ordinary user of the host"
+        meaning = "host folders and volumes are untested with it; sandboxes' own ids are 20001-65533, not sandbox_ids"
+        action = "use it for sandboxes that run as root; else leave it out of /etc/docker/daemon.json"
+        yield _warning("user-namespaces", found, meaning, action)
     else:
-        yield _ok("user-namespaces", "not used; sandboxes run as an id that no user of the host has")
+        yield _ok("user-namespaces", "not used; a sandbox that runs as root is root for the kernel's limits, too")
+
+
+def _own_users(facts: DoctorFacts) -> Findings:
+    """Yield the range of sandboxes' own ids, and the sandboxes that share a user."""
+    check, meaning = "sandbox-users", "a sandbox can use up what the kernel gives their user: inotify, pipes, signals"
+    if facts.user_ids_held:
+        action = "set sandbox_ids to ids that no user of this host has"
+        held = ", ".join(facts.user_ids_held[:_SHOWN])
+        found = f"{facts.user_ids} (sandbox_ids) has ids of users of this host: {held}"
+        yield _problem(check, found, "the daemon does not start", action)
+    elif not facts.user_ids:
+        found = "sandboxes share the user 20000 (sandbox_ids is empty)"
+        yield _warning(check, found, meaning, "set sandbox_ids to ids that no user of this host has")
+    elif not facts.engine.shared_users:
+        yield _ok(check, f"each sandbox has its own of {facts.user_ids}, if neither its spec nor its image names one")
+    for user, names in facts.engine.shared_users:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        action = "leave `user` out of their specs, set `security.runAsNonRoot`, or trust them alike"
+        yield _warning(check, f"user {user} is shared by {', '.join(names[:_SHOWN])}{more}", meaning, action)
 
 
 def _live_restore(facts: DoctorFacts) -> Findings:

@@ -11,15 +11,16 @@ from typing import Literal
 
 from controller.kinds.runtime.container import Limits, Tmpfs, stable_hash
 from controller.kinds.runtime.mount import HostRoot
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, SHARED_ID, IdRange
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.images import ANY_IMAGE, ImageRules
 from controller.policy.levels import seccomp as profiles
 from controller.policy.levels.abilities import NO_CONFINEMENTS, Abilities, Confinements
 
+# The default of sandboxes without an id of their own.
+SHARED_USER = f"{SHARED_ID}:{SHARED_ID}"
 _MIB = 1 << 20
 _GIB = 1 << 30
-# No user of a host has an id from here up.
-LOWEST_FREE_ID = 10_000
 _LIMITS = Limits(cpu_millicores=1000, memory_bytes=512 * _MIB, pids=64)
 _LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
 _UNBOUNDED = Limits(0, 0, 0)
@@ -49,7 +50,7 @@ class Level:
     network: Literal["none", "sealed", "public"] = "none"
     allowed_hosts: tuple[str, ...] | None = None
     peers: bool = False
-    default_user: str = "20000:20000"
+    default_user: str = SHARED_USER
     lowest_uid: int = LOWEST_FREE_ID
     read_only_root: bool = True
     capabilities: tuple[str, ...] = ()
@@ -121,7 +122,8 @@ class Policy:
     Internet may ask for the local network, too. `peers`: sandboxes of a level that allows it may ask to join others of
     their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
     `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
-    the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists.
+    the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists. `user_ids`
+    has the ids of which each new sandbox gets one of its own (None: they share one).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -142,6 +144,7 @@ class Policy:
     provider_hosts: tuple[str, ...] = ()
     models_port: int = 8090
     gpu_devices: tuple[str, ...] = ()
+    user_ids: IdRange | None = None
 
     def version(self) -> str:
         """Return a digest that changes when admission or a rendered config may come out differently."""
@@ -149,5 +152,5 @@ class Policy:
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
-        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices]
+        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

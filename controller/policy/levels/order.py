@@ -7,7 +7,8 @@ all specs.
 from collections.abc import Iterator
 
 from controller.kinds.runtime.container import ContainerConfig, Limits
-from controller.policy.levels.levels import LOWEST_FREE_ID, PORTS
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID
+from controller.policy.levels.levels import PORTS
 from controller.policy.levels.seccomp import WIDTH
 
 

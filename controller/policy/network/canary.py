@@ -4,10 +4,9 @@ Pure.
 """
 
 from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.policy.levels.levels import SHARED_USER
 from controller.policy.levels.seccomp import MINIMAL
 from controller.policy.network.egress import IMAGE
-
-_USER = "20000:20000"
 
 
 def canary() -> ContainerConfig:
@@ -18,6 +17,6 @@ def canary() -> ContainerConfig:
         limits=Limits(cpu_millicores=100, memory_bytes=16 << 20, pids=16),
         hostname="canary",
         command=("/bin/sh", "-c", "read _"),
-        user=_USER,
+        user=SHARED_USER,
         seccomp=MINIMAL,
     )

@@ -1,0 +1,79 @@
+"""Assignment of user ids: each sandbox has a uid and gid of its own, from its first container on.
+
+An id is recorded before its container is created, and is free again once no record and no container has it. The next
+one is that which was free for longest. A container that runs keeps its user until a new generation replaces it.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.user_ids import IdRange, own_id
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.policy.levels.abilities import has_option
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import Rendered
+
+REASON = "NoFreeUserID"
+_AGAIN_SECONDS = 30.0
+# An engine that maps users has 65,536 ids for all its containers, which are others on the host.
+_MAPPED = IdRange(20_001, 65_533)
+
+
+def range_of(snapshot: Snapshot, policy: Policy) -> IdRange | None:
+    """Return the range in force on this engine; None: sandboxes have no ids of their own."""
+    if policy.user_ids is not None and has_option(snapshot.observed.facts, "userns"):
+        return _MAPPED
+    return policy.user_ids
+
+
+def lacks(obj: StoredObject, rendered: Rendered | None, memory: InstanceState, containers: Iterable[Container]) -> bool:
+    """Return True if an object is to get an id now: it has none, and no container that stays as it is."""
+    if rendered is None or not rendered.takes_user_id or memory.user_id:
+        return False
+    return all(
+        each.template_hash not in ("", rendered.template_hash) and each.generation != obj.generation
+        for each in containers
+    )
+
+
+def in_use(snapshot: Snapshot) -> set[int]:
+    """Return the ids of all records, and of all containers, whoever they belong to."""
+    recorded = {each.memory.user_id for each in snapshot.instances.values()}
+    return recorded | {own_id(each.user) for some in snapshot.observed.containers.values() for each in some}
+
+
+def newest(snapshot: Snapshot) -> int:
+    """Return the id that was assigned last, as far as the records tell; 0 if none was."""
+    held = ((each.created_at, each.memory.user_id) for each in snapshot.instances.values() if each.memory.user_id)
+    return max(held, default=(0.0, 0))[1]
+
+
+def next_free(own: IdRange, taken: Collection[int], last: int) -> int:
+    """Return the first id after `last` that is free, going round; 0 if none is."""
+    start = last + 1 if last in own else own.first
+    order = chain(range(start, own.last + 1), range(own.first, start))
+    return next((each for each in order if each not in taken), 0)
+
+
+def required(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision, or a wait if it creates a container whose id is missing: no two sandboxes share one."""
+    if not context.lacks_user_id or not any(isinstance(each, CreateContainer) for each in decision.actions):
+        return decision
+    message = "every id of the setting sandbox_ids is in use; widen it, or delete sandboxes"
+    return Decision(context.memory, REASON, message, until=context.now + _AGAIN_SECONDS)
+
+
+def shown(container: Container) -> str:
+    """Return the user of a container, as its spec or image names it; root for none."""
+    return container.user or "0"
+
+
+def shares(context: ReconcileContext) -> bool:
+    """Return True if other sandboxes may run as the same user: it is not one that only this sandbox has."""
+    container, own = context.container, context.memory.user_id
+    return container is not None and (not own or own_id(container.user) != own)

@@ -1,0 +1,147 @@
+"""User ids: one of its own for each sandbox, recorded before its container, and used again last of all."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from controller.kinds.observed.observed import Container, HostFacts, State
+from controller.kinds.planning.action import BindMounts, CreateContainer
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.runtime.user_ids import IdRange, own_id
+from controller.plan.common.plan_builder import Memo
+from controller.plan.host import plan
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import render
+from tests.plan.case_file import POLICY, container, sandbox, snapshot
+
+OWN = IdRange(2_000_000, 2_000_127)
+OWNING = replace(POLICY, user_ids=OWN)
+SPEC = {"template": {"image": "a:1"}}
+CREATIONS, MOST_LIVE = 5_000, 32
+
+
+def decided(found: Snapshot, memo: Memo | None = None, policy: Policy = OWNING) -> Plan:
+    return plan(found, policy, policy.version(), memo)
+
+
+def one(name: str = "a", *, generation: int = 1, **template: Any) -> Sandbox:
+    return sandbox(name, {"template": {"image": "a:1", **template}}, generation=generation)
+
+
+def records(made: Plan) -> dict[str, Instance]:
+    return {each.uid: each for each in made.writes.instances}
+
+
+def creations(made: Plan) -> dict[str, CreateContainer]:
+    actions = (each for group in made.groups for each in group.actions)
+    return {each.uid: each for each in actions if isinstance(each, CreateContainer)}
+
+
+def creation(made: Plan) -> CreateContainer:
+    [found] = creations(made).values()
+    return found
+
+
+def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any) -> Container:
+    """Its container, as it was created by that record."""
+    assert box.spec is not None
+    assert box.template is not None
+    names = {"name": box.obj.name, "uid": box.obj.uid}
+    made = render(box.spec, box.template, policy=policy, user_id=record.memory.user_id, **names)  # type: ignore[arg-type]
+    found = container(box, **said)
+    return replace(found, config_hash=made.config_hash, user=made.config.user)
+
+
+def test_a_new_container_runs_as_the_recorded_id() -> None:
+    made = decided(snapshot([one("a", workspace={}), one("b", user="34567:34567")], []))
+    held = records(made)
+    assert (held["a-uid"].memory.user_id, held["b-uid"].memory.user_id) == (OWN.first, 0)
+    actions = creations(made)
+    assert actions["a-uid"].config.user == f"{OWN.first}:{OWN.first}"
+    assert actions["b-uid"].config.user == "34567:34567"
+    bound = [each.user for group in made.groups for each in group.actions if isinstance(each, BindMounts)]
+    assert set(bound) <= {f"{OWN.first}:{OWN.first}"}
+
+
+def test_a_running_container_keeps_its_user_until_its_next_generation() -> None:
+    box, shared = one(), decided(snapshot([one()], []), policy=POLICY)
+    record = records(shared)["a-uid"]
+    before = running(box, record, POLICY, template="as now")
+    assert (record.memory.user_id, before.user) == (0, "20000:20000")
+    stored = {"a-uid": replace(record, version=1)}
+    kept = decided(snapshot([box], [before], instances=stored))
+    assert not kept.groups
+    assert not any(each.memory.user_id for each in kept.writes.instances)
+    stopped = replace(before, state=State.EXITED, exit_code=0)
+    again = decided(snapshot([box], [stopped], instances=stored))
+    assert not creations(again)
+    later = one(generation=2, image="a:2")
+    renewed = decided(snapshot([later], [stopped], instances=stored))
+    assert creation(renewed).config.user == f"{OWN.first}:{OWN.first}"
+    assert records(renewed)["a-uid"].memory.user_id == OWN.first
+    mine = {"a-uid": records(renewed)["a-uid"]}
+    without = decided(snapshot([later], [], instances=mine), policy=POLICY)
+    assert creation(without).config.user == f"{OWN.first}:{OWN.first}", "it keeps what it has"
+
+
+def test_an_id_in_use_by_any_container_is_left_alone() -> None:
+    stray = replace(container(one("gone")), user=f"{OWN.first}:5")
+    assert creation(decided(snapshot([one()], [stray]))).config.user == f"{OWN.first + 1}:{OWN.first + 1}"
+
+
+def test_without_a_free_id_a_sandbox_waits_and_others_run() -> None:
+    only = replace(OWNING, user_ids=IdRange(OWN.first, OWN.first))
+    made = decided(snapshot([one("a"), one("b"), one("c", user="34567:34567")], []), policy=only)
+    users = {uid: each.config.user for uid, each in creations(made).items()}
+    assert users == {"a-uid": f"{OWN.first}:{OWN.first}", "c-uid": "34567:34567"}
+    [waits] = made.deferrals
+    assert (waits.ref.name, waits.reason) == ("b", "NoFreeUserID")
+    assert "sandbox_ids" in waits.message
+
+
+def test_a_choice_stays_until_it_is_stored() -> None:
+    """A sandbox that waits for capacity is decided on in every pass, and rendered but once."""
+    memo, quota = Memo(), {"hard": {"sandboxes": 0}}
+    first = decided(snapshot([one()], [], quota=quota), memo)
+    known = memo.rendered["a-uid"]
+    assert not first.groups
+    decided(snapshot([one()], [], quota=quota), memo)
+    assert memo.rendered["a-uid"].key.user_id == known.key.user_id == OWN.first
+
+
+def test_an_engine_that_maps_users_has_ids_within_its_map() -> None:
+    found = snapshot([one()], [])
+    facts = HostFacts(cpus=2, security_options=("name=seccomp", "name=userns"))
+    made = decided(replace(found, observed=replace(found.observed, facts=facts)))
+    assert 20_000 < own_id(creation(made).config.user) < 65_534
+
+
+def test_no_id_is_used_twice_at_a_time() -> None:
+    """Over restarts of the daemon, with containers that stay for a while. The store refuses it, too (its contract)."""
+    random, memo, serial = Random(28), Memo(), 0
+    boxes: dict[str, Sandbox] = {}
+    known: dict[str, Instance] = {}
+    alive: dict[str, Container] = {}
+    stale: list[Container] = []
+    order: list[int] = []
+    while serial < CREATIONS:
+        fresh = [one(f"s{serial + number}") for number in range(MOST_LIVE - len(boxes))]
+        serial += len(fresh)
+        boxes |= {each.obj.uid: each for each in fresh}
+        known |= records(decided(snapshot(list(boxes.values()), [*alive.values(), *stale], instances=known), memo))
+        ids = [each.memory.user_id for each in known.values()]
+        assert len(set(ids)) == len(ids) == len(boxes)
+        assert {each in OWN for each in ids} == {True}
+        new = [known[each.obj.uid].memory.user_id for each in fresh]
+        assert not {own_id(each.user) for each in stale} & set(new)
+        assert not set(order[-MOST_LIVE:]) & set(new), "the one that was free for longest comes first"
+        order += new
+        alive |= {each.obj.uid: running(each, known[each.obj.uid], template="as now") for each in fresh}
+        gone = random.sample(sorted(boxes), random.randint(1, MOST_LIVE))
+        stale = [alive[uid] for uid in gone if random.random() < 0.2]
+        for uid in gone:
+            del boxes[uid], known[uid], alive[uid]
+        if boxes and random.random() < 0.02:
+            memo, order = Memo(), []

@@ -1,0 +1,227 @@
+"""Users of sandboxes on the real engine: each its own, so that none takes another's limits in the kernel.
+
+One daemon for all. Its range of ids is its own, since other tests' sandboxes count in the same kernel.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, docker, running, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
+
+RANGE = range(1_900_000, 1_900_256)
+# Takes all that the kernel gives one user, tells how much that was, and holds it. "1": only one of each.
+TAKER = """
+import array, ctypes, fcntl, json, os, resource, signal, socket, sys, time
+most = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 30
+libc, held = ctypes.CDLL(None, use_errno=True), []
+def inotify():
+    count = 0
+    while count < most and libc.inotify_init1(0) >= 0:
+        count += 1
+    return count
+def pipes():
+    count = 0
+    while count < min(most, 4096):
+        ends = os.pipe()
+        held.append(ends)
+        if fcntl.fcntl(ends[0], 1032) < 65536:
+            break
+        count += 1
+    return count
+def in_flight():
+    count, files = 0, array.array("i", [0] * min(most, 250))
+    while count < min(most, 1 << 17):
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        held.append(pair)
+        for _ in range(min(most, 8)):
+            try:
+                pair[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+            except OSError:
+                return count
+            count += len(files)
+    return count
+def signals():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+    count = 0
+    while count < min(most, 1 << 17) and libc.sigqueue(os.getpid(), int(signal.SIGRTMIN), None) == 0:
+        count += 1
+    return count
+taken = {each.__name__: each() for each in (inotify, in_flight, signals, pipes)}
+print(json.dumps(taken), flush=True)
+time.sleep(0 if most == 1 else 100000)
+"""
+
+
+def sandbox(name: str, namespace: str = "default", **template: Any) -> str:
+    spec: dict[str, Any] = {"image": "paddock/python:1", "command": ["sleep", "100000"], **template}
+    volumes = spec.pop("volumes", None)
+    if volumes:
+        spec["volumes"] = volumes
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": spec, "lifecycle": {"shutdownGracePeriodSeconds": 0}},
+    }
+    return json.dumps(document)
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/srv") as made:
+        folder = Path(made) / "app"
+        folder.mkdir()
+        os.chown(folder, 12345, 12345)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Iterator[RunningDaemon]:
+    roots = f'[{{"path": "{project.parent}"}}]'
+    ids = f"{RANGE.start}-{RANGE.stop - 1}"
+    with running(tmp_path_factory.mktemp("own"), PADDOCK_HOST_ROOTS=roots, PADDOCK_SANDBOX_IDS=ids) as made:
+        yield made
+
+
+def ready(daemon: RunningDaemon, *names: str, namespace: str = "default") -> None:
+    each = (f"sandbox/{name}" for name in names)
+    daemon.paddock("wait", "-n", namespace, "--for=condition=Ready", "--timeout=90s", *each)
+
+
+def status(daemon: RunningDaemon, name: str, namespace: str = "default") -> dict[str, Any]:
+    found = daemon.paddock("get", f"sandbox/{name}", "-n", namespace, "-o", "json")
+    made: dict[str, Any] = json.loads(found.stdout)["status"]
+    return made
+
+
+def own_id(daemon: RunningDaemon, name: str, namespace: str = "default") -> int:
+    found = status(daemon, name, namespace)
+    uid, gid = map(int, found["user"].split(":"))
+    assert (uid, "userShared" in found) == (gid, False)
+    assert uid in RANGE
+    return uid
+
+
+def taken(daemon: RunningDaemon, name: str, namespace: str) -> dict[str, int]:
+    ready(daemon, name, namespace=namespace)
+    wait_for("it has taken all", lambda: daemon.paddock("logs", name, "-n", namespace).stdout.strip(), 90)
+    found: dict[str, int] = json.loads(daemon.paddock("logs", name, "-n", namespace).stdout)
+    return found
+
+
+def test_a_sandbox_starves_no_other_and_not_the_host(daemon: RunningDaemon) -> None:
+    taker: dict[str, Any] = {"command": ["python3", "-c", TAKER]}
+    daemon.apply(sandbox("greedy", "one", **taker))
+    first = taken(daemon, "greedy", "one")
+    assert min(first.values()) > 50
+    daemon.apply(sandbox("second", "two", **taker))
+    second = taken(daemon, "second", "two")
+    # Init and the probes of the host may hold a few of each; the other sandbox holds thousands.
+    assert {name: second[name] >= first[name] * 0.9 for name in first} == dict.fromkeys(first, True)
+    assert own_id(daemon, "greedy", "one") != own_id(daemon, "second", "two")
+    on_host = subprocess.run([sys.executable, "-c", TAKER, "1"], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(on_host.stdout) == dict.fromkeys(first, 1)
+    for name in ("one", "two"):
+        daemon.paddock("delete", "sandboxes", "--all", "-n", name, "--timeout=60s")
+
+
+def test_programs_find_a_name_and_a_home(daemon: RunningDaemon) -> None:
+    daemon.apply(sandbox("named"))
+    ready(daemon, "named")
+    uid = own_id(daemon, "named")
+    said = daemon.paddock("exec", "named", "--", "sh", "-c", "id -u; id -g; whoami; cd; pwd; echo x > ~/a && cat ~/a")
+    assert said.stdout.split() == [str(uid), str(uid), "sandbox", "/workspace", "x"]
+    asked = (
+        "import getpass, pwd, os; print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir, pwd.getpwuid(0).pw_name)"
+    )
+    said = daemon.paddock("exec", "named", "--", "python3", "-c", asked)
+    assert said.stdout.split() == ["sandbox", "/workspace", "root"]
+    assert daemon.paddock("attest", "named").returncode == 0
+    daemon.paddock("exec", "named", "--", "sh", "-c", "! echo x >> /etc/passwd")
+    assert f"{uid}:{uid} (its own)" in daemon.paddock("why", "sandbox/named").stdout
+    daemon.apply(sandbox("asked", user="34567:34567") + "\n---\n" + sandbox("asked-too", user="34567:34567"))
+    ready(daemon, "asked", "asked-too")
+    found = status(daemon, "asked")
+    assert (found["user"], found["userShared"]) == ("34567:34567", True)
+    assert "34567:34567 (shared" in daemon.paddock("why", "sandbox/asked").stdout
+    refused = daemon.paddock("apply", "-f", "-", stdin=sandbox("no", user=f"{uid}:{uid}"), check=False)
+    assert "of which each sandbox gets one of its own" in refused.stderr
+
+
+def test_files_are_the_same_under_every_id(daemon: RunningDaemon, project: Path, tmp_path: Path) -> None:
+    """A volume of two sandboxes at once, a workspace of one after the other, and copies in and out."""
+    data = bytes(range(256)) * 4096
+    digest = hashlib.sha256(data).hexdigest()
+    (tmp_path / "in").write_bytes(data)
+    volume = [{"name": "shared", "mountPath": "/shared", "size": "32Mi"}]
+    daemon.apply(sandbox("left", volumes=volume) + "\n---\n" + sandbox("right", volumes=volume))
+    ready(daemon, "left", "right")
+    assert own_id(daemon, "left") != own_id(daemon, "right")
+    daemon.paddock("cp", str(tmp_path / "in"), "left:/shared/data")
+    daemon.paddock("exec", "left", "--", "sh", "-c", "mkdir /shared/deep && echo left > /shared/deep/both")
+    assert digest in daemon.paddock("exec", "right", "--", "sha256sum", "/shared/data").stdout
+    daemon.paddock("exec", "right", "--", "sh", "-c", "echo right >> /shared/deep/both && chmod 600 /shared/deep/both")
+    assert daemon.paddock("exec", "left", "--", "cat", "/shared/deep/both").stdout == "left\nright\n"
+    daemon.paddock("cp", "right:/shared/data", str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == data
+    for name in ("left", "right"):
+        daemon.paddock("delete", f"sandbox/{name}", "--timeout=60s")
+    (project / "kept").write_bytes(data)
+    os.chown(project / "kept", 12345, 12345)
+    (project / "kept").chmod(0o400)
+    for name in ("before", "after"):
+        made = json.loads(sandbox(name))
+        made["spec"]["workspace"] = {"hostPath": str(project), "readOnly": True}
+        daemon.apply(json.dumps(made))
+        ready(daemon, name)
+        said = daemon.paddock("exec", name, "--", "sh", "-c", "sha256sum kept; stat -c %u kept").stdout.split()
+        assert said == [digest, "kept", str(own_id(daemon, name))]
+
+
+def test_a_warm_member_keeps_its_id_and_ids_are_not_reused_at_once(daemon: RunningDaemon) -> None:
+    pool = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: t, namespace: warm}
+spec: {image: "paddock/python:1", command: [sleep, infinity]}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: p, namespace: warm}
+spec: {templateRef: {name: t}, warmReplicas: 1, shutdownGracePeriodSeconds: 0}
+"""
+    claim = json.dumps(
+        {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": "claimed", "namespace": "warm"},
+            "spec": {"templateRef": {"name": "t"}, "lifecycle": {"shutdownGracePeriodSeconds": 0}},
+        }
+    )
+    daemon.apply(pool)
+    seen = []
+    for _ in range(2):
+        daemon.paddock("wait", "-n", "warm", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
+        daemon.apply(claim)
+        ready(daemon, "claimed", namespace="warm")
+        assert status(daemon, "claimed", "warm")["launchType"] == "Warm"
+        container = status(daemon, "claimed", "warm")["instanceRef"]["containerID"]
+        uid = own_id(daemon, "claimed", "warm")
+        assert docker("inspect", "-f", "{{.Config.User}}", container) == f"{uid}:{uid}"
+        said = daemon.paddock("exec", "claimed", "-n", "warm", "--", "sh", "-c", "id -u; cd; touch x && echo ok").stdout
+        assert said.split() == [str(uid), "ok"]
+        seen.append(uid)
+        daemon.paddock("delete", "sandbox/claimed", "-n", "warm", "--timeout=60s")
+    assert seen[0] < seen[1]
+    daemon.paddock("delete", "sandboxpool/p", "sandboxtemplate/t", "-n", "warm", "--timeout=60s")
