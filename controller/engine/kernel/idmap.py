@@ -36,9 +36,10 @@ def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
 class IdMaps:
     """User namespaces, cached by their maps. Thread-safe.
 
-    Each sandbox has ids of its own, so most maps serve one sandbox. A mount keeps its map without the descriptor. One
-    thread starts the helpers. It begins with this object: a thread that moved into the engine's mount namespace, and the
-    threads that it starts, may not find Python there.
+    Each sandbox has ids of its own, so most maps serve one sandbox. A mount keeps its map without the descriptor.
+
+    One thread starts the helpers. It begins with this object: a thread that moved into the engine's mount namespace,
+    and the threads that it starts, may not find Python there.
     """
 
     def __init__(self) -> None:

@@ -65,8 +65,15 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     own = [each for each in seen if each.id == member.memory.container]
     if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
         return False
-    names = {"name": member.memory.hostname, "namespace": pool.obj.namespace}
-    wanted = render(spec, pool.template, uid=member.uid, policy=policy, user_id=member.memory.user_id, **names)
+    wanted = render(
+        spec,
+        pool.template,
+        name=member.memory.hostname,
+        uid=member.uid,
+        policy=policy,
+        namespace=pool.obj.namespace,
+        user_id=member.memory.user_id,
+    )
     same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
     return same and is_ready(member, own[0], wanted)
 
