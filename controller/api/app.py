@@ -1,8 +1,11 @@
 """The ASGI application: routes, error bodies, middleware. Building it starts nothing."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import lru_cache
 
 from fastapi import Depends, FastAPI
+from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
@@ -43,6 +46,7 @@ from controller.api.routes import (
 )
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
+from controller.kinds.registry import Registry
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
@@ -70,24 +74,15 @@ def create_app(
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
-    may = authorise(services.registry, services.recorder)
-    app = FastAPI(
-        title="Paddock",
-        version=VERSION,
-        openapi_url=None,
-        redirect_slashes=False,
-        dependencies=[Depends(may)],
-        separate_input_output_schemas=False,
-    )
+    app = copy(_routed(services.registry, mcp_app is not None))
+    app.state, app.user_middleware = State(), []
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
-    app.state.authorise = may
+    app.state.authorise = authorise(services.registry)
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
-    errors.install(app)
     app.state.mcp = mcp_app
-    _include_routes(app, services)
     openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
@@ -101,18 +96,37 @@ def create_app(
     return app
 
 
-def _include_routes(app: FastAPI, services: Services) -> None:
+@lru_cache(maxsize=4)
+def _routed(registry: Registry, speaks_mcp: bool) -> FastAPI:
+    """Return an application that has all routes and no services: the listeners' own are copies of it.
+
+    The first request of an application takes a quarter of a second to work out its routes, which copies share.
+    """
+    app = FastAPI(
+        title="Paddock",
+        version=VERSION,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(authorise(registry))],
+        separate_input_output_schemas=False,
+    )
+    errors.install(app)
+    _include_routes(app, registry, speaks_mcp)
+    return app
+
+
+def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
     """Add the routes. They are matched in order, one by one: those that agents call often are the first."""
-    if app.state.mcp is not None:
+    if speaks_mcp:
         app.include_router(mcp.routes)
-    if "Sandbox" in (kind.name for kind in services.registry):
+    if "Sandbox" in (kind.name for kind in registry):
         for each in _OF_SANDBOXES:
             app.include_router(each.routes)
     for each in (health, auth, audit, backup, apply, diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.groups)
     app.include_router(kinds.discovery)
-    for kind in services.registry:
+    for kind in registry:
         if kind.read_only:
             app.include_router(read_only.router(kind))
             continue

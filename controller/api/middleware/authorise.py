@@ -16,7 +16,7 @@ from controller.kinds.registry import Registry
 from controller.policy.access import is_work
 from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
 from controller.service.access import access
-from controller.service.access.audit import Recorder
+from controller.service.services import Services
 from controller.version import API_GROUP
 
 _SELF = (
@@ -47,7 +47,7 @@ _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
 
-def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnection], Awaitable[None]]:
+def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]:
     """Return the dependency that all routes of an application share."""
     kinds = {kind.plural: kind for kind in registry}
 
@@ -75,7 +75,8 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         access.require(asked, registry)
         if not is_work(asked):
             return
-        record = partial(recorder.used, asked, await _details(connection, asked))
+        services: Services = connection.app.state.services
+        record = partial(services.recorder.used, asked, await _details(connection, asked))
         if connection.scope["route"].path in _RECORDED_AT_START and isinstance(connection, Request):
             connection.state.record = record
         else:
