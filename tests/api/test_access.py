@@ -169,6 +169,23 @@ def test_exec_over_a_websocket(two: World) -> None:
     assert len(two.streams.asked) == 1
 
 
+@pytest.mark.parametrize("body", [{"command": ["true"], "tool": "exec", "method": "tools/list"}, {}, []])
+def test_work_in_sandboxes_is_refused_before_its_body(two: World, body: Any) -> None:
+    two.view.show(two.sandbox(), agent="paddock-agent-1")
+    viewers, others = token(two, "viewer", "default"), token(two, "admin", "team-a")
+    with opened(two), client(two, viewers) as viewer, client(two, others) as other:
+        for sub in ("exec", "mcp/execute", "mcp"):
+            refused = viewer.post(f"{API}/namespaces/default/sandboxes/quickstart/{sub}", json=body)
+            assert (refused.status_code, refused.json()["reason"]) == (403, "Forbidden")
+            names = ("secret-box", "no-such-ox")
+            there, absent = (other.post(f"{B}/{name}/{sub}", json=body) for name in names)
+            assert there.status_code == 404
+            assert there.text.replace("secret-box", "no-such-ox") == absent.text
+    assert not two.streams.asked
+    used = [each for each in two.store.audit.entries() if each.outcome == "allowed" and each.verb in ("exec", "mcp")]
+    assert used == []
+
+
 def test_a_bad_token_is_not_made_good_by_the_user_who_sends_it(two: World) -> None:
     with opened(two), client(two, "pdk_000000000000_" + "A" * 43) as root:
         answer = root.get(f"{B}/secret-box")

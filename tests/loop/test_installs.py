@@ -241,12 +241,18 @@ def test_a_source_only_package_is_refused_in_words(house: House) -> None:
 
 def test_missing_images_and_hosts_are_named(house: House) -> None:
     del house.engine.images["paddock/pip:1"]
+    node = house.engine.images.pop("paddock/node:1")
     house.server("a", command="uvx", args=["bar==1.2"])
+    house.server("npm")
     house.tick()
     assert house.ready("a")[1].endswith("paddock/pip:1 is not on this host; build it (`images/build.sh pip`)")
+    assert house.ready("npm")[1].endswith("paddock/node:1 is not on this host; build it (`images/build.sh node`)")
+    house.engine.images["paddock/node:1"] = node
+    house.tick(60)
+    assert house.ready("npm")[0] == "Unused", "it is installed once the image is there"
     house.policy = Policy()
     house.restart()
-    house.server("b")
+    house.server("b", args=["@scope/server@1.2.4"])
     house.tick()
     assert "reach no package registry; name one in the daemon's settings (npm_registry" in house.ready("b")[1]
 

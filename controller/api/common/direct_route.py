@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from controller.api.common.parsing import BoundedRequest, BoundedRoute
@@ -41,9 +41,9 @@ class DirectRoute(BoundedRoute):
 
 async def _body(request: Request, model: type[BaseModel]) -> BaseModel | None:
     """Return the body; None: it does not fit."""
-    if request.headers.get("content-type") != _JSON:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
         return None
     try:
         return model.model_validate(await request.json())
-    except (ValueError, ValidationError):
+    except ValueError:  # ValidationError, too
         return None
