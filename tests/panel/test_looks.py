@@ -85,7 +85,7 @@ def busy(daemon: RunningDaemon) -> RunningDaemon:
         (ROOT / "specs/mcpserver/calculator.yaml").read_text(),
         # Beside the namespace with a quota, whose queue is looked at.
         *(
-            (ROOT / "specs" / each).read_text().replace(NAMED, f"{NAMED[:-6]}namespace: agents, name: ")
+            (ROOT / "specs" / each).read_text().replace(NAMED, f"{NAMED[:-6]}namespace: agents, name: ", 1)
             for each in EXAMPLES
         ),
     ]
