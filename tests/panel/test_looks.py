@@ -21,6 +21,8 @@ SCREENSHOTS = Path(__file__).resolve().parents[2] / "controller/api/panel/screen
 MOST_BYTES = 100 << 10
 QUOTA = {"hard": {"cpu": "4", "memory": "2Gi", "pids": 2048, "sandboxes": 20}}
 TEMPLATE = {"image": "paddock/python:1", "command": ["sleep", "infinity"], "resources": {"limits": {"memory": "64Mi"}}}
+EXAMPLES = ("workflow/build.yaml", "workflowrun/run.yaml", "plugin/docker-mcp-tools.yaml")
+NAMED = "metadata: {name: "
 # Page -> text by which it is seen to be there.
 SHOWN = {
     "sandboxes": "shop-api",
@@ -45,6 +47,14 @@ SHOWN = {
     "mcpservers/default/calculator": "How it runs",
     "mcpservers/new": "Fields of spec",
     "sandboxes/agents/coder": "List its tools",
+    "models": "openrouter",
+    "providers/default/openrouter": "Requests, last minute",
+    "providers/new": "Fields of spec",
+    "workflows/agents/build": "It has not run yet",
+    "workflowruns": "hello",
+    "workflowruns/agents/hello": "1 of 1 done",
+    "plugins/agents/docker-mcp-tools": "It needs none",
+    "projects": "No projects",
     "images": "paddock/python:1",
     "audit": "create",
     "tokens": "No tokens",
@@ -71,7 +81,13 @@ def busy(daemon: RunningDaemon) -> RunningDaemon:
             "importer", "echo cannot open input >&2; exit 3", **{k: v for k, v in level.items() if k != "template"}
         ),
         sandbox("training", **big),
+        document("Provider", "openrouter", {"type": "OpenAI", "url": "https://models.example.org/v1"}),
         (ROOT / "specs/mcpserver/calculator.yaml").read_text(),
+        # Beside the namespace with a quota, whose queue is looked at.
+        *(
+            (ROOT / "specs" / each).read_text().replace(NAMED, f"{NAMED[:-6]}namespace: agents, name: ", 1)
+            for each in EXAMPLES
+        ),
     ]
     coder = json.loads(sandbox("coder", template={"image": "paddock/python:1", "agent": {}}))
     documents.append(json.dumps({**coder, "metadata": {"name": "coder", "namespace": "agents"}}))

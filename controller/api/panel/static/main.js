@@ -6,15 +6,19 @@ import { KindPage } from './pages/list.js';
 
 const NAV = [
   ['Workloads', ['sandboxes', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
-  ['Agents', ['mcpservers', 'providers', 'modelservers', 'workflows', 'workflowruns']],
+  ['Agents', ['mcpservers', 'models', 'workflows', 'workflowruns', 'projects', 'plugins']],
   ['Limits', ['quotas', 'hostquotas', 'securityprofiles']],
   ['System', ['hosts', 'images', 'events', 'audit', 'tokens']],
 ];
 export const TITLES = {
-  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'],
+  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'], models: ['Models', 'chip'], projects: ['Projects', 'folder'], plugins: ['Plugins', 'layers'],
 };
 // Pages of the API that are no kinds.
-const OTHERS = ['audit', 'tokens', 'images'];
+const OTHERS = ['audit', 'tokens', 'images', 'models', 'projects'];
+// Kinds that have their list on such a page.
+const LISTED = { providers: 'models', modelservers: 'models' };
+// Kinds whose objects have a page of their own module.
+const DETAILS = { sandboxes: 'sandbox', mcpservers: 'mcpserver', providers: 'models', modelservers: 'models', workflows: 'workflow', workflowruns: 'workflow', plugins: 'plugin' };
 
 /** The parts of the address: #/sandboxes/default/web/logs -> ['sandboxes', 'default', 'web', 'logs']. */
 function parts() {
@@ -28,6 +32,7 @@ const MODULES = {
   sandbox: () => import('./pages/sandbox.js'), form: () => import('./pages/form.js'), object: () => import('./pages/object.js'),
   hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
   images: () => import('./pages/images.js'), mcpserver: () => import('./pages/mcpserver.js'),
+  models: () => import('./pages/models.js'), workflow: () => import('./pages/workflow.js'), plugin: () => import('./pages/plugin.js'), projects: () => import('./pages/projects.js'),
   sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
 };
 /** A new page begins at its heading, for the keyboard and for screen readers. */
@@ -61,10 +66,8 @@ function Routed() {
   if (!kind) return html`<h1>Not found</h1><p class="quiet">The daemon serves no kind named ${visibleText(plural)}.</p>`;
   const [space, name, tab = ''] = kind.namespaced ? rest : ['', ...rest];
   if (rest[0] === 'new') return html`<${Page} key="new-${plural}" module=${plural === 'sandboxes' ? 'form' : 'object'} kind=${kind} create=${true}/>`;
-  if (name && plural === 'sandboxes') return html`<${Page} key="${space}/${name}" module="sandbox" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
-  if (name && plural === 'mcpservers') return html`<${Page} key="${plural}/${space}/${name}" module="mcpserver" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
   if (plural === 'hosts') return html`<${Page} module="hosts" kind=${kind}/>`;
-  if (name) return html`<${Page} key="${plural}/${space}/${name}" module="object" kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
+  if (name) return html`<${Page} key="${plural}/${space}/${name}" module=${DETAILS[plural] ?? 'object'} kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
   if (plural in MODULES) return html`<${Page} key=${plural} module=${plural} kind=${kind}/>`;
   return html`<${KindPage} key=${plural} kind=${kind} title=${TITLES[plural]?.[0] ?? titleOf(kind.kind)}/>`;
 }
@@ -90,8 +93,9 @@ function Shell() {
   const since = useValue(link);
   useEffect(() => setOpen(false), [current]);
   const admin = me.grants.some((each) => each.role === 'admin' && each.namespaces.includes('*'));
-  const served = new Set([...known.map((each) => each.name), ...(admin ? ['audit', 'tokens'] : []), 'images']);
-  const named = new Set(NAV.flatMap(([, names]) => names));
+  const listed = known.map((each) => each.name);
+  const served = new Set([...listed, ...(admin ? ['audit', 'tokens'] : []), 'images', 'projects', ...listed.map((each) => LISTED[each])]);
+  const named = new Set([...NAV.flatMap(([, names]) => names), ...Object.keys(LISTED)]);
   const more = known.filter((each) => !named.has(each.name)).map((each) => each.name);
   const groups = [...NAV.map(([title, names]) => [title, names.filter((each) => served.has(each))]), ['More', more]].filter(([, names]) => names.length);
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('#main').focus(); }}>Skip to content</a><div class="shell">
@@ -99,7 +103,7 @@ function Shell() {
     <aside class="side ${open ? 'open' : ''}"><${Brand}/>
       <nav aria-label="Kinds">${groups.map(([title, names]) => html`<div key=${title}><h3>${title}</h3>${names.map((each) => {
         const [text, icon] = TITLES[each] ?? [titleOf(known.find((one) => one.name === each)?.kind ?? each), 'cube'];
-        return html`<a key=${each} class="item" href="#/${each}" aria-current=${current === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
+        return html`<a key=${each} class="item" href="#/${each}" aria-current=${(LISTED[current] ?? current) === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
       })}</div>`)}</nav>
       <div class="foot"><div><div class="name" title=${visibleText(me.name)}>${visibleText(me.name)}</div><div class="quiet">${roles(me)}</div></div>
         <div class="row"><${Theme}/><${Button} onClick=${() => signOut()}>Sign out</${Button}></div></div>

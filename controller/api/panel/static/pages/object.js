@@ -1,7 +1,7 @@
 // Any object: its state, events and YAML; edited as YAML with the plan first.
 import { html, titleOf, useMemo, useState, visibleText, when, wordsOf } from '../lib.js';
 import { call, ended, pathOf, useCan, useObject, usePolled } from '../api.js';
-import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Tabs, toast } from '../ui.js';
+import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Status, Tabs, toast } from '../ui.js';
 import { PlanDialog, rebased } from '../plan.js';
 import { toYaml, written } from '../yaml.js';
 import { namespace as chosen } from './list.js';
@@ -13,6 +13,11 @@ const SKELETONS = {
   Quota: { hard: { cpu: '4', memory: '8Gi', pids: 1024, sandboxes: 10 } },
   HostQuota: { hard: { cpu: '4', memory: '8Gi' } },
   SecurityProfile: { base: 'development' },
+  Provider: { type: 'OpenAI', url: 'https://api.openai.com/v1', secretRef: { name: 'openai-key' }, models: ['*'], limits: { requestsPerMinute: 60, tokensPerDay: 1000000 } },
+  ModelServer: { template: { image: 'paddock/model-tiny:1' }, port: 8080, healthPath: '/health', resources: { limits: { cpu: '2', memory: '1Gi' } } },
+  Workflow: { parameters: [{ name: 'ref', default: 'main' }], sandbox: { template: { image: 'paddock/python:1', workspace: {} } }, stages: [{ name: 'test', exec: { commands: ['echo "testing $REF"'], env: [{ name: 'REF', value: '$(parameters.ref)' }] } }] },
+  WorkflowRun: { workflow: { sandbox: { template: { image: 'paddock/python:1' } }, stages: [{ name: 'hello', exec: { commands: ['echo hello'] } }] } },
+  Plugin: { version: '1.0.0', type: 'Tool', objects: [{ kind: 'SandboxTemplate', metadata: { name: 'NAME' }, spec: { image: 'paddock/python:1' } }] },
   MCPServer: { command: 'npx', args: ['-y', 'NAME-OF-THE-PACKAGE'], network: { allowedHosts: ['registry.npmjs.org'] } },
 };
 
@@ -55,8 +60,11 @@ function Started({ kind, schema }) {
     <${Editor} kind=${kind} base=${null} text=${first} allowed=${can} onDone=${(made) => { location.hash = `#/${kind.name}${kind.namespaced ? `/${encodeURIComponent(made.metadata.namespace)}` : ''}/${encodeURIComponent(made.metadata.name)}`; }}/>`;
 }
 
-/** The page of an object. `actions` are buttons, and `cards` more of its overview: components of {kind, object}. */
-export function Existing({ kind, namespace, name, tab, actions: Actions, cards: Cards }) {
+/**
+ * The page of an object. `actions` are buttons, and `cards` more of its overview: components of {kind, object}. `state`
+ * gives the word of its state and its tone. With `own` the cards say all of spec and status that people want.
+ */
+export function Existing({ kind, namespace, name, tab, actions: Actions, cards: Cards, state, own }) {
   const { object, error, gone } = useObject(kind, namespace, name);
   const [asking, setAsking] = useState(false);
   const canDelete = useCan('delete', kind.kind, namespace, name);
@@ -64,14 +72,14 @@ export function Existing({ kind, namespace, name, tab, actions: Actions, cards: 
   const deletable = kind.verbs.includes('delete') && !(object?.status?.conditions ?? []).some((each) => each.reason === 'BuiltIn');
   const { status = {}, spec = {} } = object ?? {};
   return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a>${kind.namespaced ? ` / ${visibleText(namespace)}` : ''}</div>
-    <div class="head"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<div class="row">${Actions ? html`<${Actions} kind=${kind} object=${object}/>` : ''}${deletable ? html`<${Button} icon="trash" tone="danger" allowed=${canDelete} onClick=${() => setAsking(true)}>Delete</${Button}>` : ''}</div>` : ''}</div>
+    <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone && state ? html`<${Status} word=${state(object)[0]} tone=${state(object)[1]}/>` : ''}</div>${object && !gone ? html`<div class="row">${Actions ? html`<${Actions} kind=${kind} object=${object}/>` : ''}${deletable ? html`<${Button} icon="trash" tone="danger" allowed=${canDelete} onClick=${() => setAsking(true)}>Delete</${Button}>` : ''}</div>` : ''}</div>
     <${Tabs} tabs=${[['', 'Overview'], ...(kind.namespaced ? [['events', 'Events']] : []), ['yaml', 'YAML']]} current=${tab} base=${base}/><${ErrorNote} error=${error}/>
     ${gone ? html`<div class="empty">It is gone.</div>` : !object ? html`<p class="quiet">Loading…</p>`
     : tab === 'yaml' ? html`<${YamlTab} kind=${kind} object=${object}/>`
     : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion}/>`
     : html`<div class="grid">${Cards ? html`<${Cards} kind=${kind} object=${object}/>` : ''}${status.conditions ? html`<${Card} title="Conditions"><${Conditions} conditions=${status.conditions}/></${Card}>` : ''}
-      <${Card} title=${'spec' in object ? 'Spec' : kind.kind}><${Facts} facts=${[...flat('spec' in object ? spec : { ...object, metadata: undefined, apiVersion: undefined, kind: undefined, status: undefined }), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)], ...labelsOf(object)]}/></${Card}>
-      ${Object.keys(status).some((each) => each !== 'conditions' && each !== 'observedGeneration') ? html`<${Card} title="Status"><${Facts} facts=${flat({ ...status, conditions: undefined, observedGeneration: undefined })}/></${Card}>` : ''}
+      ${own ? '' : html`<${Card} title=${'spec' in object ? 'Spec' : kind.kind}><${Facts} facts=${[...flat('spec' in object ? spec : { ...object, metadata: undefined, apiVersion: undefined, kind: undefined, status: undefined }), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)], ...labelsOf(object)]}/></${Card}>`}
+      ${!own && Object.keys(status).some((each) => each !== 'conditions' && each !== 'observedGeneration') ? html`<${Card} title="Status"><${Facts} facts=${flat({ ...status, conditions: undefined, observedGeneration: undefined })}/></${Card}>` : ''}
       ${kind.namespaced && kind.kind !== 'Event' ? html`<${Card} wide=${true} title="Events"><${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion} most=${8}/></${Card}>` : ''}</div>`}
     ${asking ? html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${() => setAsking(false)} onDo=${async () => { await call(pathOf(kind, namespace, name), { method: 'DELETE' }); toast(`${name}: deletion requested`); location.hash = `#/${kind.name}`; }}><p>Delete ${wordsOf(kind.kind)} <b>${visibleText(name)}</b>?</p></${Confirm}>` : ''}`;
 }

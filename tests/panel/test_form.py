@@ -1,0 +1,127 @@
+"""The whole form of a sandbox, pools, tokens and lists that begin anew: on a daemon's API without an engine."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from controller.kinds.sandbox import KIND as SANDBOX
+from tests.helpers_api import World
+from tests.helpers_fixtures import quiet
+from tests.panel.browser import WAIT_MS, sandbox
+from tests.panel.test_kinds import SignIn, put, sign_in, stored, world
+
+__all__ = ["quiet", "sign_in", "world"]
+pytestmark = [pytest.mark.panel, pytest.mark.docker, pytest.mark.timeout(300)]
+expect.set_options(timeout=WAIT_MS)
+POOL = """\
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: python}
+spec: {image: "paddock/base:1"}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: python}
+spec: {templateRef: {name: python}, warmReplicas: 2, maxReplicas: 4}
+"""
+
+
+def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn) -> None:
+    page = sign_in("sandboxes/new")
+    page.get_by_label("Name", exact=True).fill("whole")
+    page.get_by_label("Enabled").uncheck()
+    page.get_by_label("Image").fill("paddock/base:1")
+    page.get_by_label("Command").fill('sh -c "sleep 1"')
+    for label, value in {"CPU": "500m", "Memory": "256Mi", "GPUs": "1", "Processes": "64", "Disk": "1Gi"}.items():
+        page.get_by_label(re.compile(f"^{label}")).fill(value)
+    page.get_by_role("radio", name=re.compile(r"Build \(Package Access\)")).check()
+    page.get_by_label("Network mode").select_option("none")
+    expect(page.get_by_label("Network mode").locator("option", has_text="Host: refused")).to_be_disabled()
+    page.get_by_role("switch", name="Read-only root").check()
+    dropped = page.get_by_role("group", name="Capabilities").get_by_role("checkbox").first
+    dropped.uncheck()
+    page.get_by_label("Allowed hosts").fill("pypi.org, files.pythonhosted.org")
+    page.get_by_role("button", name="Volume", exact=True).click()
+    page.get_by_label("Source (volume)").fill("data")
+    page.get_by_label("Target").fill("/data")
+    page.get_by_label("Size").fill("2Gi")
+    page.get_by_role("checkbox", name="Read-only", exact=True).check()
+    page.get_by_role("button", name="Variable", exact=True).click()
+    page.get_by_label("Name", exact=True).last.fill("MODE")
+    page.get_by_label("Value").fill("<b>")
+    page.get_by_role("button", name="YAML", exact=True).click()
+    text = page.get_by_role("textbox", name="YAML").input_value()
+    assert "mountPath: /data" in text
+    assert "securityLevel: build" in text
+    page.get_by_role("button", name="Review and create").click()
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="whole")).to_be_visible()
+    spec = stored(world, SANDBOX.name, "whole").spec
+    limits = {"cpu": "500m", "memory": "256Mi", "gpus": 1, "pids": 64, "disk": "1Gi"}
+    assert {each: spec["resources"]["limits"][each] for each in limits} == limits
+    assert spec["runState"] == "Suspended"
+    assert spec["network"]["allowedHosts"] == ["pypi.org", "files.pythonhosted.org"]
+    template = spec["template"]
+    assert (template["image"], template["command"]) == ("paddock/base:1", ["sh", "-c", "sleep 1"])
+    assert template["securityLevel"] == "build"
+    security = template["security"]
+    assert (security["network"]["mode"], security["readOnlyRootFilesystem"]) == ("none", True)
+    assert isinstance(security["capabilities"], list)
+    (volume,) = template["volumes"]
+    assert {"name": "data", "mountPath": "/data", "size": "2Gi", "readOnly": True}.items() <= volume.items()
+    assert template["env"] == [{"name": "MODE", "value": "<b>"}]
+
+
+def test_pools_show_their_members_and_are_scaled(world: World, sign_in: SignIn) -> None:
+    world.apply(POOL)
+    put(world, stored(world, "SandboxPool", "python"), status={"readyReplicas": 1, "claimedReplicas": 1})
+    page = sign_in("sandboxpools")
+    row = page.get_by_role("row", name="python")
+    expect(row).to_contain_text("1 of 2")
+    expect(row).to_contain_text("1 of 4")
+    expect(row).to_contain_text("1 to come")
+    row.get_by_role("button", name="Keep one more warm in python").click()
+    expect(row).to_contain_text("1 of 3")
+    assert stored(world, "SandboxPool", "python").spec["warmReplicas"] == 3
+
+
+def test_tokens_are_created_and_revoked(world: World, sign_in: SignIn) -> None:
+    page = sign_in("tokens")
+    page.get_by_role("button", name="New token").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("ci")
+    dialog.get_by_label("Role").select_option("viewer")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.locator("pre")).to_contain_text("pdk_")
+    dialog.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row", name="ci")
+    expect(row).to_contain_text("viewer in default")
+    row.get_by_role("button", name="Revoke").click()
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(row).to_contain_text(re.compile("revoked", re.IGNORECASE))
+    expect(row.get_by_role("button")).to_have_count(0)
+
+
+def test_list_is_read_again_when_its_version_is_gone(world: World, sign_in: SignIn) -> None:
+    world.apply(sandbox("early", runState="Suspended"))
+    page = sign_in("hosts")
+    expect(page.get_by_role("heading", name="Host")).to_be_visible()
+    refused: list[str] = []
+
+    def expire(route: Route) -> None:
+        if refused:
+            route.continue_()
+            return
+        refused.append(route.request.url)
+        world.apply(sandbox("late", runState="Suspended"))  # between the list and its watch
+        status = {"kind": "Status", "status": "Failure", "reason": "Expired", "message": "list again", "code": 410}
+        route.fulfill(status=410, content_type="application/json", body=json.dumps(status))
+
+    page.route(re.compile(r"/sandboxes\?.*watch=1"), expire)
+    page.get_by_role("navigation", name="Kinds").get_by_role("link", name="Sandboxes").click()
+    expect(page.get_by_role("row", name="early")).to_be_visible()
+    expect(page.get_by_role("row", name="late")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert len(refused) == 1
