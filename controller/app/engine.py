@@ -8,6 +8,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
+from controller.engine.mounts.credentials import Authority, CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
 from controller.kinds.runtime.package_hosts import Registries
@@ -38,6 +39,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         secrets=secrets,
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         users_dir=settings.state_dir.absolute() / "users",
+        credentials=CredentialFiles(Authority(settings.state_dir / "authority"), secrets),
         firewall=NftFirewall() if core.is_local else None,
         gpus=settings.gpu_devices,
     )

@@ -21,6 +21,7 @@ from controller.engine.files.files import DockerFiles
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.mounts.accounts import Accounts
+from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
@@ -79,6 +80,7 @@ class DockerEngine:
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
         users_dir: Path | None = None,
+        credentials: CredentialFiles | None = None,
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id = instance_id
@@ -87,7 +89,13 @@ class DockerEngine:
         self._cgroups = Cgroups()
         self._networks = Networks(instance_id, self._client, self._view)
         self._mounts = HostMounts(
-            instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
+            instance_id,
+            self._client,
+            folder=mounts_dir,
+            roots=host_roots,
+            secrets=secrets,
+            volumes=volumes,
+            credentials=credentials,
         )
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None

@@ -130,9 +130,18 @@ def _key_headers(target: Target) -> list[tuple[bytes, bytes]]:
 
 
 def _words(error: Exception) -> str:
+    if (refused := _certificate_error(error)) is not None:
+        return f"its certificate is refused ({refused.verify_message}); check its URL, and the authorities of this host"
     if isinstance(error, httpcore.ProtocolError):
         return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
     return str(error) or type(error).__name__
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return the refusal of a certificate that an error comes from."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class _Checked(httpcore.AsyncNetworkBackend):

@@ -301,6 +301,39 @@ class ModelSource(Model):
         return self
 
 
+class SecretReference(Model):
+    """Reference to a secret of the host."""
+
+    name: Name
+    """Name of the secret, as `paddock secret set NAME --for HOST` got it."""
+
+
+class Credential(Model):
+    """A secret of the host that the sandbox's proxy adds to its requests to one host. It is never in the sandbox."""
+
+    host: HostName
+    """Whole name of the host, among those that the sandbox may reach. The proxy decrypts TLS to it, and to no other."""
+    secret_ref: SecretReference
+    """The operator's secret for that host."""
+    header: Annotated[
+        Text,
+        Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9-]+$"),
+        Form("the name of a header, such as Authorization"),
+    ] = "Authorization"
+    """Header that carries it. One of this name that the sandbox sends is dropped."""
+    scheme: Literal["Bearer", "Basic", "Raw"] | None = None
+    """How it is written: `Bearer SECRET`, `Basic` of `user:SECRET`, or as it is.
+
+    Left out: Bearer for Authorization, Raw for other headers.
+    """
+    user: Annotated[
+        Text | None,
+        Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@+-]+$"),
+        Form("the name of a user, such as x-access-token"),
+    ] = None
+    """User of the scheme Basic."""
+
+
 class Lifecycle(Model):
     """Deadlines and idleness. A stored spec without `idleTimeoutSeconds` predates it, and has none."""
 
@@ -361,6 +394,8 @@ class SandboxSpec(Model):
     """Network access."""
     models: Annotated[tuple[ModelSource, ...], Field(max_length=32)] = ()
     """Models that it may use at http://127.0.0.1:8090, at any security level. Changed at once, in a running sandbox."""
+    credentials: Annotated[tuple[Credential, ...], Field(max_length=16)] = ()
+    """Secrets for hosts, added by its proxy (levels development and build). The first one needs a new container."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
 

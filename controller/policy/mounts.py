@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.runtime.mount import HostRoot, Mount, Slot
 from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
+from controller.policy import credentials
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
 
@@ -73,6 +74,7 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     folders += [Slot(each.mount_path) for each in template.volumes]
     folders += [Slot(each.mount_path) for each in template.volume_claim_templates]
     files = [Slot(each.mount_path, file=True) for each in template.secrets]
+    files += credentials.slots(spec)
     return tuple(sorted((*folders, *files), key=lambda each: each.path))
 
 
@@ -83,7 +85,7 @@ def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount
     """
     secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
     volumes = (_volume(each.mount_path, each, read_only=each.read_only) for each in template.volumes)
-    return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets)
+    return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets, *credentials.mounts(spec))
 
 
 def claimed_name(claim: str, sandbox: str) -> str:

@@ -15,7 +15,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
-from controller.policy import agent, disk, exec_paths, gpus, images, mounts
+from controller.policy import agent, credentials, disk, exec_paths, gpus, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -82,7 +82,7 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
     level = level_of(template, policy)
-    network = network_refused(spec.network, level, policy)
+    network = (*network_refused(spec.network, level, policy), *credentials.refused(spec, level))
     bound = mounts.refused(spec, template, level, policy) if level else ()
     judged = judge(template, spec.resources, "spec.template.", policy, spec)
     if spec.security_level is not None:
@@ -390,8 +390,8 @@ def _networked(
 ) -> tuple[ContainerConfig, Sealed | None, Open | None]:
     """Return the config on its level's network, and that network (both None: it has none)."""
     if level.network == "sealed":
-        way = egress.sealed(uid, reachable(spec.network, level))
-        return egress.behind(config, way), way, None
+        way = egress.sealed(uid, reachable(spec.network, level), credentials.of(spec))
+        return credentials.trusting(egress.behind(config, way), spec), way, None
     if level.network == "public":
         open_ = bridge.opened(uid, spec.network)
         return bridge.behind(config, open_), None, open_
@@ -409,6 +409,8 @@ def _beside_the_template(
     # A place that the template has none of; and another source in it makes a new container, too.
     if spec.workspace and not template.workspace:
         found["workspace"] = mounts.slots(spec, template)
+    if spec.credentials:  # a new container trusts the authority; after that only the proxy is replaced
+        found["credentials"] = True
     if template.security_level != own_level:
         found["security_level"] = template.security_level
     return found

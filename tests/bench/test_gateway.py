@@ -4,20 +4,23 @@ import http.client
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.daemon import ROOT
+from tests.daemon import ROOT, RunningDaemon, running, wait_for
 from tests.gateway.conftest import KEY, World
 
 pytestmark = [pytest.mark.bench]
-_ROUNDS, _STREAMS = 200, 20
+_ROUNDS, _STREAMS, _PASSES = 200, 20, 4
 _BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "x" * 2000}]})
 
 
@@ -115,3 +118,81 @@ def _figures(world: World) -> list[str]:
     lines.append(f"killed, and answering again: {time.monotonic() - began:.2f} s")
     waiting.close()
     return lines
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(300)
+def test_reconcile_pass_under_streams(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Compare the mean length of a reconcile pass while 20 streams pass through the gateway with that at rest."""
+    script = [sys.executable, str(ROOT / "tests" / "gateway" / "scripted_model.py"), "0", KEY]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as provider:
+        assert provider.stdout is not None
+        url = f"127.0.0.1:{int(provider.stdout.readline())}"
+        settings = {
+            "PADDOCK_SECRETS_DIR": str(tmp_path / "secrets"),
+            "PADDOCK_PROVIDER_HOSTS": json.dumps([url]),
+            "PADDOCK_MODELS_PORT": str(port),
+            "PADDOCK_RESYNC_SECONDS": "1",
+        }
+        with running(tmp_path / "state", **settings) as daemon:
+            daemon.paddock("secret", "set", "key", stdin=KEY)
+            spec = {"type": "OpenAI", "url": f"http://{url}/v1", "secretRef": {"name": "key"}}
+            meta = {"apiVersion": "paddock/v1alpha1", "kind": "Provider", "metadata": {"name": "local"}}
+            daemon.apply(json.dumps({**meta, "spec": spec}))
+            file = tmp_path / "token"
+            daemon.paddock("token", "create", "ci", "--role", "user", "-n", "default", "--out", str(file))
+            headers = {"Authorization": f"Bearer {file.read_text().strip()}"}
+            rests, ratios = [], []
+            for _ in range(3):
+                rests.append(mean_pass(daemon, list))
+                loaded = mean_pass(daemon, lambda: follow_all(port, headers))
+                ratios.append(loaded / rests[-1])
+        provider.kill()
+    with capsys.disabled():
+        print(
+            f"\nreconcile pass at rest {statistics.median(rests) * 1000:.2f} ms; with {_STREAMS} streams "
+            f"{statistics.median(ratios):.2f} times that ({', '.join(f'{each:.2f}' for each in ratios)})"
+        )
+
+
+def follow_all(port: int, headers: dict[str, str]) -> list[threading.Thread]:
+    """Start all streams, through the listener on the host."""
+    body = json.dumps({"model": "ticking", "stream": True})
+
+    def follow() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/default/v1/chat/completions", body, headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read().count(b'"tick"')) == (200, 250)
+        connection.close()
+
+    threads = [threading.Thread(target=follow) for _ in range(_STREAMS)]
+    for each in threads:
+        each.start()
+    return threads
+
+
+def mean_pass(daemon: RunningDaemon, load: Callable[[], list[threading.Thread]]) -> float:
+    """Return the mean seconds of the passes of some resyncs, under that load."""
+    threads, before = load(), pass_figures(daemon)
+    wait_for("some passes", lambda: pass_figures(daemon)[1] >= before[1] + _PASSES, 60)
+    after = pass_figures(daemon)
+    for each in threads:
+        each.join()
+    return (after[0] - before[0]) / (after[1] - before[1])
+
+
+def pass_figures(daemon: RunningDaemon) -> tuple[float, float]:
+    """Return the sum of the passes' seconds, and their number."""
+    with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    total = {
+        end: sum(
+            float(each.split()[-1]) for each in lines if each.startswith(f"paddock_reconcile_duration_seconds_{end}")
+        )
+        for end in ("sum", "count")
+    }
+    return total["sum"], total["count"]

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.docker
 # need an operator: tests/e2e/test_secrets.py is one. The project has both, in tests/security, too.
 ELSEWHERE = {
     "build.yaml",
+    "credentials.yaml",
     "development.yaml",
     "peers.yaml",
     "production.yaml",

@@ -49,8 +49,8 @@ def main(log: str, certificate: str, role: str) -> None:
         if role == "internet":
             _packets(tell)
             files = Path(log).parent / "packages"
-            _serve("0.0.0.0", 80, lambda link: _http(link, files), tell)
-            _serve("0.0.0.0", 443, lambda link: _http(_secured(link, certificate), files), tell)
+            _serve("0.0.0.0", 80, lambda link: _http(link, files, tell), tell)
+            _serve("0.0.0.0", 443, lambda link: _http(_secured(link, certificate), files, tell), tell)
             _serve("0.0.0.0", 22, lambda link: link.sendall(b"SSH-2.0-lab\r\n"), tell)
             _names("0.0.0.0", tell)
         else:
@@ -89,14 +89,19 @@ def _secured(link: socket.socket, certificate: str) -> socket.socket:
     return context.wrap_socket(link, server_side=True)
 
 
-def _http(link: socket.socket, files: Path) -> None:
-    """Answer each request; `/stay` sends its headers and then nothing. At PACKAGES it has files."""
+def _http(link: socket.socket, files: Path, tell: Callable[..., None]) -> None:
+    """Answer each request, and log it; `/stay` sends its headers and then nothing. At PACKAGES it has files."""
     has_files = link.getsockname()[0] == PACKAGES
     with link, link.makefile("rb") as reader:
         while line := reader.readline():
             words = line.split()
-            while reader.readline().strip():
-                pass
+            headers = {}
+            while header := reader.readline().strip():
+                name, _, value = header.decode(errors="replace").partition(":")
+                headers[name.lower()] = value.strip()
+            tell(asked=f"{headers.get('host')}{words[1].decode()}", headers=headers)
+            if length := int(headers.get("content-length", 0)):
+                reader.read(length)
             if len(words) > 1 and words[1].endswith(b"/stay"):
                 link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nstaying")
                 threading.Event().wait(600)

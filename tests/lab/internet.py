@@ -147,9 +147,29 @@ def _wire(host: Namespaces, world: Namespaces) -> None:
 
 
 def _certificate(folder: Path) -> None:
-    command = (
-        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=lab"),
-        *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-    )
-    subprocess.run(command, capture_output=True, check=True)
-    (folder / "tls.pem").write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
+    """Make `tls.pem`, the servers' for *.example.org, signed by the authority `cert.pem`."""
+    new = ("openssl", "req", "-newkey", "rsa:2048", "-nodes")
+    names = folder / "names"
+    names.write_text("subjectAltName=DNS:*.example.org")
+    signed = ("-CA", str(folder / "cert.pem"), "-CAkey", str(folder / "authority.pem"), "-CAcreateserial")
+    request = ("-subj", "/CN=servers", "-keyout", str(folder / "key.pem"), "-out", str(folder / "request.pem"))
+    for command in (
+        (*new, "-x509", "-days", "1", "-subj", "/CN=lab", "-keyout", signed[3], "-out", signed[1]),
+        (*new, *request),
+        (
+            "openssl",
+            "x509",
+            "-req",
+            "-in",
+            request[-1],
+            *signed,
+            "-days",
+            "1",
+            "-extfile",
+            str(names),
+            "-out",
+            str(folder / "leaf.pem"),
+        ),
+    ):
+        subprocess.run(command, capture_output=True, check=True)
+    (folder / "tls.pem").write_text((folder / "key.pem").read_text() + (folder / "leaf.pem").read_text())

@@ -102,7 +102,7 @@ def python(daemon: RunningDaemon, code: str, *arguments: str) -> list[str]:
 
 def test_the_official_openai_client_streams(daemon: RunningDaemon) -> None:
     listed, *others = python(daemon, OPENAI)
-    assert json.loads(listed) == ["tiny", "tiny-2", "smol"]
+    assert json.loads(listed) == ["smol", "tiny", "tiny-2"]
     assert others == ["One two three.", "model_not_found"]
 
 

@@ -16,10 +16,11 @@ _MOST_BYTES = 1 << 20
 _USE = click.option(
     "--for",
     "use",
-    type=click.Choice(["providers", "sandboxes"]),
+    metavar="providers|sandboxes|HOST",
     default="providers",
     show_default=True,
-    help="providers: keys that no sandbox can name. sandboxes: files and variables of sandboxes.",
+    help="providers: keys that no sandbox can name. sandboxes: files and variables of sandboxes. A host's name: "
+    "`credentials` of sandboxes for that host, which none can read.",
 )
 _CONFIG = click.option("--config", metavar="FILE", help="The daemon's settings. [default: /etc/paddock/paddock.toml]")
 
@@ -31,6 +32,7 @@ def secret_() -> None:
     \b
     sudo paddock secret set anthropic-key
     sudo paddock secret set npm-token --for sandboxes --from-file token.txt
+    sudo paddock secret set github-token --for api.github.com
     """
 
 

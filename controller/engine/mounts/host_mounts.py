@@ -22,6 +22,7 @@ from controller.engine.docker.create_config import tmpfs_files
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.engine.kernel.idmap import IdMaps, Ids
+from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 DEFAULT_FOLDER = Path("/run/paddock/mounts")
 _PLAIN = mount_calls.NO_SUID | mount_calls.NO_DEVICES
 _SEALED = _PLAIN | mount_calls.READ_ONLY | mount_calls.NO_EXEC
+_PUBLIC = "authorities"  # readable for everybody inside
 _NOTES, _STAGE = "bound.json", "stage"
 # Overhead of the file system beside a secret; also more than an empty mount point has.
 _ROOM_BYTES = 64 << 10
@@ -56,10 +58,11 @@ class HostMounts:
         roots: Sequence[HostRoot] = (),
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
+        credentials: CredentialFiles | None = None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
-        self._secrets, self._volumes = secrets or SecretFolder(), volumes
+        self._secrets, self._volumes, self._credentials = secrets or SecretFolder(), volumes, credentials
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self.kept = KeptVolumes(volumes, self._namespace)
         # Replaced by the one mounting thread; read by any.
@@ -170,7 +173,7 @@ class HostMounts:
         uid, _, gid = user.partition(":")
         if user in ("", "0", "root"):
             return Ids(0, 0)
-        if not action.mounts or (uid.isdigit() and gid.isdigit()):
+        if all(each.kind == _PUBLIC for each in action.mounts) or (uid.isdigit() and gid.isdigit()):
             return Ids(int(uid or 0), int(gid or 0)) if uid.isdigit() and gid.isdigit() else Ids(0, 0)
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
@@ -247,10 +250,15 @@ class HostMounts:
         if mount.kind == "secret":
             value = self._secrets.read(action.namespace, mount.source)
             return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)
+        if mount.kind in ("authorities", "headers", "certificate"):
+            if self._credentials is None:
+                raise Refused("credentials are disabled on this daemon")
+            value, mode = self._credentials.content(mount, action.namespace), 0o444 if mount.kind == _PUBLIC else 0o400
+            return self._file(action.uid, value, user, len(value) + _ROOM_BYTES, mode)
         options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid), "mode": "0755"}
         return mount_calls.tmpfs(_PLAIN, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
 
-    def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int) -> int:
+    def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int, mode: int = 0o400) -> int:
         """Return a detached mount of a single file in a tmpfs, readable for the sandbox's user."""
         folder = self._folder / uid / _STAGE
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -259,6 +267,7 @@ class HostMounts:
             path = folder / "value"
             written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
             with os.fdopen(written, "wb") as file:
+                os.fchmod(written, mode)
                 os.fchown(written, user.uid, user.gid)
                 file.write(content)
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -352,7 +361,7 @@ def _identified(folder: Path, noted: tuple[BoundMount, ...]) -> tuple[BoundMount
 
 def _begun(mount: Mount) -> BoundMount:
     size = mount.size_bytes if mount.kind == "volume" else 0
-    in_memory = mount.kind in ("memory", "secret")
+    in_memory = mount.kind not in ("host", "volume")
     return BoundMount(mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size)
 
 

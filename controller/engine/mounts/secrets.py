@@ -2,6 +2,7 @@
 
     /etc/paddock/secrets/<namespace>/<name>            owned by root, and readable for root only (0600 or less)
     /etc/paddock/secrets/<namespace>.models/<name>     keys of providers: no sandbox can name them
+    /etc/paddock/secrets/<namespace>.for.<host>/<name> credentials for that host, added by the egress proxy
 
 A value is read on demand and never stored: a sandbox gets it as a file in memory, or in the environment of one command.
 No message ever contains a part of a value.
@@ -14,6 +15,7 @@ import stat
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
+from controller.kinds.runtime.credential import folder_parts
 from controller.kinds.runtime.secret import NoSecret, SecretNotFound, providers_folder
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
@@ -107,7 +109,8 @@ class SecretFolder:
             raise SecretNotFound(f"there is no secret `{name}`: {path} is not there") from error
 
     def _path(self, namespace: str, name: str) -> Path:
-        if _NAME.fullmatch(name) is None or _NAME.fullmatch(namespace.removesuffix(_OF_PROVIDERS)) is None:
+        space, host = folder_parts(namespace.removesuffix(_OF_PROVIDERS))
+        if _NAME.fullmatch(name) is None or _NAME.fullmatch(space) is None or "/" in host:
             raise NoSecret(f"secret `{name}` of namespace `{namespace}`: names have lower-case letters, digits and `-`")
         return self._folder / namespace / name
 

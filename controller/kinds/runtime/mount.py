@@ -10,6 +10,7 @@ from pydantic import Field
 
 from controller.kinds.base import Flag, Model, Text
 from controller.kinds.common.quantity import format_bytes
+from controller.kinds.runtime.credential import HostCredential
 
 PLAIN_PATH = r"^(/[^/\x00:]+)+$"
 # Content of an unused slot: an empty, read-only tmpfs of one page.
@@ -41,24 +42,30 @@ class Mount:
 
     `kind` host: the folder `source` of this host. memory: an empty folder of `size_bytes` in memory. secret: the secret
     named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `passing`: it is deleted
-    with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared).
+    with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared). authorities: the
+    certificates of those that `source` names. headers, certificate: files of an egress proxy, for its `credentials`.
     """
 
     path: str
-    kind: Literal["host", "memory", "secret", "volume"]
+    kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate"]
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
     passing: bool = False
     claimed_by: str = ""
+    credentials: tuple[HostCredential, ...] = ()
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
+        hosts = ", ".join(dict.fromkeys(each.host for each in self.credentials))
         what = {
             "host": f"host folder {self.source} {how}",
             "memory": f"memory {format_bytes(self.size_bytes)}",
             "secret": f"secret {self.source}",
             "volume": f"volume {self.source} of {format_bytes(self.size_bytes)} {how}",
+            "authorities": f"authorities of {self.source}",
+            "headers": f"headers for {hosts}",
+            "certificate": f"certificate of {hosts}",
         }
         return f"{self.path} from {what[self.kind]}"
 

@@ -22,6 +22,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, RemoveNetwork
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
@@ -138,7 +139,9 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
     if not _differs(context, wanted):
         hosts = ", ".join(wanted.hosts) or "none"
-        return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}")
+        named = ", ".join(dict.fromkeys(each.host for each in wanted.credentials))
+        added = f"; with credentials: {named}" if named else ""
+        return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}{added}")
     if (lacks := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *lacks)
     if context.container is None or context.container.state not in ALIVE:
@@ -244,6 +247,10 @@ def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Act
     actions: list[Action] = []
     if not network.uplink:
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
+    if config.slots:
+        space = context.obj.namespace
+        bound = BindMounts(uid, config.name, space, config.image, config.user, config.slots, config.mounts, why)
+        actions.append(bound)
     labels = _labels(context, uid, ROLE, config.hash())
     actions.append(CreateContainer(uid, config, labels, why))
     address = policy.proxy_address(network.subnet)

@@ -7,12 +7,14 @@ its container's: a changed list of names recreates that container, which cuts op
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
 from controller.kinds.common.labels import egress_name, sealed_name
-from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, stable_hash
+from controller.kinds.runtime.credential import HostCredential
+from controller.kinds.runtime.mount import Mount, Slot
 from controller.kinds.runtime.network import NetworkConfig
 from controller.policy.levels.seccomp import STANDARD
 from controller.policy.network import peers
@@ -25,6 +27,8 @@ LIMITS = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=32)
 PENDING = "egress"
 _PROXY = f"http://{PENDING}:{PORT}"
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_CERTIFICATE, _HEADERS = "/etc/squid/credentials.pem", "/etc/squid/credentials.conf"
+_ROOTS = "/etc/squid/authorities.crt"
 _NO_PROXY = f"localhost,127.0.0.1,::1,.{peers.DOMAIN}"
 _USER = "13:13"  # Debian's `proxy`
 # No forwarding, and no packets with a source address of the other bridge: if the host masqueraded traffic of the
@@ -52,7 +56,7 @@ SPECIAL_RANGES = (
 # squid takes the tunnel's own name where there is none inside; here such a one is terminated. It says `-` for none.
 _HAS_SNI = "while read -r name rest; do case $name in *.*) echo OK;; *) echo ERR;; esac; done"
 _CONF = """\
-http_port {port} ssl-bump tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem generate-host-certificates=off
+http_port {port} ssl-bump {certificate} generate-host-certificates=off
 acl tls port 443
 acl web port 80 443
 acl CONNECT method CONNECT
@@ -60,7 +64,7 @@ acl special dst {special}
 acl special dst ::/0
 {names}
 http_access deny manager
-http_access deny CONNECT !tls
+{guarded}http_access deny CONNECT !tls
 http_access deny !web
 http_access deny !listed
 http_access deny special
@@ -70,7 +74,7 @@ acl first at_step SslBump1
 acl second at_step SslBump2
 external_acl_type sni ttl=3600 children-max=1 children-startup=1 %ssl::>sni /bin/sh -c "{has_sni}"
 acl named external sni
-ssl_bump peek first
+{decrypted}ssl_bump peek first
 ssl_bump splice second listed_sni named
 ssl_bump terminate all
 on_unsupported_protocol respond all
@@ -104,6 +108,7 @@ class Sealed:
     network: str
     hosts: tuple[str, ...]
     egress: ContainerConfig
+    credentials: tuple[HostCredential, ...] = ()
 
     def bridge(self, subnet: str) -> NetworkConfig:
         """Return the bridge on that subnet. Its lower half is the proxy's: no sandbox gets that address."""
@@ -111,8 +116,11 @@ class Sealed:
         return NetworkConfig(self.network, subnet, handed_out=str(upper), sealed=True)
 
 
-def sealed(uid: str, hosts: Collection[str]) -> Sealed:
-    """Return the sealed network of that object, with egress to these names and no others."""
+def sealed(uid: str, hosts: Collection[str], credentials: tuple[HostCredential, ...] = ()) -> Sealed:
+    """Return the sealed network of that object, with egress to these names and no others.
+
+    `credentials` are added to requests to their hosts.
+    """
     names = tuple(sorted(set(hosts)))
     egress = ContainerConfig(
         image=IMAGE,
@@ -120,15 +128,28 @@ def sealed(uid: str, hosts: Collection[str]) -> Sealed:
         limits=LIMITS,
         hostname="egress",
         user=_USER,
-        env=(("PADDOCK_SQUID_CONF", squid_conf(names)),),
+        env=(("PADDOCK_SQUID_CONF", squid_conf(names, credentials)),),
         tmpfs=(Tmpfs("/run", 1 << 20), Tmpfs("/tmp", 1 << 20)),  # noqa: S108 - inside the container
         network_mode=UPLINK,
         dns=(),
         sysctls=_SYSCTLS,
         oom_score_adjust=400,
         seccomp=STANDARD,
+        slots=tuple(Slot(each.path, file=True) for each in _files(credentials)),
+        mounts=_files(credentials),
     )
-    return Sealed(sealed_name(uid), names, egress)
+    return Sealed(sealed_name(uid), names, egress, credentials)
+
+
+def _files(credentials: tuple[HostCredential, ...]) -> tuple[Mount, ...]:
+    """Return the proxy's files. Only they hold secrets: its configuration, which anyone may inspect, has none."""
+    if not credentials:
+        return ()
+    return (
+        Mount(_ROOTS, "authorities", "this host", read_only=True),
+        Mount(_CERTIFICATE, "certificate", read_only=True, credentials=credentials),
+        Mount(_HEADERS, "headers", read_only=True, credentials=credentials),
+    )
 
 
 def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
@@ -194,9 +215,41 @@ def parts(subnet: str) -> Iterator[str]:
     yield from (f"{whole.network_address + at}/{_SEALED_PREFIX}" for at in range(0, whole.num_addresses, 16))
 
 
-def squid_conf(hosts: Collection[str]) -> str:
+def squid_conf(hosts: Collection[str], credentials: Sequence[HostCredential] = ()) -> str:
     """Return squid's complete configuration. Names are checked first, so that an unlisted one is never resolved."""
-    return _CONF.format(port=PORT, has_sni=_HAS_SNI, special=" ".join(SPECIAL_RANGES), names="\n".join(_acls(hosts)))
+    own = "tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem"
+    return _CONF.format(
+        port=PORT,
+        has_sni=_HAS_SNI,
+        special=" ".join(SPECIAL_RANGES),
+        names="\n".join(_acls(hosts)),
+        certificate=f"tls-cert={_CERTIFICATE}" if credentials else own,
+        guarded="".join(f"{each}\n" for each in _guarded(credentials)),
+        decrypted="ssl_bump bump first decrypted_host\n" if credentials else "",
+    )
+
+
+def _guarded(credentials: Sequence[HostCredential]) -> Iterator[str]:
+    """Yield the rules for hosts with credentials.
+
+    A tunnel to such a host is decrypted, and each request in it is sent to the host that it names, over TLS and after a
+    check of that host's certificate. The comment makes other credentials another configuration.
+    """
+    if not credentials:
+        return
+    yield f"# credentials {stable_hash(credentials)}"
+    yield "acl secure proto HTTPS"
+    yield "acl trace method TRACE"
+    for host, acl in dict.fromkeys((each.host, each.acl) for each in credentials):
+        yield f"acl {acl} dstdom_regex -n -i {_pattern(host)}"
+        yield f"acl decrypted_host dstdom_regex -n -i {_pattern(host)}"
+    for each in credentials:
+        yield f"request_header_access {each.header} deny {each.acl}"
+    yield "http_access deny trace decrypted_host"
+    yield "http_access deny decrypted_host !CONNECT !secure"
+    yield "http_access deny secure !decrypted_host"
+    yield f"include {_HEADERS}"
+    yield f"tls_outgoing_options cafile={_ROOTS}"
 
 
 def _acls(hosts: Collection[str]) -> Iterator[str]:

@@ -1,0 +1,93 @@
+"""Credentials of a sandbox for hosts that it may reach through its egress proxy. Pure.
+
+The proxy decrypts TLS for these hosts alone, with a certificate of this Paddock's own authority, and adds the header.
+The sandbox gets the authority's certificate, and variables that name it; it never gets the secret.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.credential import HostCredential
+from controller.kinds.runtime.mount import Mount, Slot
+from controller.kinds.sandbox import Credential, SandboxSpec
+from controller.policy.admission import Refusal
+from controller.policy.levels.allowed_hosts import reachable
+from controller.policy.levels.levels import Level
+
+AUTHORITIES = "/etc/paddock/ca.crt"
+_AT = "spec.credentials"
+_AUTHORIZATION = "authorization"
+# Headers that say how a request is transported: another value would break it, or change where it goes.
+_RESERVED = frozenset(
+    ("connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
+)
+# What OpenSSL and Python's ssl, requests, curl, git, pip, Node.js, npm, cargo, the AWS tools and Deno read.
+_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "DENO_CERT",
+)
+
+
+def of(spec: SandboxSpec) -> tuple[HostCredential, ...]:
+    """Return the credentials of a sandbox, by host and header."""
+    return tuple(sorted((_of(each) for each in spec.credentials), key=lambda each: (each.host, each.header)))
+
+
+def _of(asked: Credential) -> HostCredential:
+    scheme = asked.scheme or ("Bearer" if asked.header.lower() == _AUTHORIZATION else "Raw")
+    return HostCredential(asked.host, asked.secret_ref.name, asked.header, scheme, asked.user or "")
+
+
+def refused(spec: SandboxSpec, level: Level | None) -> Iterator[Refusal]:
+    """Yield every reason why this sandbox can't have its credentials at that level."""
+    if not spec.credentials or level is None:
+        return
+    if level.network != "sealed":
+        words = f"level {level.name} has no proxy that could add them; remove them, or use securityLevel"
+        yield Refusal(_AT, f"{words}: development or build")
+        return
+    hosts, seen = reachable(spec.network, level), set[tuple[str, str]]()
+    for index, each in enumerate(spec.credentials):
+        at, key = f"{_AT}[{index}]", (each.host, each.header.lower())
+        yield from _one(each, at, hosts)
+        if key in seen:
+            yield Refusal(at, f"the header {each.header} for `{each.host}` is set twice; keep one")
+        seen.add(key)
+
+
+def _one(asked: Credential, at: str, hosts: Collection[str]) -> Iterator[Refusal]:
+    if asked.host.startswith("*."):
+        yield Refusal(f"{at}.host", f"`{asked.host}` stands for many hosts; write each host that gets the secret")
+    elif asked.host not in hosts:
+        yield Refusal(f"{at}.host", f"the sandbox does not reach `{asked.host}`; add it to network.allowedHosts")
+    if asked.header.lower() in _RESERVED or asked.header.lower().startswith("proxy-"):
+        yield Refusal(f"{at}.header", f"`{asked.header}` belongs to the transport of requests; name another header")
+    if (asked.scheme == "Basic") != (asked.user is not None):
+        yield Refusal(f"{at}.user", "the scheme Basic needs `user:`, and no other has one")
+
+
+def slots(spec: SandboxSpec) -> tuple[Slot, ...]:
+    """Return the slot of the authorities' certificates in the sandbox."""
+    return (Slot(AUTHORITIES, file=True),) if spec.credentials else ()
+
+
+def mounts(spec: SandboxSpec) -> tuple[Mount, ...]:
+    """Return the mount of the authorities' certificates in the sandbox."""
+    return (Mount(AUTHORITIES, "authorities", "this host and Paddock", read_only=True),) if spec.credentials else ()
+
+
+def trusting(config: ContainerConfig, spec: SandboxSpec) -> ContainerConfig:
+    """Return the config with the variables that name the certificates; those of the spec itself stay."""
+    if not spec.credentials:
+        return config
+    variables = dict.fromkeys(_VARIABLES, AUTHORITIES) | dict(config.env)
+    return replace(config, env=tuple(sorted(variables.items())))

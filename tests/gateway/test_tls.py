@@ -1,0 +1,97 @@
+"""TLS to providers: the authorities of this host are trusted, and a wrong certificate is refused with words."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine.mounts.credentials import Authority
+from controller.gateway.config import Target
+from controller.gateway.upstream import Upstream, UpstreamError, tls_context
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+
+class Provider:
+    """A provider on this host whose certificate is for these names. `seen` are the requests that reached it."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        authority, self.seen = Authority(folder / "authority"), list[bytes]()
+        (folder / "ca.pem").write_bytes(authority.certificate())
+        (folder / "tls.pem").write_bytes(authority.issue(names))
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(folder / "tls.pem")
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                link, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                with self._context.wrap_socket(link, server_side=True) as secured:
+                    self.seen.append(secured.recv(65536))
+                    secured.sendall(ANSWER)
+            except OSError:
+                continue
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join(60)
+
+    def ask(self) -> bytes:
+        async def request() -> bytes:
+            target = Target("uid", "default", "own", "OpenAI", ("*",), f"https://localhost:{self.port}/v1", "key", True)
+            upstream = Upstream(target, tls_context(), NotImplemented)
+            try:
+                async with upstream.send("GET", "/models", [], b"") as answer:
+                    return b"".join([each async for each in answer.parts])
+            finally:
+                await upstream.close()
+
+        return asyncio.run(request())
+
+
+@pytest.fixture
+def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provider]:
+    made = Provider(tmp_path, *request.param)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("provider", [("localhost",)], indirect=True)
+def test_authorities_of_this_host_are_trusted(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    assert provider.ask() == b"ok"
+    assert b"Authorization: Bearer key" in provider.seen[0]
+
+
+@pytest.mark.parametrize(
+    ("provider", "trusted", "words"),
+    [
+        (("other.example.org",), True, "its certificate is refused (Hostname mismatch"),
+        (("localhost",), False, "its certificate is refused (unable to get local issuer certificate"),
+    ],
+    indirect=["provider"],
+)
+def test_a_wrong_certificate_is_refused_with_words(
+    provider: Provider, trusted: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with pytest.raises(UpstreamError) as refused:
+        provider.ask()
+    assert refused.value.reason == "Unreachable"
+    assert words in str(refused.value)
+    assert provider.seen == []

@@ -1,0 +1,226 @@
+"""Credentials of a sandbox: added by its proxy for one host alone, and nowhere inside."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.common.labels import container_name, egress_name
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab.internet import Lab, impossible, lab
+from tests.mounts import unmount_below
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+KEY, OTHER_KEY = 'canary-7f3b"\\%c1', "canary-91d0e2"
+# Status of each request through the proxy, as Python's own client asks; `certificate` is who signed what it was shown.
+CLIENT = """
+import base64, http.client, json, os, socket, ssl, sys
+from urllib.parse import urlsplit
+proxy = urlsplit(os.environ["HTTPS_PROXY"])
+
+def ask(method, url, headers={}):
+    url = urlsplit(url)
+    if url.scheme == "https":
+        link = http.client.HTTPSConnection(proxy.hostname, proxy.port, timeout=60)
+        link.set_tunnel(url.hostname, 443)
+        target = url.path
+    else:
+        link = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=60)
+        target = url.geturl()
+    try:
+        link.request(method, target, headers=headers, body=b"x" * 70000 if method == "POST" else None)
+        signed = dict(each[0] for each in link.sock.getpeercert()["issuer"]) if url.scheme == "https" else {}
+        answer = link.getresponse()
+        return [answer.status, signed.get("commonName", ""), len(answer.read())]
+    except (OSError, http.client.HTTPException) as error:
+        return [type(error).__name__, "", 0]
+
+print(json.dumps([ask(*each) for each in json.loads(sys.argv[1])]))
+"""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab("paddock/egress:1", "paddock/pip:1") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    settings = {
+        "PADDOCK_RESYNC_SECONDS": "2",
+        "PADDOCK_SECRETS_DIR": str(place.folder / "secrets"),
+        "PADDOCK_LOG_LEVEL": "debug",
+        "SSL_CERT_FILE": str(place.folder / "cert.pem"),  # the authorities that this host trusts
+    }
+    made = place.daemon(place.folder / "state", **settings)
+    for host, key in (("git.example.org", KEY), ("other.example.org", OTHER_KEY), ("wild.example.net", KEY)):
+        made.paddock("secret", "set", "token", "--for", host, stdin=key)
+    yield made
+    made.stop()
+    for each in place.docker("ps", "-q").split():
+        place.docker("rm", "-f", each)
+    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+
+
+def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any]) -> None:
+    hosts = ["git.example.org", "other.example.org", "packages.example.org", "wild.example.net"]
+    spec = {
+        "template": {"image": "paddock/pip:1", "command": ["sleep", "100000"]},
+        "securityLevel": "development",
+        "resources": {"limits": {"memory": "256Mi", "cpu": "500m"}},
+        "network": {"allowedHosts": hosts},
+        "credentials": list(credentials),
+        "lifecycle": {"shutdownGracePeriodSeconds": 0},
+    }
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": spec}
+    daemon.apply(json.dumps(document))
+
+
+def credential(host: str, **more: Any) -> dict[str, Any]:
+    return {"host": host, "secretRef": {"name": "token"}, **more}
+
+
+def asks(daemon: RunningDaemon, name: str, *requests: list[Any]) -> list[Any]:
+    done = daemon.paddock("exec", name, "--", "python3", "-c", CLIENT, json.dumps(requests), seconds=120)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def box(daemon: RunningDaemon) -> str:
+    apply(daemon, "agent", credential("git.example.org"), credential("other.example.org", header="X-Token"))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/agent")
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/agent")
+    wait_for(
+        "its proxy answers", lambda: asks(daemon, "agent", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
+    )
+    return "agent"
+
+
+def asked(place: Lab, since: int) -> list[tuple[str, str, str]]:
+    """What reached the Internet: the URL's host and path, Authorization and X-Token."""
+    found = [each for each in place.log()[since : place.mark()] if "asked" in each]
+    return [(e["asked"], e["headers"].get("authorization", ""), e["headers"].get("x-token", "")) for e in found]
+
+
+def test_the_header_is_added_for_its_host_alone(place: Lab, daemon: RunningDaemon, box: str) -> None:
+    since, own = place.mark(), {"Authorization": "Bearer mine", "X-Token": "mine"}
+    answers = asks(
+        daemon, box,
+        ["GET", "https://git.example.org/a", own],
+        ["POST", "https://other.example.org/b", own],
+        ["GET", "https://packages.example.org/c", own],
+    )  # fmt: skip
+    signer = "Paddock of this host"
+    assert [(status, signed) for status, signed, _ in answers] == [(200, signer), (200, signer), (404, "lab")]
+    assert asked(place, since) == [
+        ("git.example.org/a", f"Bearer {KEY}", "mine"),
+        ("other.example.org/b", "Bearer mine", OTHER_KEY),
+        ("packages.example.org/c", "Bearer mine", "mine"),
+    ]
+
+
+def test_no_request_carries_it_to_another_place(place: Lab, daemon: RunningDaemon, box: str) -> None:
+    since = place.mark()
+    answers = asks(
+        daemon, box,
+        ["GET", "http://git.example.org/plain"],
+        ["GET", "https://git.example.org/listed", {"Host": "packages.example.org"}],
+        ["GET", "https://git.example.org/unlisted", {"Host": "evil.example.org"}],
+        ["TRACE", "https://git.example.org/trace"],
+        ["GET", "https://packages.example.org/inner", {"Host": "git.example.org"}],
+    )  # fmt: skip
+    assert [status for status, _, _ in answers] == [403, 403, 403, 403, 404]
+    assert [(at, key) for at, key, _ in asked(place, since)] == [("git.example.org/inner", "")]
+
+
+def test_an_upstream_with_a_wrong_certificate_gets_nothing(place: Lab, daemon: RunningDaemon) -> None:
+    apply(daemon, "wrong", credential("wild.example.net"))
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/wrong")
+    wait_for(
+        "its proxy answers", lambda: asks(daemon, "wrong", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
+    )
+    since = place.mark()
+    [[status, _, _]] = asks(daemon, "wrong", ["GET", "https://wild.example.net/a"])
+    assert status == 503
+    assert asked(place, since) == []
+    daemon.paddock("delete", "sandbox", "wrong", "--wait=false")
+
+
+def test_pip_trusts_the_proxy(place: Lab, daemon: RunningDaemon) -> None:
+    apply(daemon, "pip", credential("git.example.org", scheme="Basic", user="me"))
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/pip")
+    wait_for(
+        "its proxy answers", lambda: asks(daemon, "pip", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
+    )
+    since = place.mark()
+    command = (
+        "python3",
+        "-m",
+        "pip",
+        "download",
+        "--retries=0",
+        "--index-url=https://git.example.org/simple",
+        "nothing",
+    )
+    done = daemon.paddock("exec", "pip", "--", *command, check=False, seconds=120)
+    assert "SSL" not in done.stdout + done.stderr
+    [(at, key, _)] = [each for each in asked(place, since) if "simple" in each[0]]
+    assert (at, key.startswith("Basic ")) == ("git.example.org/simple/nothing/", True)
+
+
+def test_the_key_is_nowhere_inside(place: Lab, daemon: RunningDaemon, box: str) -> None:
+    uid = str(daemon.get(box)["metadata"]["uid"])
+    keys = [KEY.encode(), OTHER_KEY.encode(), json.dumps(KEY).strip('"').encode()]
+    containers = container_name(box, uid), egress_name(uid)
+    said = [place.docker("inspect", each) + place.docker("logs", each) for each in containers]
+    said += [daemon.paddock(*what).stdout for what in (("audit",), ("events",), ("get", "sandbox", box, "-o", "yaml"))]
+    said += ["".join(daemon.log)]
+    assert not [each[:80] for each in said if any(key in each.encode() for key in keys)]
+    inside = "find /etc/paddock /workspace /tmp /home /run -type f | xargs cat; cat /proc/[0-9]*/[ec][nm][vd]*"
+    shown = daemon.paddock("exec", box, "--", "sh", "-c", f"({inside}) 2>/dev/null | base64 -w0", seconds=60).stdout
+    found = subprocess.run(["base64", "-d"], input=shown.encode(), capture_output=True, check=True).stdout
+    assert b"BEGIN CERTIFICATE" in found
+    assert b"PRIVATE KEY" not in found
+    assert not any(key in found for key in keys)
+    pid = int(json.loads(place.docker("inspect", containers[0]))[0]["State"]["Pid"])
+    assert not _memory_has(pid, keys)
+    stored = [each for each in daemon.folder.rglob("*") if each.is_file()]
+    assert [each for each in stored if any(key in each.read_bytes() for key in keys)] == []
+
+
+def _memory_has(pid: int, keys: list[bytes]) -> bool:
+    """True if a process's writable memory holds any of these."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights = line.split()[:2]
+            first, _, last = place.partition("-")
+            if "rw" not in rights or "[v" in line:
+                continue
+            memory.seek(int(first, 16))
+            found = memory.read(int(last, 16) - int(first, 16))
+            if any(key in found for key in keys):
+                return True
+    return False
+
+
+def test_a_missing_secret_is_said_and_nothing_starts(daemon: RunningDaemon) -> None:
+    apply(daemon, "keyless", {"host": "git.example.org", "secretRef": {"name": "nothing"}})
+
+    def reason() -> Any:
+        found = daemon.condition("keyless", "Ready")
+        return found if found.get("reason") == "SecretMissing" else None
+
+    words = wait_for("it says why", reason, 60)["message"]
+    assert "paddock secret set nothing --for git.example.org -n default" in words
+    daemon.paddock("secret", "set", "nothing", "--for", "git.example.org", stdin="late")
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/keyless")
+    assert "git.example.org" in daemon.paddock("secret", "list").stdout
