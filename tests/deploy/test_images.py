@@ -157,7 +157,8 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
     """(ecosystem, name, version) of what the package managers in an image list."""
     shell = (
         "dpkg-query --show --showformat '${db:Status-Abbrev} deb ${Package} ${Version}\\n' | sed -n 's/^ii  *//p'; "
-        "if python3 -c 'import pip' 2>/dev/null; then python3 -m pip list --format=freeze | sed 's/^/pypi /;s/==/ /'; fi\n"
+        "if python3 -c 'import pip' 2>/dev/null; then python3 -m pip list --format=freeze | sed 's/^/pypi /;s/==/ /'\n"
+        "fi\n"
         "cd /tmp; if command -v npm >/dev/null; then npm ls --global --all --parseable --long | "
         "sed -n 's/^.*node_modules\\/.*:\\(..*\\)@\\(..*\\)$/npm \\1 \\2/p'; fi"
     )

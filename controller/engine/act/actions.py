@@ -18,7 +18,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import check_image
-from controller.engine.docker.pull import not_pulled, pull
+from controller.engine.docker.pull import Pulls, not_pulled, pull
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.host_mounts import HostMounts
@@ -90,6 +90,7 @@ class Actor:
         others: Mapping[type, Callable[[Any], Outcome]],
         mounts: HostMounts,
         agents: AgentRuntimes,
+        pulls: Pulls,
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -101,6 +102,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_kill, self._mounts, self._agents = before_kill, mounts, agents
+        self._pulls = pulls
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -142,7 +144,7 @@ class Actor:
 
     def _pull(self, action: PullImage) -> Outcome:
         try:
-            pull(self._client, action.image)
+            pull(self._client, action.image, self._pulls)
         except Fault as fault:
             if fault.kind == "connection":
                 raise
