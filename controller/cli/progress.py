@@ -1,7 +1,7 @@
 """Progress on stderr once something takes over a second: the reason of a wait, or the bar of a transfer."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,10 @@ from controller.cli.safe_text import plain
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from paddock._client.connection import Connection
+
 _AFTER_SECONDS = 1.0
+_PULLS_SECONDS = 1.0
 
 
 class Waiting:
@@ -22,6 +25,7 @@ class Waiting:
         self._lock = threading.Lock()
         self._shown = False
         self._reasons: dict[str, str] = {}
+        self._quarters: dict[str, int] = {}
         self._unreported: dict[str, str] = {}
 
     def report(self, what: str, reason: str, message: str) -> None:
@@ -47,6 +51,19 @@ class Waiting:
             if self._spinner is None:
                 self._unreported[""] = f"waiting for {text}"
                 self._print()
+
+    def pulling(self, pulls: Iterable[Mapping[str, Any]]) -> None:
+        """Show the bytes of pulls: beside the spinner, or as a line each quarter where there is no terminal."""
+        with self._lock:
+            texts = []
+            for each in pulls:
+                quarter = 4 * each["currentBytes"] // each["totalBytes"] if each["totalBytes"] else -1
+                texts.append(pull_text(each))
+                if self._spinner is None and self._shown and self._quarters.get(each["image"], -1) < quarter:
+                    self._quarters[each["image"]] = quarter
+                    note(plain(texts[-1]))
+            if self._spinner is not None:
+                self._spinner.update(self._spinner.task_ids[0], pulls=plain("".join(f"; {text}" for text in texts)))
 
     def show(self) -> None:
         """Start to show progress, once the wait is long enough to notice."""
@@ -88,10 +105,40 @@ def _spinner(label: str) -> "Progress":
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    column = TextColumn("waiting for {task.description}", markup=False)
+    column = TextColumn("waiting for {task.description}{task.fields[pulls]}", markup=False)
     made = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-    made.add_task(plain(label), total=None)
+    made.add_task(plain(label), total=None, pulls="")
     return made
+
+
+def pull_text(pull: Mapping[str, Any]) -> str:
+    """Return a pull in progress as text: `Pulling paddock/x:1: 43 of 120 MiB`."""
+    if not pull["totalBytes"]:
+        return f"Pulling {pull['image']}"
+    return f"Pulling {pull['image']}: {pull['currentBytes'] >> 20} of {-(-pull['totalBytes'] >> 20)} MiB"
+
+
+@contextmanager
+def pulls_shown(client: "Connection", waiting: Waiting) -> Iterator[None]:
+    """Ask once a second for the bytes of pulls while something waits for them, and show them."""
+    from paddock._client.errors import ClientError
+    from paddock._client.images import Images
+
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(_PULLS_SECONDS):
+            try:
+                waiting.pulling(Images(client).pulling())
+            except ClientError:  # the wait itself says so
+                return
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from controller.cli.errors import CliError, UsageProblem
 from controller.cli.exec_relay import INTERRUPTED, relay_streams
 from controller.cli.kinds import Resource
 from controller.cli.output import note
-from controller.cli.progress import waiting_for
+from controller.cli.progress import pulls_shown, waiting_for
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
 from paddock._client.errors import ClientError, Refused
@@ -199,7 +199,7 @@ def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
         waiting.report(f"sandbox {name}", last.reason, last.message)
         return False
 
-    with waiting_for(f"sandbox {name}") as waiting:
+    with waiting_for(f"sandbox {name}") as waiting, pulls_shown(client, waiting):
         late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
     if late:
         raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.message}; raise --wait")

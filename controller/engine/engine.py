@@ -13,6 +13,7 @@ from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
+from controller.engine.docker.pull import Pulls
 from controller.engine.exec.agent import AgentConnections
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.port_forward import DockerPorts
@@ -113,6 +114,7 @@ class DockerEngine:
         self._ports = DockerPorts()
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
+        self._pulls = Pulls()
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 
@@ -166,6 +168,7 @@ class DockerEngine:
             mounts=self._mounts,
             agents=self._agents,
             accounts=self._accounts,
+            pulls=self._pulls,
             before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
@@ -174,7 +177,7 @@ class DockerEngine:
     @property
     def image_store(self) -> DockerImages:
         """Paddock's own images on this engine."""
-        return DockerImages(self._client, self._agents)
+        return DockerImages(self._client, self._agents, self._pulls)
 
     @property
     def streams(self) -> Streams:

@@ -11,7 +11,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress
+from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress, ImagePull
 from controller.kinds.runtime.network import FirewallState
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
@@ -125,6 +125,10 @@ class Images(Protocol):
 
     def pull(self, name: str, *, seconds: float) -> ImageWork:
         """Pull an image, even if one of that name is here: a tag may have moved. Raises ImageError."""
+        ...
+
+    def pulling(self) -> Sequence[ImagePull]:
+        """Return the pulls in progress that sandboxes wait for. No I/O."""
         ...
 
     def build(self, ask: ImageBuild) -> ImageWork:

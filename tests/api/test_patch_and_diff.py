@@ -56,6 +56,12 @@ def test_refusals_are_status_bodies(http: httpx.Client, body: str, type_: str, c
     assert (answer.status_code, answer.json()["kind"], answer.json()["reason"]) == (code, "Status", reason)
 
 
+def test_server_side_apply_says_what_to_use(http: httpx.Client) -> None:
+    answer = patch(http, "{}", "application/apply-patch+yaml", fieldManager="kubectl", force="true")
+    assert (answer.status_code, answer.json()["reason"]) == (415, "UnsupportedMediaType")
+    assert "leave --server-side out" in answer.json()["message"]
+
+
 def test_copies_of_copies_are_refused_before_they_fill_the_memory(http: httpx.Client, world: World) -> None:
     notes = "/metadata/annotations"
     large = {"op": "add", "path": f"{notes}/a", "value": "x" * 200_000}

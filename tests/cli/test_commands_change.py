@@ -6,9 +6,11 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.cli.patch import ObjectRef
 from controller.kinds.registry import Kind, discover
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -236,3 +238,21 @@ def _pool_kind() -> Kind:
     found = discover().by_word("sbp")
     assert found is not None
     return found
+
+
+def test_set_heeds_changes_of_the_spec_alone(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, once = ObjectRef.read, [lambda: two.set_ready("False", "Starting", "x")]
+
+    def raced(ref: ObjectRef, client: Any) -> dict[str, Any]:
+        found = read(ref, client)
+        if once:
+            once.pop()()
+        return found
+
+    monkeypatch.setattr(ObjectRef, "read", raced)
+    stopped = paddock("sandbox", "stop", "quickstart")
+    assert (stopped.exit_code, two.sandbox().spec["runState"]) == (0, "Suspended"), stopped.stderr
+    once.append(lambda: two.apply(QUICKSTART.replace("500m", "600m")) and None)
+    refused = paddock("sandbox", "start", "quickstart")
+    assert (refused.exit_code, two.sandbox().spec["runState"]) == (1, "Suspended")
+    assert "was changed since" in refused.stderr

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.runtime.images import ImagePull
 from controller.version import VERSION
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -269,3 +270,21 @@ def test_apply_counts_the_ready_sandboxes(
     assert "waiting for 2 sandboxes: 1/2 Ready\n" in late
     assert late.count("waiting for sandbox other: Ready=False ImagePulling: a:1 is being pulled\n") == 1
     assert "error: 1/2 Ready within 1 s; not: other; see `paddock why NAME`" in late
+
+
+def test_bytes_of_a_pull_are_shown_while_it_is_waited_for(
+    paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.progress._PULLS_SECONDS", 0.05)
+    served.apply()
+    served.set_ready("False", "ImagePulling", "paddock/x:1 is being pulled")
+    image = served.sandbox().spec["template"]["image"]
+    served.images.pulls = [ImagePull(image, 43 << 20, 120 << 20), ImagePull("other/y:1")]
+    said = paddock("apply", "-f", spec(QUICKSTART), "--wait", "--timeout", "2s").stderr
+    assert said.count(f"Pulling {image}: 43 of 120 MiB\n") == 1
+    shown = paddock("describe", "sb/quickstart").stdout
+    assert f"Pulling {image}: 43 of 120 MiB" in shown
+    assert "other/y:1" not in shown
+    served.set_ready()
+    assert "Pulling" not in paddock("describe", "sb/quickstart").stdout

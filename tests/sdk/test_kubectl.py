@@ -75,6 +75,8 @@ def test_kubectl_applies_gets_describes_watches_and_deletes(daemon: RunningDaemo
     kubectl("label", "sandbox", "web", "tier=front")
     kubectl("patch", "sandbox", "web", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     assert "not found" in kubectl("get", "sandbox", "none", check=False).stderr
+    refused = kubectl("apply", "--server-side", "--validate=false", "-f", "-", stdin=SANDBOX % 6, check=False)
+    assert (refused.returncode, "leave --server-side out" in refused.stderr) == (1, True), refused.stderr
     assert kubectl("delete", "sandbox", "web").stdout.startswith('sandbox.paddock "web" deleted')
     wait_for("it is gone", lambda: not daemon.get("web"))
 

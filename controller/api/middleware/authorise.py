@@ -34,7 +34,9 @@ _SELF = (
 )
 _OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
-_IMAGES = (f"{PREFIX}/images", f"{PREFIX}/images/pull")  # the use-case decides, by each image's name
+_IMAGES = tuple(
+    f"{PREFIX}/images{each}" for each in ("", "/pull", "/pulling")
+)  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
 # Their routes call `state.record` on the thread that does the work, before it begins: a thread less for each call.

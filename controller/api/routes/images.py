@@ -57,6 +57,22 @@ class ImageStep(models.Shape):
     error: models.Status | None = Field(default=None)
 
 
+class PullInProgress(models.Shape):
+    """A pull that sandboxes wait for. Bytes are of the layers whose size is known yet."""
+
+    image: str
+    currentBytes: int
+    totalBytes: int
+
+
+class PullList(models.Shape):
+    """The pulls in progress, by image."""
+
+    apiVersion: models.Version
+    kind: str
+    items: list[PullInProgress]
+
+
 def _answers(*failures: type[errors.ServiceError]) -> dict[int | str, dict[str, Any]]:
     lines = {"content": {_LINES: {"schema": {"type": "string"}}}, "description": "an ImageStep on each line"}
     return {200: lines, **models.failures(*failures, errors.TooManyRequests, errors.ServiceUnavailable)}
@@ -76,6 +92,16 @@ async def list_(services: UseCases) -> JSONResponse:
     found = await run_in_threadpool(services.images.list)
     items = [_shown(each) for each in found]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ImageList", "items": items})
+
+
+@routes.get("/images/pulling", operation_id="listImagePulls", responses={200: {"model": PullList}})
+def pulling(services: UseCases) -> JSONResponse:
+    """The pulls in progress that sandboxes wait for, of images that the caller may use."""
+    items = [
+        {"image": each.image, "currentBytes": each.current_bytes, "totalBytes": each.total_bytes}
+        for each in services.images.pulling()
+    ]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "PullList", "items": items})
 
 
 @routes.post(

@@ -18,6 +18,12 @@ from controller.service.objects.patch import PatchType
 from controller.service.services import Services
 
 _TYPES: dict[str, PatchType] = {"application/merge-patch+json": "merge", "application/json-patch+json": "json"}
+_INSTEAD = {
+    "application/apply-patch+yaml": "server-side apply is not supported, as fields have no managers here; leave "
+    "--server-side out (kubectl apply --validate=false), or use `paddock apply`",
+    "application/strategic-merge-patch+json": "strategic merge patches are not supported; write kubectl patch "
+    "--type=merge",
+}
 DryRun = Annotated[bool, Query(alias="dryRun", description="validate, admit and answer, but write nothing")]
 Agent = Annotated[str, Header(alias="user-agent")]
 _OBJECT = {"schema": {"type": "object", "description": "RFC 7386"}}
@@ -116,6 +122,8 @@ def _type(request: Request) -> PatchType:
     given = request.headers.get("content-type", "").split(";")[0].strip().lower()
     found = _TYPES.get(given)
     if found is None:
+        if words := _INSTEAD.get(given):
+            raise UnsupportedMediaType(words)
         raise UnsupportedMediaType(f"`{given}` is not a supported patch type; send {' or '.join(_TYPES)}")
     return found
 

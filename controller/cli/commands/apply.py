@@ -113,7 +113,7 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
     import time
 
     from controller.cli.kinds import Resource
-    from controller.cli.progress import waiting_for
+    from controller.cli.progress import pulls_shown, waiting_for
     from controller.cli.watch import Condition, Object, until
 
     resource, ready = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True), Condition("Ready")
@@ -123,7 +123,7 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
             places.setdefault(each["metadata"]["namespace"], []).append(each["metadata"]["name"])
     count, reached = sum(map(len, places.values())), set[tuple[str, str]]()
     deadline, late = time.monotonic() + timeout, list[str]()
-    with waiting_for(f"{count} sandboxes: 0/{count} Ready") as waiting:
+    with waiting_for(f"{count} sandboxes: 0/{count} Ready") as waiting, pulls_shown(client, waiting):
         for place, names in places.items():
 
             def done(name: str, obj: Object | None, place: str = place) -> bool:

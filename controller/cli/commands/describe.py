@@ -9,8 +9,11 @@ from controller.cli.client import Client, connect
 from controller.cli.kinds import Kinds, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import columns, note, say_table, table, yaml_text
+from controller.cli.progress import pull_text
+from paddock._client.images import Images
 
 _LABEL_WIDTH = 14
+_PULLING = "ImagePulling"
 
 
 @click.command("describe")
@@ -50,6 +53,9 @@ def _describe(client: Client, obj: Mapping[str, Any]) -> str:
         parts += ["Last termination:", _indented(ended)]
     if conditions or "generation" in metadata:
         parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
+    if any(each["reason"] == _PULLING for each in conditions):
+        image = obj["spec"].get("template", {}).get("image")
+        parts += [pull_text(each) for each in Images(client).pulling() if image in (None, each["image"])]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
     parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
     return "\n".join(parts)

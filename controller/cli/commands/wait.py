@@ -12,7 +12,7 @@ from controller.cli.errors import CliError, Refused
 from controller.cli.kinds import Kinds, Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.progress import Waiting, waiting_for
+from controller.cli.progress import Waiting, pulls_shown, waiting_for
 from controller.cli.watch import Goal, Object, goal_option, until
 
 _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
@@ -49,7 +49,8 @@ def wait_(
     deadline = time.monotonic() + timeout
     named = _named(client, what, place, selector, everything)
     late: list[tuple[Resource, str]] = []
-    with waiting_for(f"{goal} {', '.join(name for names in named.values() for name in names)}") as waiting:
+    label = f"{goal} {', '.join(name for names in named.values() for name in names)}"
+    with waiting_for(label) as waiting, pulls_shown(client, waiting):
         for resource, names in named.items():
             done = partial(_done, client, resource, place, goal, waiting)
             late += [(resource, name) for name in until(client, resource, place, names, done, deadline)]

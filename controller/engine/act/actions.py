@@ -18,7 +18,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import check_image
-from controller.engine.docker.pull import not_pulled, pull
+from controller.engine.docker.pull import Pulls, not_pulled, pull
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.accounts import Accounts
@@ -92,6 +92,7 @@ class Actor:
         mounts: HostMounts,
         agents: AgentRuntimes,
         accounts: Accounts | None,
+        pulls: Pulls,
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -103,6 +104,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
+        self._pulls = pulls
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -144,7 +146,7 @@ class Actor:
 
     def _pull(self, action: PullImage) -> Outcome:
         try:
-            pull(self._client, action.image)
+            pull(self._client, action.image, self._pulls)
         except Fault as fault:
             if fault.kind == "connection":
                 raise

@@ -8,8 +8,9 @@ from controller.engine.docker.agent_runtimes import AgentRuntimes
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_work import DockerImageWork, start_build, start_pull, start_push
+from controller.engine.docker.pull import Pulls
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
+from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImagePull
 from controller.ports import ImageError
 
 _NO_NAME = "<none>"
@@ -18,8 +19,8 @@ _NO_NAME = "<none>"
 class DockerImages:
     """ports.Images over one engine."""
 
-    def __init__(self, client: Client, agents: AgentRuntimes) -> None:
-        self._client, self._agents = client, agents
+    def __init__(self, client: Client, agents: AgentRuntimes, pulls: Pulls) -> None:
+        self._client, self._agents, self._pulls = client, agents, pulls
 
     def all(self) -> Sequence[HostImage]:
         try:
@@ -39,6 +40,9 @@ class DockerImages:
 
     def pull(self, name: str, *, seconds: float) -> DockerImageWork:
         return start_pull(self._client, name, seconds)
+
+    def pulling(self) -> Sequence[ImagePull]:
+        return self._pulls.all()
 
     def build(self, ask: ImageBuild) -> DockerImageWork:
         return start_build(self._client, ask)

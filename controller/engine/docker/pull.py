@@ -1,6 +1,9 @@
 """Image pulls. The engine reports failures inside a stream that began with status 200."""
 
 import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import requests
@@ -10,6 +13,7 @@ from docker.utils import parse_repository_tag
 from controller.engine.docker import raw_http
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault, of_status
+from controller.kinds.runtime.images import ImagePull
 
 # Longest silence of a registry between layers.
 _SILENCE_SECONDS = 120.0
@@ -37,17 +41,57 @@ _PULL_TROUBLE = (
 )
 
 
-def pull(client: Client, image: str) -> None:
+class Pulls:
+    """The pulls in progress, kept in memory: one write per chunk to the store would be too many. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._layers: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def all(self) -> Sequence[ImagePull]:
+        """Return each pull with its bytes so far."""
+        with self._lock:
+            held = {image: tuple(layers.values()) for image, layers in self._layers.items()}
+        return [
+            ImagePull(image, sum(each for each, _ in layers), sum(each for _, each in layers))
+            for image, layers in held.items()
+        ]
+
+    @contextmanager
+    def counting(self, image: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Yield a function that counts the engine's steps of one pull, as long as it lasts."""
+        layers: dict[str, tuple[int, int]] = {}
+        with self._lock:
+            self._layers[image] = layers
+
+        def count(said: Mapping[str, Any]) -> None:
+            layer, detail = str(said.get("id") or ""), said.get("progressDetail") or {}
+            with self._lock:
+                if said.get("status") == "Downloading" and detail.get("total"):
+                    layers[layer] = (int(detail.get("current") or 0), int(detail["total"]))
+                elif layer in layers and said.get("status") != "Downloading":
+                    layers[layer] = (layers[layer][1],) * 2  # the layer is here, and is unpacked
+
+        try:
+            yield count
+        finally:
+            with self._lock:
+                if self._layers.get(image) is layers:
+                    del self._layers[image]
+
+
+def pull(client: Client, image: str, pulls: Pulls) -> None:
     """Pull `image` unless it is on this host. Raises Fault."""
     try:
         client.call("images.inspect", lambda api: api.inspect_image(image))
     except Fault as fault:
         if not fault.gone:
             raise
-        client.call("images.pull", lambda api: _fetch(api, image, client.timeout_seconds))
+        with pulls.counting(image) as count:
+            client.call("images.pull", lambda api: _fetch(api, image, client.timeout_seconds, count))
 
 
-def _fetch(api: Any, image: str, connect_seconds: float) -> None:
+def _fetch(api: Any, image: str, connect_seconds: float, count: Callable[[Mapping[str, Any]], None]) -> None:
     repository, tag = parse_repository_tag(image)
     login = login_for(api, image)
     answer: requests.Response = api.post(
@@ -65,6 +109,7 @@ def _fetch(api: Any, image: str, connect_seconds: float) -> None:
             said = json.loads(line) if line else {}
             if "error" in said:
                 raise of_status(500, str(said["error"]))
+            count(said)
 
 
 def login_for(api: Any, image: str) -> dict[str, str]:

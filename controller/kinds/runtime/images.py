@@ -46,6 +46,15 @@ class ImageProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePull:
+    """A pull in progress that sandboxes wait for. Bytes are of the layers whose size is known yet."""
+
+    image: str
+    current_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ImageBuild:
     """A build that policy has admitted. `context` is a tar archive, in which `dockerfile` is a file's name.
 

@@ -12,7 +12,7 @@ from controller.kinds.common.problem import Problem
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.agent import AgentRuntime
-from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress
+from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress, ImagePull
 from controller.kinds.sandbox import ImageName
 from controller.policy import images as rules
 from controller.policy.access import may_use_image
@@ -73,6 +73,9 @@ class NoImages:
 
     def pull(self, name: str, *, seconds: float) -> ImageWork:  # noqa: ARG002 - the port's
         raise ImageError(f"{name}: this daemon has no engine")
+
+    def pulling(self) -> Sequence[ImagePull]:
+        return ()
 
     def build(self, ask: ImageBuild) -> ImageWork:
         raise ImageError(f"{ask.tag}: this daemon has no engine")
@@ -186,6 +189,14 @@ class ImageService:
             if names:
                 found.append(HostImage(each.id, names, each.digests, each.size_bytes, each.created_at))
         return sorted(found, key=lambda each: each.names)
+
+    def pulling(self) -> Sequence[ImagePull]:
+        """Return the pulls in progress, for sandboxes, of images that the caller may use. It never waits."""
+        asking = access.caller()
+        found = (each for each in self._images.pulling() if not self._refused(each.image))
+        return sorted(
+            (each for each in found if asking is None or may_use_image(asking, each.image)), key=lambda one: one.image
+        )
 
     def pull(self, name: str) -> ImageTask:
         """Start a pull. Raises Invalid for an image beyond the operator's patterns, Forbidden beyond the caller's."""

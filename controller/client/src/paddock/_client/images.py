@@ -33,6 +33,11 @@ class Images:
         """Pull an image; return it. Raises Refused, ClientError."""
         return self._work("pull", [("image", image)], None, progress)
 
+    def pulling(self) -> Sequence[dict[str, Any]]:
+        """Return the pulls in progress that sandboxes wait for: `image`, `currentBytes`, `totalBytes`."""
+        found: Sequence[dict[str, Any]] = self._connection.get("images/pulling")["items"]
+        return found
+
     def push(self, image: str, progress: Progress = lambda _: None) -> dict[str, Any]:
         """Push an image to the registry in its name; return it. Raises Refused, ClientError."""
         return self._work("push", [("image", image)], None, progress)
