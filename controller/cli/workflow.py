@@ -23,7 +23,17 @@ _PAUSE_SECONDS = 0.2
 _SHOWN_LINES = 5  # of the output of a stage that runs
 _MARKS = {"Succeeded": "ok", "Failed": "FAILED", "Skipped": "skipped", "Cancelled": "cancelled"}
 _OVER = (*_MARKS,)
+_STYLES = {
+    "Waiting": "not bold dim",
+    "Running": "not bold yellow",
+    "Succeeded": "not bold green",
+    "Failed": "bold red",
+    "Skipped": "not bold dim",
+    "Cancelled": "not bold magenta",
+}
+_FAILURE_LINES = 20  # of the output of a stage that failed
 Run = Mapping[str, Any]
+Log = Callable[[str], bytes]
 
 
 def run_name(workflow: str) -> str:
@@ -47,10 +57,23 @@ def follow(runs: WorkflowRuns, name: str, seconds: float | None) -> Run:
             run = runs.get(name)
             show(run, lambda stage: runs.log(name, stage))
             if run.get("status", {}).get("phase") in ENDED:
-                return run
+                break
             if until is not None and time.monotonic() >= until:
                 raise CliError(f"workflowrun {name} has not ended; `paddock workflow logs -f {name}` follows it")
             time.sleep(_PAUSE_SECONDS)
+    _show_failures(runs, run, name)
+    return run
+
+
+def _show_failures(runs: WorkflowRuns, run: Run, name: str) -> None:
+    """Show the last output of the stages that failed: it is what one looks for."""
+    for each in _stages(run):
+        if each["state"] != "Failed":
+            continue
+        if lines := _last(runs.log(name, each["name"]), _FAILURE_LINES):
+            note(f"--- last output of {each['name']} ---")
+            for line in lines:
+                note(line)
 
 
 def follow_logs(runs: WorkflowRuns, name: str, stage: str, out: "Output", *, to_end: bool) -> None:
@@ -90,7 +113,7 @@ def download_all(runs: WorkflowRuns, name: str, folder: Path, only: Sequence[str
 
 
 @contextmanager
-def _display() -> "Iterator[Callable[[Run, Callable[[str], bytes]], None]]":
+def _display() -> "Iterator[Callable[[Run, Log], None]]":
     if on_terminal():
         with _live() as show:
             yield show
@@ -104,45 +127,63 @@ class _Lines:
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, int]] = {}
 
-    def show(self, run: Run, _log: Callable[[str], bytes]) -> None:
-        for each in run.get("status", {}).get("stages", ()):
+    def show(self, run: Run, _log: Log) -> None:
+        stages = _stages(run)
+        for each in stages:
             state = each["state"], each["attempt"]
-            if each["state"] != "Waiting" and self._told.get(each["name"]) != state:
+            begun = each["state"] != "Waiting" or each["attempt"]
+            if begun and self._told.get(each["name"]) != state:
                 self._told[each["name"]] = state
-                note(plain(_stage_line(each)))
+                note(plain(_stage_line(each, _width(stages))))
 
 
 @contextmanager
-def _live() -> "Iterator[Callable[[Run, Callable[[str], bytes]], None]]":
+def _live() -> "Iterator[Callable[[Run, Log], None]]":
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(stderr=True), refresh_per_second=8) as live:
+    with Live(console=Console(stderr=True, highlight=False), refresh_per_second=8) as live:
 
-        def show(run: Run, log: Callable[[str], bytes]) -> None:
-            lines = [_head(run)]
-            for each in run.get("status", {}).get("stages", ()):
-                lines.append(f"  {_stage_line(each)}")
+        def show(run: Run, log: Log) -> None:
+            shown, stages = Text(plain(_head(run)), style="bold"), _stages(run)
+            for each in stages:
+                shown.append(f"\n  {plain(_stage_line(each, _width(stages)))}", style=_STYLES[each["state"]])
                 if each["state"] == "Running":
-                    last = log(each["name"]).decode("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
-                    lines += [f"      | {one_line(line)[:160]}" for line in last]
-            live.update(Text("\n".join(plain(each) for each in lines)))
+                    for line in _last(log(each["name"]), _SHOWN_LINES):
+                        shown.append(f"\n      | {line}", style="not bold dim")
+            live.update(shown)
 
         yield show
 
 
+def _stages(run: Run) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = run.get("status", {}).get("stages", ())
+    return found
+
+
+def _last(log: bytes, count: int) -> list[str]:
+    return [one_line(each)[:160] for each in log.decode("utf-8", "replace").splitlines()[-count:]]
+
+
+def _width(stages: Sequence[Mapping[str, Any]]) -> int:
+    return max((len(each["name"]) for each in stages), default=0)
+
+
 def _head(run: Run) -> str:
     status = run.get("status", {})
-    message = f": {status['message']}" if status.get("message") else ""
+    message = f": {status['message']}" if status.get("message") and status.get("phase") not in ENDED else ""
     return f"{run['metadata']['name']} {status.get('phase', 'Pending')} {_seconds(status)}{message}"
 
 
-def _stage_line(stage: Mapping[str, Any]) -> str:
+def _stage_line(stage: Mapping[str, Any], width: int) -> str:
     word = _MARKS.get(stage["state"], stage["state"].lower())
+    if stage["state"] == "Waiting" and stage["attempt"]:
+        again = f" (attempt {stage['attempt']} failed: {stage.get('message') or stage.get('reason', '')})"
+        return f"{stage['name']:<{width}}  {'retrying':<9} {_seconds(stage)}{again}".rstrip()
     again = f" (attempt {stage['attempt']})" if stage["attempt"] > 1 else ""
     message = f"  {stage['message']}" if stage.get("message") else ""
-    return f"{stage['name']:<20} {word:<9} {_seconds(stage)}{again}{message}".rstrip()
+    return f"{stage['name']:<{width}}  {word:<9} {_seconds(stage)}{again}{message}".rstrip()
 
 
 def _seconds(part: Mapping[str, Any]) -> str:

@@ -293,7 +293,7 @@ def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
     box.services.detached.close()
     assert box.streams.closed.wait(30)
     again, _ = restarted(box)
-    assert box.streams.asked[-1] == ("exec-1", {"timeout_seconds": None, "escaped": ANY})
+    assert box.streams.asked[-1] == ("exec-1", {"timeout_seconds": None, "escaped": ANY, "starts": False})
     again.kill(kind(), "default", "quickstart", begun.id)
     assert killed.wait(30)
     holds(lambda: shown(again).state == "Killed")

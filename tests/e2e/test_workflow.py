@@ -86,10 +86,11 @@ def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, t
 
 def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:
     failing = BUILD.replace("name: build", "name: fails").replace("'echo made'", "'exit 3'")
-    daemon.apply(failing)
+    daemon.apply(failing.replace("'exit 3'", "'echo the test b failed', 'exit 3'"))
     done = daemon.paddock("workflow", "run", "fails", "--wait", check=False)
     assert done.returncode == 1
     assert "StageFailed: stage `make` failed: exit code 3" in done.stderr
+    assert "--- last output of make ---\nthe test b failed\n" in done.stderr
     daemon.apply(BUILD.replace("name: build", "name: slow").replace("'echo made'", "'sleep 1000'"))
     daemon.paddock("workflow", "run", "slow", "--name", "slow")
     wait_for("its stage", lambda: "make" in daemon.paddock("get", "workflowruns", "slow").stdout)
@@ -162,7 +163,7 @@ def test_project_without_a_template_has_sources_and_data(daemon: RunningDaemon) 
 
 
 def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
-    daemon.paddock("project", "open", "bridged", "--template", "t")
+    daemon.paddock("project", "open", "bridged", "--template", "t", "--size", "8Mi")
     body: dict[str, Any] = {"command": ["sh", "-c", "echo x >> /workspace/count; cat /workspace/count"]}
 
     def ask(_number: int) -> Any:
@@ -185,7 +186,7 @@ def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
         failed = made.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
         assert (failed["success"], failed["error"], failed["files"]) == (False, "exit code 4", [])
         again = made.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
-        assert [each["path"] for each in again["files"]] == ["count"]
+        assert [each["path"] for each in again["files"]] == ["count"], again["error"]
 
 
 KEY = "Idempotency-Key"
@@ -274,7 +275,7 @@ def test_unknown_command_is_a_program_of_the_path(daemon: RunningDaemon, tmp_pat
 
 
 def test_client_runs_a_task_once_for_its_key(daemon: RunningDaemon) -> None:
-    daemon.paddock("project", "open", "tasked", "--template", "t")
+    daemon.paddock("project", "open", "tasked", "--template", "t", "--size", "8Mi")
     with paddock.Paddock(f"unix://{daemon.socket}") as client:
         sandbox = client.sandboxes.get("tasked")
         ask = {"command": ["sh", "-c", "echo x >> /workspace/n; cat /workspace/n"], "idempotency_key": "k"}

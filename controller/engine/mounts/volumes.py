@@ -58,6 +58,9 @@ class Volumes:
         with _device(image) as device:
             tree = mount_calls.file_system("ext4", device, flags)
         try:
+            # Empty, and of the host's root: nobody in a sandbox could copy the volume as a whole with it.
+            with contextlib.suppress(OSError):  # a read-only one keeps it, as does one that a repair put files in
+                os.rmdir("lost+found", dir_fd=tree)
             mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=maps.of(_OWNER, user))
         except OSError:
             os.close(tree)
