@@ -4,7 +4,7 @@ It also holds the planner's state of an object across restarts of the daemon: ba
 `version` is the store's compare-and-set counter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -176,7 +176,12 @@ class Instance:
 def state_to_json(memory: InstanceState) -> dict[str, Any]:
     """Return the state as plain JSON, without default values."""
     kept = {name: each for name in _names(InstanceState) if (each := getattr(memory, name)) != getattr(_DEFAULT, name)}
-    return _flat({name: asdict(each) if is_dataclass(each) else each for name, each in kept.items()})
+    return _flat(
+        {
+            name: asdict(each) if is_dataclass(each) and not isinstance(each, type) else each
+            for name, each in kept.items()
+        }
+    )
 
 
 def state_from_json(data: dict[str, Any]) -> InstanceState:
@@ -219,9 +224,9 @@ def _sorted_out(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _names(kind: type[Any]) -> Mapping[str, None]:
+def _names(kind: Hashable) -> Mapping[str, None]:
     """Return the names of a dataclass's fields, in order."""
-    return dict.fromkeys(each.name for each in fields(kind))
+    return dict.fromkeys(each.name for each in fields(kind))  # type: ignore[arg-type]
 
 
 def _termination(data: dict[str, Any]) -> Termination:

@@ -111,6 +111,13 @@ class Seen(NamedTuple):
     in_flight: frozenset[str]
 
 
+class Claiming(NamedTuple):
+    """Sandboxes among these instances whose claimed names and limits are not in force yet."""
+
+    instances: Mapping[str, Instance]
+    uids: frozenset[str]
+
+
 class QuotasKey(NamedTuple):
     """Inputs of the quotas' statuses."""
 
@@ -202,6 +209,7 @@ class Memo:
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
     seen: Seen | None = None  # by the pass before
+    claiming: Claiming = field(default_factory=lambda: Claiming({}, frozenset()))
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
     weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
@@ -227,6 +235,13 @@ class Memo:
                 self.shapes.pop(next(iter(self.shapes)))
             self.shapes[key] = known
         return known
+
+    def claims(self, instances: Mapping[str, Instance]) -> frozenset[str]:
+        """Return the uids of claims under way."""
+        if self.claiming.instances is not instances:
+            found = frozenset(uid for uid, each in instances.items() if each.memory.claiming)
+            self.claiming = Claiming(instances, found)
+        return self.claiming.uids
 
     def candidates(self, now: Seen, moved: Set[str]) -> set[str]:
         """Return the objects that may need a decision: all but the settled ones whose inputs did not change.
