@@ -214,7 +214,7 @@ def _has_extra(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("extra"), Mapping)
 
 
-def _sorted_out(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def _sorted_out(kind: Hashable, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part by name; unknown ones go into its `extra`."""
     known = _names(kind)
     found = {name: value for name, value in data.items() if name in known and name != "extra"}

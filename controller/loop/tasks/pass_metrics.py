@@ -109,6 +109,8 @@ class PassMetrics:
 
 def _failures(snapshot: Snapshot) -> dict[str, int]:
     """Return the consecutive failures of each pool member."""
+    if not snapshot.pools:
+        return {}
     return {
         uid: each.memory.failure.count
         for uid, each in snapshot.instances.items()
