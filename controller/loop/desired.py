@@ -56,7 +56,8 @@ class Desired:
     def __init__(self, store: Store, garbage: GarbageCollector) -> None:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
-        self._sandboxes: dict[str, Sandbox] = {}
+        # Immutable, and the same mapping as long as nothing in it changes.
+        self._sandboxes: Mapping[str, Sandbox] = MappingProxyType({})
         self._specs = SharedSpecs()
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
@@ -71,7 +72,7 @@ class Desired:
             *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins),
         )
         self._generations: dict[_Key, int] = {}  # of the templates
-        self._pools: dict[str, Pool] = {}
+        self._pools: Mapping[str, Pool] = MappingProxyType({})
 
     def refresh(self) -> Mapping[str, Sandbox]:
         """Return the current sandboxes by uid. On StoreError the map of before stays, for the next try."""
@@ -79,11 +80,11 @@ class Desired:
             self._relist()
         else:
             self._follow(self._revision)
-        return MappingProxyType(self._sandboxes)
+        return self._sandboxes
 
     def pools(self) -> Mapping[str, Pool]:
         """Return the pools of the last refresh by uid."""
-        return MappingProxyType(self._pools)
+        return self._pools
 
     def _relist(self) -> None:
         # The revision first: later changes are read again from the watch log.
@@ -97,8 +98,8 @@ class Desired:
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
-        self._pools = {obj.uid: self._pool(obj) for obj in pools}
-        self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
+        self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools})
+        self._sandboxes = MappingProxyType({obj.uid: self._read(obj, None) for obj in objects})
         self._revision = revision
 
     def _follow(self, since: int) -> None:
@@ -118,15 +119,18 @@ class Desired:
         self.counts.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
+        mine = [each for each in changes if each.obj.kind == "Sandbox"]
+        if not mine and not touched:
+            return
         fresh = dict(self._sandboxes)
-        for each in changes:
-            if each.obj.kind == "Sandbox" and each.type == "DELETED":
+        for each in mine:
+            if each.type == "DELETED":
                 fresh.pop(each.obj.uid, None)
-            elif each.obj.kind == "Sandbox":
+            else:
                 fresh[each.obj.uid] = self._read(each.obj, fresh.get(each.obj.uid))
         if touched:
             fresh = {uid: self._with_template(box) if _refers(box) in touched else box for uid, box in fresh.items()}
-        self._sandboxes = fresh
+        self._sandboxes = MappingProxyType(fresh)
 
     def _take_in_templates(self, changes: Sequence[Change]) -> set[_Key]:
         for each in changes:
@@ -141,6 +145,8 @@ class Desired:
 
     def _take_in_pools(self, changes: Sequence[Change], touched: set[_Key]) -> None:
         """Replace the pools that changed, or whose template did. All others stay the same Python objects."""
+        if not changes and not touched:
+            return
         fresh = dict(self._pools)
         for each in changes:
             if each.type == "DELETED":
@@ -149,7 +155,7 @@ class Desired:
                 fresh[each.obj.uid] = self._pool(each.obj, fresh.get(each.obj.uid))
         if touched:
             fresh = {uid: self._pool(each.obj) if _names(each) in touched else each for uid, each in fresh.items()}
-        self._pools = fresh
+        self._pools = MappingProxyType(fresh)
 
     def _pool(self, obj: StoredObject, known: Pool | None = None) -> Pool:
         """Return the pool with its spec parsed; an unchanged generation is not parsed again."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import structlog
 
@@ -33,6 +34,13 @@ from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
+
+
+class _Members(NamedTuple):
+    """Members of pools among these instances."""
+
+    instances: Mapping[str, Instance]
+    uids: frozenset[str]
 
 
 class ReconcilePass:
@@ -78,7 +86,8 @@ class ReconcilePass:
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
-        self._instances: dict[str, Instance] | None = None
+        self._instances: Mapping[str, Instance] | None = None
+        self._members = _Members({}, frozenset())
         self._memo = Memo()
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self._version = ""
@@ -106,7 +115,7 @@ class ReconcilePass:
         busy = [each for each in before if each.uid in snapshot.in_flight]  # not decided in this pass
         self._last.now = replace(
             snapshot,
-            instances=dict(self._instances or {}),
+            instances=self._instances or {},
             drifted=self._drifted,
             shortages=(*decided.shortages, *busy),
         )
@@ -162,12 +171,14 @@ class ReconcilePass:
             gateway=self._gateway(),
         )
 
-    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> dict[str, Instance]:
+    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> Mapping[str, Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
         known = self._instances
         if known is None:
             return {each.uid: each for each in self._store.instances()}
-        claimed = {uid for uid, each in known.items() if each.member_uid and uid in sandboxes}  # sandboxes' own now
+        if self._members.instances is not known:
+            self._members = _Members(known, frozenset(uid for uid, each in known.items() if each.member_uid))
+        claimed = self._members.uids & sandboxes.keys()  # sandboxes' own now
         if not claimed:
             return known
         others = {uid: each for uid, each in known.items() if uid not in claimed}
@@ -197,8 +208,13 @@ class ReconcilePass:
             if isinstance(error, Conflict):
                 self._instances = None  # another writer changed an instance: read and plan again
             raise
-        known = dict(self._instances or {})
-        known.update(stored)
+        if stored or decided.writes.finalized or decided.writes.retired:
+            self._instances = self._kept(stored, decided, snapshot)
+        self._workers.settle(snapshot.results)
+
+    def _kept(self, stored: Mapping[str, Instance], decided: Plan, snapshot: Snapshot) -> dict[str, Instance]:
+        """Return the instances after the writes. A mapping is never changed: snapshots and memos hold it."""
+        known = {**(self._instances or {}), **stored}
         for ref, finalizer in decided.writes.finalized:
             found = snapshot.sandboxes.get(ref.uid)
             if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
@@ -206,8 +222,7 @@ class ReconcilePass:
                 known.pop(egress_uid(ref.uid), None)
         for each in decided.writes.retired:
             known.pop(each.uid, None)
-        self._instances = known
-        self._workers.settle(snapshot.results)
+        return known
 
     def _count(self, decided: Plan, seconds: float) -> None:
         result = "requeue_after" if decided.next_wake is not None else "success"

@@ -4,7 +4,7 @@
 pool. Called by the loop and by `diff`. It makes no call and keeps nothing but a memo, which changes no answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -24,7 +24,7 @@ from controller.plan.common.backoff import fold
 from controller.plan.common.conclude import conclude, events_about, record_of
 from controller.plan.common.contexts import context_with
 from controller.plan.common.events import result_events
-from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Settled
+from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Seen, Settled
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.modelserver import reconcile_model_servers
 from controller.plan.network import stray_networks
@@ -178,6 +178,11 @@ def _unsettled(
     models = snapshot.gateway.sandboxes
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
+    seen_now = Seen(planned, containers, instances, probed, activity, models, host, in_flight)
+    candidates = memo.candidates(seen_now, moved)
+    if len(candidates) < len(planned):
+        candidates |= _due(memo, candidates, seen_now, now, wakes)
+        planned = {uid: each for uid, each in planned.items() if uid in candidates}
     for uid, each in planned.items():
         if uid in in_flight:
             continue
@@ -203,6 +208,20 @@ def _unsettled(
                 wakes.append(timer.due)
                 continue
         yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
+    memo.seen = seen_now  # not earlier: after a failure, the next pass compares with the one before
+
+
+def _due(memo: Memo, candidates: Set[str], seen: Seen, now: float, wakes: list[float]) -> set[str]:
+    """Return the objects beside the candidates whose timers are due. The others' timers go into `wakes`."""
+    found = set()
+    for uid, timer in memo.timers.items():
+        if uid in candidates or uid in seen.in_flight or uid not in seen.planned:
+            continue
+        if timer.since <= now < timer.due:
+            wakes.append(timer.due)
+        else:
+            found.add(uid)
+    return found
 
 
 def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None:

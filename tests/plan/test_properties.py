@@ -1,6 +1,8 @@
 """Properties of every plan, whatever is desired and observed, checked on generated hosts."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -136,6 +138,38 @@ def test_memo_changes_no_plan(host: Snapshot) -> None:
     memo = Memo()
     first = decide(host, memo)
     assert str(decide(host, memo)) == str(first) == str(decide(host))
+
+
+@given(hosts(), st.lists(st.tuples(hosts(), st.sets(st.sampled_from(NAMES)), st.booleans()), max_size=4))
+def test_objects_that_did_not_change_need_no_comparison(
+    host: Snapshot, news: list[tuple[Snapshot, set[str], bool]]
+) -> None:
+    """A pass that looks only at what changed plans the same as one that looks at every object."""
+    memo, thorough = Memo(), Memo()
+    boxes = [sandbox(name, {"template": {"image": "x:1"}}) for name in NAMES]
+    settled = snapshot(boxes, [container(each) for each in boxes])
+    for other, names, flying in [(settled, {"a", "b", "c"}, False), *news, (settled, {"a"}, False)]:
+        uids = {uid_of(name) for name in names}
+        host = _mixed(host, _readable(other), uids)
+        if flying:
+            host = replace(host, in_flight=frozenset(uids))
+        for _ in range(4):
+            thorough.seen = None
+            planned = decide(host, memo)
+            assert planned == decide(host, thorough)
+            host = replace(_carried_out(host, planned), in_flight=frozenset())
+
+
+def _mixed(host: Snapshot, other: Snapshot, uids: set[str]) -> Snapshot:
+    """The host with these objects, their containers and records as on the other; all else is the same as before."""
+
+    def mix(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {uid: each for uid, each in ours.items() if uid not in uids}
+        return kept | {uid: each for uid, each in theirs.items() if uid in uids}
+
+    observed = replace(host.observed, containers=mix(host.observed.containers, other.observed.containers))
+    sandboxes, instances = mix(host.sandboxes, other.sandboxes), mix(host.instances, other.instances)
+    return replace(host, sandboxes=sandboxes, instances=instances, observed=observed)
 
 
 @given(hosts())

@@ -4,8 +4,9 @@ It also holds the planner's state of an object across restarts of the daemon: ba
 `version` is the store's compare-and-set counter.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from controller.kinds.common.log_tail import Tail
@@ -144,6 +145,7 @@ class InstanceState:
 
 
 SANDBOX, REFUSED = "sandbox", "refused"
+_DEFAULT = InstanceState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,13 @@ class Instance:
 
 def state_to_json(memory: InstanceState) -> dict[str, Any]:
     """Return the state as plain JSON, without default values."""
-    default = InstanceState()
-    kept = [each.name for each in fields(memory) if getattr(memory, each.name) != getattr(default, each.name)]
-    plain = asdict(memory)
-    return _flat({name: plain[name] for name in kept})
+    kept = {name: each for name in _names(InstanceState) if (each := getattr(memory, name)) != getattr(_DEFAULT, name)}
+    return _flat(
+        {
+            name: asdict(each) if is_dataclass(each) and not isinstance(each, type) else each
+            for name, each in kept.items()
+        }
+    )
 
 
 def state_from_json(data: dict[str, Any]) -> InstanceState:
@@ -211,12 +216,19 @@ def _has_extra(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("extra"), Mapping)
 
 
-def _sorted_out(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+def _sorted_out(kind: Hashable, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part by name; unknown ones go into its `extra`."""
-    known = {each.name for each in fields(kind)} - {"extra"}
-    found = {name: value for name, value in data.items() if name in known}
-    extra = {name: value for name, value in data.items() if name not in known}
-    return {**found, "extra": extra} if extra else found
+    known = _names(kind)
+    found = {name: value for name, value in data.items() if name in known and name != "extra"}
+    if len(found) == len(data):
+        return found
+    return {**found, "extra": {name: value for name, value in data.items() if name not in found}}
+
+
+@cache
+def _names(kind: Hashable) -> Mapping[str, None]:
+    """Return the names of a dataclass's fields, in order."""
+    return dict.fromkeys(each.name for each in fields(kind))  # type: ignore[arg-type]
 
 
 def _termination(data: dict[str, Any]) -> Termination:

@@ -4,12 +4,12 @@ Kept in memory between passes; nothing is decided by it. Specs accepted before t
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import RESOURCES
 from controller.ports import Meter
 
@@ -23,6 +23,7 @@ class PassMetrics:
         self._meter = meter
         self._begun: float | None = None
         self._in_force: dict[str, int] = {}  # by uid: the generation that was seen in force
+        self._seen: Mapping[str, Sandbox] = {}  # those of the last pass
         self._warm: set[str] = set()
         self._failed: dict[str, int] = {}  # by a pool's member: how often it has failed to start
         self._short: set[tuple[str, str, str]] = set()
@@ -40,6 +41,9 @@ class PassMetrics:
 
     def _converged(self, snapshot: Snapshot) -> None:
         known = self._in_force
+        if snapshot.sandboxes is self._seen:
+            return
+        self._seen = snapshot.sandboxes
         for uid, sandbox in snapshot.sandboxes.items():
             obj = sandbox.obj
             if known.get(uid) == obj.generation or not is_in_force(obj):
@@ -105,6 +109,8 @@ class PassMetrics:
 
 def _failures(snapshot: Snapshot) -> dict[str, int]:
     """Return the consecutive failures of each pool member."""
+    if not snapshot.pools:
+        return {}
     return {
         uid: each.memory.failure.count
         for uid, each in snapshot.instances.items()

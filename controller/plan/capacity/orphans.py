@@ -77,8 +77,8 @@ def is_proven(container: Container) -> bool:
 
 
 def _strays(snapshot: Snapshot) -> Iterator[Container]:
-    observed, instances = snapshot.observed.containers, snapshot.instances
-    unknown = observed.keys() - snapshot.sandboxes.keys() - instances.keys()
+    observed, instances, sandboxes = snapshot.observed.containers, snapshot.instances, snapshot.sandboxes
+    unknown = [uid for uid in observed if uid not in sandboxes and uid not in instances]
     if not unknown:
         return
     recorded = {each.name for each in instances.values()}

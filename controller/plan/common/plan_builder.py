@@ -1,7 +1,7 @@
 """The plan under construction, and the memo that is kept from one pass to the next."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -98,6 +98,26 @@ class HostKey(NamedTuple):
     guard_lost: bool
     guard_broken: str
     weights: Mapping[str, tuple[QuotaBound, ...]]
+
+
+class Seen(NamedTuple):
+    """Inputs of the decisions of one pass, by uid. An object whose own did not change since has the same values."""
+
+    planned: Mapping[str, Sandbox]
+    containers: Mapping[str, tuple[Container, ...]]
+    instances: Mapping[str, Instance]
+    probes: Mapping[str, ProbeState]
+    activity: Mapping[str, Activity]
+    models: Mapping[str, ModelsState]
+    host: HostKey
+    in_flight: frozenset[str]
+
+
+class Claiming(NamedTuple):
+    """Sandboxes among these instances whose claimed names and limits are not in force yet."""
+
+    instances: Mapping[str, Instance]
+    uids: frozenset[str]
 
 
 class QuotasKey(NamedTuple):
@@ -203,6 +223,8 @@ class Memo:
     fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
+    seen: Seen | None = None  # by the pass before
+    claiming: Claiming = field(default_factory=lambda: Claiming({}, frozenset()))
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
     user_ids: TakenIds = field(default_factory=TakenIds)
@@ -216,6 +238,7 @@ class Memo:
             self.shapes.clear()
             self.settled.clear()
             self.timers.clear()
+            self.seen = None
 
     def shape(self, spec: SandboxSpec, template: Template, policy: Policy) -> KnownShape:
         """Return the shape of a spec with its template, or the refusals. The latest are kept: many share one."""
@@ -228,6 +251,41 @@ class Memo:
                 self.shapes.pop(next(iter(self.shapes)))
             self.shapes[key] = known
         return known
+
+    def claims(self, instances: Mapping[str, Instance]) -> frozenset[str]:
+        """Return the uids of claims under way."""
+        if self.claiming.instances is not instances:
+            found = frozenset(uid for uid, each in instances.items() if each.memory.claiming)
+            self.claiming = Claiming(instances, found)
+        return self.claiming.uids
+
+    def candidates(self, now: Seen, moved: Set[str]) -> set[str]:
+        """Return the objects that may need a decision: all but the settled ones whose inputs did not change.
+
+        `moved` have other news. To compare whole mappings costs a tenth of looking at each object.
+        """
+        before = self.seen
+        if before is None or before.host != now.host:
+            return set(now.planned)
+        containers = _changed(before.containers, now.containers)
+        found = {
+            *(now.planned.keys() - self.settled.keys()),
+            *_changed(before.planned, now.planned),
+            *containers,
+            *_changed(before.instances, now.instances),
+            *_changed(before.probes, now.probes),
+            *_changed(before.activity, now.activity),
+            *_changed(before.models, now.models),
+            *before.in_flight,
+            *moved,
+        }
+        # Others are egress containers, which belong to the parent that their record names.
+        for uid in containers - now.planned.keys():
+            record = now.instances.get(uid) or before.instances.get(uid)
+            if record is None:
+                return set(now.planned)
+            found.add(record.parent_uid)
+        return found
 
     def forget_networks(self, now: Mapping[str, Network]) -> None:
         """Forget the decisions on objects that a change of networks touches; `now` are those of this pass.
@@ -293,6 +351,13 @@ class Memo:
             known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
             self.members[instance.uid] = known
         return known.sandbox
+
+
+def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> set[str]:
+    """Return the keys of values that are not the same Python objects any more."""
+    if before is now:
+        return set()
+    return {uid for uid, each in now.items() if before.get(uid) is not each} | (before.keys() - now.keys())
 
 
 def _unlike(some: Mapping[str, Network], others: Mapping[str, Network]) -> list[Network]:

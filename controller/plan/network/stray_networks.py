@@ -16,8 +16,9 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return
-    known = snapshot.sandboxes.keys() | snapshot.instances.keys() | snapshot.observed.containers.keys()
-    strays = [each for each in snapshot.observed.networks.values() if each.uid and each.uid not in known]
+    known = (snapshot.sandboxes, snapshot.instances, snapshot.observed.containers)
+    owned = (each for each in snapshot.observed.networks.values() if each.uid)
+    strays = [each for each in owned if not any(each.uid in some for some in known)]
     strays += peers.deserted(snapshot)
     if not strays and not memo.stray_networks:
         return

@@ -22,7 +22,7 @@ BURST_SECONDS = 0.2
 
 def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
     """Set how many members may be started in this pass, and wake when the burst is over."""
-    builder.claiming = {uid for uid, each in snapshot.instances.items() if each.memory.claiming}
+    builder.claiming = set(builder.memo.claims(snapshot.instances))
     until = _until(snapshot) if members else None
     if until is None:
         return
