@@ -40,8 +40,8 @@ class IdMaps:
     Each sandbox has ids of its own, so most maps serve one sandbox. A mount keeps its map without the descriptor.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, most: int = _MOST_MAPS) -> None:
+        self._lock, self._most = threading.Lock(), most
         self._made: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
         self._spare: _Holder | None = None
         self._background: ThreadPoolExecutor | None = None
@@ -61,7 +61,7 @@ class IdMaps:
         with self._lock:
             known = self._made.pop(desired, None)
             self._made[desired] = found = self._make(*desired) if known is None else known
-            if len(self._made) > _MOST_MAPS:
+            if len(self._made) > self._most:
                 os.close(self._made.pop(next(iter(self._made))))
             if known is None and self._background is not None:
                 self._background.submit(self._make_spare)
