@@ -157,6 +157,25 @@ def test_root_owned_folders_are_read_only(root: Path, maps: IdMaps) -> None:
     assert mapped(Ids(0, 0), Ids(0, 0)) == ((65534, 0), (65534, 0)), "nor is root in the box root there"
 
 
+def test_maps_of_many_sandboxes_keep_few_descriptors(root: Path) -> None:
+    """Each sandbox has ids of its own; a mount keeps its map without the descriptor."""
+    few, folder = IdMaps(most=1), project(root)
+    (folder / "own").write_text("")
+    os.chown(folder / "own", OWNER.uid, OWNER.gid)
+    try:
+        mount = tree(root, folder, few, read_only=True)
+        first = few.of(OWNER, USER)
+        assert few.of(OWNER, USER) == first
+        few.of(OWNER, Ids(2_000_000, 2_000_000))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(first)
+        found = os.stat("own", dir_fd=mount)
+        assert (found.st_uid, found.st_gid) == (USER.uid, USER.gid)
+        os.close(mount)
+    finally:
+        few.close()
+
+
 def test_a_swapped_folder_never_mounts_another(root: Path, maps: IdMaps) -> None:
     """Somebody exchanges the folder, and one on the way to it, for links to what is the host's own."""
     good = project(root, "way/app")

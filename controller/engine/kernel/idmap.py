@@ -42,7 +42,8 @@ class IdMaps:
     and the threads that it starts, may not find Python there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_MAPS) -> None:
+        self._most = most
         self._made: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
         self._spare: _Holder | None = None
         self._helpers = ThreadPoolExecutor(1, thread_name_prefix="idmap")
@@ -75,7 +76,7 @@ class IdMaps:
     def _of(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
         known = self._made.pop(desired, None)
         self._made[desired] = found = self._give(*desired) if known is None else known
-        if len(self._made) > _MOST_MAPS:
+        if len(self._made) > self._most:
             os.close(self._made.pop(next(iter(self._made))))
         if known is None:
             self._helpers.submit(self._make_spare)

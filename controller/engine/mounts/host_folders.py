@@ -131,7 +131,7 @@ def _unmapped(folder: int, mount: Mount, flags: int, user: Ids, owner: os.stat_r
     if user.uid == 0 or (not mount.read_only and user != Ids(owner.st_uid, owner.st_gid)):
         raise Refused(
             f"{mount.source} belongs to {owner.st_uid}:{owner.st_gid}, the sandbox's user is {user.uid}:{user.gid}, "
-            "and its file system can't map ids; chown it to that user, or use another folder"
+            "and its file system can't map ids; set spec.template.user to its owner (10000 up), or use another"
         )
     tree = mount_calls.tree_of(folder)
     mount_calls.change(tree, flags, propagation=mount_calls.PRIVATE)
