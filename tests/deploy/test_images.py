@@ -175,7 +175,6 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
         pytest.param("paddock/python:1", {"deb"}, marks=pytest.mark.docker),
         pytest.param("paddock/pip:1", {"deb", "pypi"}, marks=pytest.mark.docker),
         pytest.param("paddock/node:1", {"deb", "npm"}, marks=pytest.mark.images),
-        pytest.param("paddock/toolchain:1", {"deb", "pypi"}, marks=pytest.mark.images),
         pytest.param("paddock/deno:1", {"deb"}, marks=pytest.mark.images),
         pytest.param("paddock/bun:1", {"deb"}, marks=pytest.mark.images),
     ],
