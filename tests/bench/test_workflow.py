@@ -16,7 +16,7 @@ from paddock._client.connection import Connection, connect
 from paddock._client.workflows import WorkflowRuns
 from tests.daemon import RunningDaemon, running
 
-pytestmark = [pytest.mark.bench, pytest.mark.docker]
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]
 ROUNDS, AT_ONCE = 10, 50
 IMAGE = "paddock/test-tiny:1"
 OBJECTS = """
