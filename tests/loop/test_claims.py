@@ -227,7 +227,7 @@ def check(house: LoopHarness) -> None:
 def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
     store = world.store()
     house = LoopHarness(store)
-    house._uids = store.revision() * 100
+    house.uids = store.revision() * 100
     try:
         quota(house, memory="1536Mi", sandboxes=3)
         filled(house, 2, shutdownGracePeriodSeconds=0)

@@ -367,7 +367,7 @@ def check(house: LoopHarness) -> None:
 def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
     store = world.store()
     house = LoopHarness(store)
-    house._uids = store.revision() * 100
+    house.uids = store.revision() * 100
     try:
         _clear(house)
         quota(house, memory="128Mi", sandboxes=3)
@@ -490,7 +490,7 @@ def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes:
     outcomes = []
     for with_trouble in (True, False):
         house = LoopHarness(world.store())
-        house._uids = house.store.revision() * 100
+        house.uids = house.store.revision() * 100
         try:
             _clear(house)
             quota(house, memory="128Mi", sandboxes=3)
