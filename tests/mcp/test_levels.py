@@ -92,7 +92,7 @@ async def through(way: str, daemon: RunningDaemon, name: str, mode: str) -> Asyn
             yield client
 
 
-async def works(client: Client, path: str, command: list[str]) -> None:
+async def works(client: Client, path: str, command: list[str], uid: str) -> None:
     """Use the agent as a model would; each answer is checked by the SDK against the tool's schema."""
 
     async def call(tool: str, **arguments: Any) -> Any:
@@ -103,7 +103,7 @@ async def works(client: Client, path: str, command: list[str]) -> None:
     assert (await call("exec", command=command))["stdout"] == "42\n"
     await call("file.write", path=path, content="from outside\n")
     done = await call("exec", command=f"cat {path}; id -u; touch /.paddock/x || true")
-    assert done["stdout"] == "from outside\n20000\n"
+    assert done["stdout"] == f"from outside\n{uid}\n"
     assert "Read-only" in done["stderr"]
     assert (await call("file.read", path=path))["content"] == "from outside\n"
     assert (await client.call_tool("file.read", {"path": "../proc/1/environ"})).is_error
@@ -113,11 +113,15 @@ async def works(client: Client, path: str, command: list[str]) -> None:
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_sdk_works_by_every_way(sandboxes: RunningDaemon, level: str, kind: str) -> None:
+    status = sandboxes.get(f"{level}-{kind}")["status"]
+    uid = status["user"].partition(":")[0] if level == "full-isolation" else "20000"  # of its own, or the image's
+    assert (uid == "20000") == (level != "full-isolation")
+
     async def both() -> None:
         for way in ("front", "port"):
             for mode in MODES:
                 async with through(way, sandboxes, f"{level}-{kind}", mode) as client:
-                    await works(client, f"of-{way}-{mode}.txt", IMAGES[kind][1])
+                    await works(client, f"of-{way}-{mode}.txt", IMAGES[kind][1], uid)
 
     asyncio.run(both())
 

@@ -204,7 +204,9 @@ def test_what_an_image_brings_along_is_refused_covered_or_idle(
     for name in covered:
         uid = paddock.get("sandboxes", name)["metadata"]["uid"]
         (inspected,) = json.loads(place.docker("inspect", container_name(name, uid)))
-        assert place.docker("exec", inspected["Id"], "gain", "-u") == "20000"
+        user = inspected["Config"]["User"].partition(":")[0] or "20000"  # its own, or the image's
+        assert (user == "20000") == (name != "covered-full-isolation")
+        assert place.docker("exec", inspected["Id"], "gain", "-u") == user
         labels = inspected["Config"]["Labels"]
         assert (labels["paddock.uid"], labels["paddock.name"], labels["paddock.made-up"]) == (uid, name, "")
         assert not [each for each in inspected["Mounts"] if each["Type"] == "volume"]
