@@ -7,7 +7,13 @@ from deploy.grafana.panels import Row, Text, make
 
 _PAGE = Path(__file__).parents[1] / "prometheus" / "README.md"
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-_SUBJECTS = (("Paddock", "Paddock and its host"), ("Sandbox", "Sandboxes"), ("Pool", "Pools"), ("Quota", "Quotas"))
+_SUBJECTS = (
+    ("Paddock", "Paddock and its host"),
+    ("Sandbox", "Sandboxes"),
+    ("Pool", "Pools"),
+    ("Quota", "Quotas"),
+    ("Provider", "Providers"),
+)
 
 
 def runbooks() -> str:

@@ -113,9 +113,10 @@ def posing(front: Front, answer: Callable[[socket.socket], None]) -> Iterator[No
 def saying(data: bytes, *, hold: bool = False) -> Callable[[socket.socket], None]:
     def answer(sock: socket.socket) -> None:
         sock.sendall(data)
-        if hold:
-            while sock.recv(65536):
-                pass
+        if not hold:
+            sock.shutdown(socket.SHUT_WR)  # closed with something unread, the answer would be lost
+        while sock.recv(65536):
+            pass
 
     return answer
 

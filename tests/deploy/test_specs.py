@@ -39,14 +39,16 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate, specs/provider, and agent.yaml, probes.yaml, development.yaml,
-    volumes.yaml and workspace.yaml show."""
+    """But for those that specs/sandboxtemplate, specs/provider, specs/README.md (credentials, GPUs by id), and agent.yaml,
+    probes.yaml, development.yaml, volumes.yaml and workspace.yaml show."""
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",
         "spec.template.agent",
         "spec.template.resources",
         "spec.models",
+        "spec.credentials",
+        "spec.resources.gpu_device_ids",
         "spec.network",
         "spec.workspace",
         "spec.template.workspace",

@@ -52,8 +52,13 @@ def test_an_agent_answers_the_daemon_beside_its_command(daemon: RunningDaemon, n
     assert "runtime paddock-agent-" in daemon.paddock("why", name).stdout
     assert "paddock-agent" not in daemon.paddock("get", "volumes", "-A", check=False).stdout
     container = daemon.get(name)["status"]["instanceRef"]["name"]
-    (mount,) = json.loads(docker("inspect", "--format", "{{json .Mounts}}", container))
-    assert (mount["Type"], mount["Destination"], mount["RW"]) == ("volume", "/.paddock", False)
+    mounts = json.loads(docker("inspect", "--format", "{{json .Mounts}}", container))
+    ((mount,), names) = ([each for each in mounts if each["Type"] == way] for way in ("volume", "bind"))
+    assert (mount["Destination"], mount["RW"]) == ("/.paddock", False)
+    assert sorted((each["Destination"], each["RW"]) for each in names) == [
+        ("/etc/group", False),
+        ("/etc/passwd", False),
+    ]
     # Its signals reach the command, and the command's exit code is the sandbox's.
     daemon.paddock("set", "run-state", "sandbox", name, "Suspended")
     wait_for("it ended by its own code", lambda: last_end(daemon, name).get("exitCode") == 5, 60)

@@ -115,8 +115,10 @@ def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
         "paddock_mcp_server_calls_total",
         "paddock_mcp_server_call_duration_seconds",
         "paddock_model_first_byte_seconds",
+        "paddock_model_server_status_ready",
         "paddock_model_requests_total",
         "paddock_model_tokens_total",
+        "paddock_provider_status_ready",
     }
     shown = {name for name, each in families.items() if each.samples}
     wanted = {name for name in OPEN if not CATALOGUE[name].detail} - SOMETIMES - rare

@@ -33,7 +33,7 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         profile = json.loads(daemon.paddock("get", "sp", "full-isolation", "-o", "json").stdout)
         spec = profile["status"]["effective"]
         made = engines["HostConfig"]
-        assert engines["Config"]["User"] == spec["defaultUser"]
+        assert engines["Config"]["User"] == daemon.get("seen")["status"]["user"]
         assert made["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
         assert made["NetworkMode"] == spec["network"]["mode"]
         assert list(made["CapAdd"] or []) == spec["capabilities"]

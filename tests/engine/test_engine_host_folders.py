@@ -166,9 +166,10 @@ def test_maps_of_many_sandboxes_keep_few_descriptors(root: Path) -> None:
         mount = tree(root, folder, few, read_only=True)
         first = few.of(OWNER, USER)
         assert few.of(OWNER, USER) == first
+        namespace = os.fstat(first).st_ino
         few.of(OWNER, Ids(2_000_000, 2_000_000))
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(first)
+        with contextlib.suppress(OSError):  # its number may be another one's by now
+            assert os.fstat(first).st_ino != namespace
         found = os.stat("own", dir_fd=mount)
         assert (found.st_uid, found.st_gid) == (USER.uid, USER.gid)
         os.close(mount)

@@ -105,14 +105,17 @@ class RunHarness(LoopHarness):
             time.sleep(0.002)
 
     def go_until_running(self, stage: str) -> None:
-        """Tick until a stage that does not end by itself runs."""
-        for _ in range(40):
-            if self.states()[stage] == "Running" and self.engine.commands:
+        """Tick until the command of a stage that does not end by itself runs; those before it end."""
+        self.hanging, deadline = 1, time.monotonic() + 60
+        while True:
+            states = self.states()
+            ended = sum(each not in ("Waiting", "Running") for each in states.values())
+            if states[stage] == "Running" and len(self.engine.commands) > ended:
                 self.hanging = 0
                 return
-            self.hanging = 1
+            assert time.monotonic() < deadline, f"it does not start: {states}"
             self.tick()
-        raise AssertionError(f"it does not start: {self.states()}")
+            time.sleep(0.001)
 
     def finish(self, name: str = "r", ticks: int = 60) -> StoredObject:
         """Tick until the run has ended and nothing of it is left to do."""

@@ -67,6 +67,14 @@ class _Server(uvicorn.Server):
                 async with asyncio.timeout(_TICK_SECONDS):
                     await self._stop_requested.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End as uvicorn does, then close connections that were accepted meanwhile: it has closed those of before."""
+        await super().shutdown(sockets)
+        await asyncio.sleep(0)
+        for each in list(self.server_state.connections):
+            each.transport.abort()
+        await asyncio.sleep(0)
+
     def end(self) -> None:
         """Accept no more requests. May be called from any thread."""
         self.should_exit = True

@@ -51,7 +51,7 @@ function Overview() {
   ];
   return html`<div class="head"><div class="title"><h1 tabindex="-1">Models</h1><span class="badge">${value ? value.items.length : '…'}</span></div>
     <div class="row">${['Provider', 'ModelServer'].map((each) => html`<${New} key=${each} kind=${known.find((one) => one.kind === each)} space=${space}/>`)}</div></div>
-    <div class="tools"><${NamespaceSelect}/><span class="quiet">A sandbox that names a source reaches it at http://127.0.0.1:8090, without its key and without a network.</span></div><${ErrorNote} error=${error}/>
+    <div class="tools"><${NamespaceSelect}/><span class="quiet">A sandbox that names a source reaches it at its own 127.0.0.1:8090, without its key and without a network.</span></div><${ErrorNote} error=${error}/>
     ${!value ? (error ? '' : html`<p class="quiet">Loading…</p>`) : html`<${DataTable} label="Models" columns=${columns} rows=${value.items} rowKey=${(row) => row.metadata.uid} href=${(row) => linkTo(kindOf(row), row.metadata)}
       empty=${html`<${Icon} name="plug" size=${36}/><b>No models</b><span>A provider is a model API outside, a model server a model in a sandbox of this host.</span>`}/>`}`;
 }
