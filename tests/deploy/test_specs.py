@@ -39,8 +39,8 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate, specs/provider, specs/README.md (credentials, GPUs by id), and agent.yaml,
-    probes.yaml, development.yaml, volumes.yaml and workspace.yaml show."""
+    """But for those that specs/sandboxtemplate, specs/provider, specs/README.md (credentials, GPUs by id), and
+    agent.yaml, probes.yaml, development.yaml, volumes.yaml and workspace.yaml show."""
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",

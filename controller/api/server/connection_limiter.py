@@ -129,3 +129,13 @@ class ListenerLoop(asyncio.SelectorEventLoop):
             options.setdefault("ssl_handshake_timeout", request_deadline.HEAD_SECONDS)
             options.setdefault("ssl_shutdown_timeout", _TLS_SHUTDOWN_SECONDS)
         return await super().create_server(*arguments, **options)
+
+    def _make_socket_transport(
+        self, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
+    ) -> asyncio.Transport:
+        """As the base class, which forgets to close a connection that was accepted just before its server closed."""
+        if server is not None and not server.sockets:
+            sock.close()
+            raise ConnectionAbortedError("the server is closed")
+        made: asyncio.Transport = super()._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)  # type: ignore[misc]
+        return made

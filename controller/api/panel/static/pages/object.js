@@ -13,7 +13,7 @@ const SKELETONS = {
   Quota: { hard: { cpu: '4', memory: '8Gi', pids: 1024, sandboxes: 10 } },
   HostQuota: { hard: { cpu: '4', memory: '8Gi' } },
   SecurityProfile: { base: 'development' },
-  Provider: { type: 'OpenAI', url: 'https://api.openai.com/v1', secretRef: { name: 'openai-key' }, models: ['*'], limits: { requestsPerMinute: 60, tokensPerDay: 1000000 } },
+  Provider: { type: 'OpenAI', url: '', secretRef: { name: 'openai-key' }, models: ['*'], limits: { requestsPerMinute: 60, tokensPerDay: 1000000 } },
   ModelServer: { template: { image: 'paddock/model-tiny:1' }, port: 8080, healthPath: '/health', resources: { limits: { cpu: '2', memory: '1Gi' } } },
   Workflow: { parameters: [{ name: 'ref', default: 'main' }], sandbox: { template: { image: 'paddock/python:1', workspace: {} } }, stages: [{ name: 'test', exec: { commands: ['echo "testing $REF"'], env: [{ name: 'REF', value: '$(parameters.ref)' }] } }] },
   WorkflowRun: { workflow: { sandbox: { template: { image: 'paddock/python:1' } }, stages: [{ name: 'hello', exec: { commands: ['echo hello'] } }] } },

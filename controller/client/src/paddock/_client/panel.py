@@ -43,6 +43,7 @@ _NOBODY = {"Sec-Fetch-Site": "none"}
 _OF_FILES = ("accept", "accept-encoding", "if-none-match", "host")
 _HEAD_BYTES, _BODY_BYTES, _PIECE_BYTES = 1 << 16, 1 << 12, 1 << 16
 _HEAD_SECONDS = 30.0
+_STEPS = 4  # of the event loop, from an accepted connection to the first step of its task
 _MOST_CONNECTIONS, _MOST_PREVIEWS = 256, 32
 _REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
 _REASONS |= {200: "OK", 429: "Too Many Requests", 502: "Bad Gateway", 503: "Service Unavailable"}
@@ -143,10 +144,12 @@ class PanelRelay:
 
     async def _stop(self) -> None:
         self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in others:
-            each.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        for _ in range(_STEPS):  # a task that is cancelled before its first step would leave its connection open
+            await asyncio.sleep(0)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for each in others:
+                each.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
