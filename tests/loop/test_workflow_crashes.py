@@ -100,7 +100,7 @@ def deleting(folder: Path, at: int | None, *, after: bool) -> tuple[list[str], i
             return house.run() is None
 
         wait_for("the end of the run", gone, 60)
-        steps = house.fuse.steps - before
+        steps, house.fuse.blow_at = house.fuse.steps - before, None  # a life may have fewer steps than the first one
         wait_for("the end of its sandbox", lambda: house.tick() or not (house.names() or house.ours()), 60)
         assert [each for each in (folder / "runs" / "files").glob("*/*") if each.is_dir()] == []
         house.close()

@@ -36,7 +36,7 @@ def relay(daemon: RunningDaemon) -> Iterator[PanelRelay]:
     connection.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, asyncio.run works in no test of this process
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
