@@ -103,7 +103,9 @@ class Bridge:
 
     def answer(self) -> str:
         assert self._process.stdout is not None
-        return str(json.loads(self._process.stdout.readline())["result"]["content"][0]["text"])
+        line = self._process.stdout.readline()
+        assert "result" in json.loads(line), line
+        return str(json.loads(line)["result"]["content"][0]["text"])
 
     def __call__(self, tool: str, text: str = "") -> str:
         self.send(tool, text)

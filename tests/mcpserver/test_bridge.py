@@ -123,6 +123,23 @@ def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
     assert running.streams.closed.wait(60)
 
 
+def test_an_id_is_free_once_its_answer_is_written(running: World) -> None:
+    answers: list[dict[str, Any]] = []
+
+    def again(line: bytes) -> None:
+        answers.append(json.loads(line))
+        if len(answers) == 1:
+            quick = threading.Thread(target=bridge._receive, args=(json.dumps(modern(1, "tools/list")).encode(),))
+            quick.start()
+            quick.join(10)  # a refusal waits for this line to be written
+
+    with serving(running):
+        bridge = Bridge(Server("http://paddock", str(running.socket)), "/mcp", again)
+        bridge._receive(json.dumps(modern(1, "tools/list")).encode())
+        wait_for("both answers", lambda: len(answers) == 2)
+        assert all(each["result"]["tools"] for each in answers), answers
+
+
 def test_the_end_of_the_input_ends_what_runs(running: World) -> None:
     running.streams.run = running.streams.endless
     with serving(running):

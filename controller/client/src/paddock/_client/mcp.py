@@ -187,7 +187,8 @@ class Bridge:
     def __init__(self, server: Server, path: str, write: Callable[[bytes], None], *, holds: bool = False) -> None:
         self._server, self._path, self._write = server, path, write
         self._writing, self._lock = threading.Lock(), threading.Lock()
-        self._running: dict[str, Exchange] = {}  # by the request's id in JSON
+        self._running: dict[str, Exchange] = {}  # without an answer yet, by the request's id in JSON
+        self._relays = 0  # also those whose answer is on its way to the client
         self._negotiated = ""  # the version of an `initialize`
         self._hold = Hold(server, path, self._notified) if holds else None
         self._idle = threading.Condition(self._lock)
@@ -198,7 +199,7 @@ class Bridge:
             if line.strip():
                 self._receive(line)
         with self._lock:
-            self._idle.wait_for(lambda: not self._running, _GRACE_SECONDS)
+            self._idle.wait_for(lambda: not self._relays, _GRACE_SECONDS)
         self.close()
 
     def close(self) -> None:
@@ -241,9 +242,10 @@ class Bridge:
             self._refuse(message["id"], _FAILED, error.message)
             return
         with self._lock:
-            full, taken = len(self._running) >= _MOST_REQUESTS, key in self._running
+            full, taken = self._relays >= _MOST_REQUESTS, key in self._running
             if not full and not taken:
                 self._running[key] = exchange
+                self._relays += 1
         if full or taken:
             why = (
                 f"{_MOST_REQUESTS} requests are in flight; wait for some"
@@ -255,21 +257,30 @@ class Bridge:
         threading.Thread(target=self._relay, args=(message, key, exchange), name="mcp", daemon=True).start()
 
     def _relay(self, message: Message, key: str, exchange: Exchange) -> None:
-        answered = False
+        """Relay the answer. Its id is free before the client has it: that may use it again at once."""
+        answered, failure = False, "the daemon ended the connection before its answer; try again"
         try:
             for each in exchange.messages():
-                answered = answered or ("method" not in each and json.dumps(each.get("id")) == key)
+                if not answered and "method" not in each and json.dumps(each.get("id")) == key:
+                    answered = True
+                    self._release(key)
                 self._note_version(message, each)
                 self._send(each)
-            if not answered and not exchange.closed:
-                self._refuse(message["id"], _FAILED, "the daemon ended the connection before its answer; try again")
         except ClientError as error:
-            if not exchange.closed and not answered:
-                self._refuse(message["id"], _FAILED, error.message)
+            failure = error.message
+        try:
+            if not answered:
+                self._release(key)
+                if not exchange.closed:
+                    self._refuse(message["id"], _FAILED, failure)
         finally:
             with self._lock:
-                self._running.pop(key, None)
+                self._relays -= 1
                 self._idle.notify_all()
+
+    def _release(self, key: str) -> None:
+        with self._lock:
+            self._running.pop(key, None)
 
     def _cancel(self, message: Message) -> None:
         params = message.get("params")
