@@ -76,6 +76,16 @@ def test_tokens_on_the_host_are_users(world: World, use: ModelUse) -> None:
     assert as_json(use.every("default")[0])["users"][0]["name"] == "ci"
 
 
+def test_agent_stages_are_users_apart_from_a_sandbox_of_their_runs_name(world: World, use: ModelUse) -> None:
+    of_run = AuditEntry(**{**_fields(entry(world, "agent")), "kind": "WorkflowRun"})
+    use.counted(world.store.audit).append([entry(world, "agent"), of_run])
+    users = as_json(use.every("default")[0])["users"]
+    assert sorted((each["kind"], each["name"], each["requests"]) for each in users) == [
+        ("Sandbox", "agent", 4),
+        ("WorkflowRun", "agent", 4),
+    ]
+
+
 def _fields(made: AuditEntry) -> dict[str, Any]:
     return {each: getattr(made, each) for each in AuditEntry.__slots__}
 

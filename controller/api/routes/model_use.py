@@ -27,7 +27,7 @@ class ModelUseBy(models.Shape):
     `namesIt`: the sandbox's spec names the source. `reachable` is the reason of its condition ModelsReachable.
     """
 
-    kind: Literal["Sandbox", "Token"]
+    kind: Literal["Sandbox", "WorkflowRun", "Token"]
     name: str
     namesIt: bool
     reachable: str

@@ -91,8 +91,8 @@ class ModelUse:
                     self._add(each)
 
     def _add(self, entry: AuditEntry) -> None:
-        by_token = entry.kind == provider.KIND.name
-        who = ("Token" if by_token else "Sandbox", entry.actor if by_token else entry.name)
+        by_token = entry.kind == provider.KIND.name  # a request on the host, that no sandbox made
+        who = ("Token", entry.actor) if by_token else (entry.kind, entry.name)
         source = (entry.namespace, str(entry.detail["provider"]))
         taken = self._taken.setdefault(source, {}).setdefault(who, Taken())
         for outcome, count in entry.detail["requests"].items():

@@ -1,5 +1,6 @@
 """Projects: a sandbox of that name, and its template. Open and close them."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Projects:
         if defaults.folder:
             made["workspace"] = {"hostPath": defaults.folder}
         elif mounted:
-            made["workspace"] = {"volume": {"name": f"src-{name}"[:_NAME_LETTERS].rstrip("-"), "size": defaults.size}}
+            made["workspace"] = {"volume": {"name": _volume_name(name), "size": defaults.size}}
         return {**made, "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS}}
 
     def _template(self, namespace: str, name: str) -> Mapping[str, Any]:
@@ -138,6 +139,14 @@ class Projects:
             self._passes.wait(passes, min(left, _PIECE_SECONDS))
             found = self._objects.get(SANDBOX, found.namespace, found.name)
         return found
+
+
+def _volume_name(project: str) -> str:
+    """Return the name of its sources' volume; that of a long project ends with a digest, so that none is shared."""
+    name = f"src-{project}"
+    if len(name) <= _NAME_LETTERS:
+        return name
+    return f"{name[: _NAME_LETTERS - 9].rstrip('-')}-{hashlib.sha256(project.encode()).hexdigest()[:8]}"
 
 
 def _default_spec(defaults: ProjectDefaults) -> dict[str, Any]:

@@ -79,11 +79,11 @@ function Budget({ use }) {
 }
 
 function Users({ use, space }) {
-  const kind = { name: 'sandboxes', namespaced: true };
+  const [sandboxes, runs] = ['sandboxes', 'workflowruns'].map((name) => ({ name, namespaced: true }));
   if (!use.users.length) return html`<p class="quiet">No sandbox names it, and nobody used it today.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Users"><table class="data"><thead><tr><th>User</th><th>Reachable</th><th class="num">Requests</th><th class="num">Failed</th><th class="num">Tokens in</th><th class="num">Tokens out</th></tr></thead><tbody>${use.users.map((each) => html`<tr key="${each.kind}/${each.name}">
-      <td>${each.kind === 'Sandbox' ? html`<a class="strong" href=${linkTo(kind, { namespace: space, name: each.name })}>${visibleText(each.name)}</a>` : html`token ${visibleText(each.name)}`}</td>
-      <td>${each.kind === 'Token' ? html`<span class="quiet">on the host</span>` : !each.namesIt ? html`<span class="quiet">not any more</span>` : html`<${Status} word=${each.reachable || 'Pending'} tone=${each.reachable === 'Listening' ? 'ok' : each.reachable ? 'bad' : 'wait'}/>`}</td>
+      <td>${each.kind === 'Token' ? html`token ${visibleText(each.name)}` : html`${each.kind === 'WorkflowRun' && 'workflow run '}<a class="strong" href=${linkTo(each.kind === 'WorkflowRun' ? runs : sandboxes, { namespace: space, name: each.name })}>${visibleText(each.name)}</a>`}</td>
+      <td>${each.kind !== 'Sandbox' ? html`<span class="quiet">on the host</span>` : !each.namesIt ? html`<span class="quiet">not any more</span>` : html`<${Status} word=${each.reachable || 'Pending'} tone=${each.reachable === 'Listening' ? 'ok' : each.reachable ? 'bad' : 'wait'}/>`}</td>
       <td class="num">${figure.format(each.requests)}</td><td class="num">${figure.format(each.failed)}</td><td class="num">${figure.format(each.tokensIn)}</td><td class="num">${figure.format(each.tokensOut)}</td></tr>`)}</tbody></table></div>
     <p class="quiet gap">Since ${when(use.since)}. The counts of users are half a minute late at most.</p>`;
 }
