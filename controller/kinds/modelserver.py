@@ -60,7 +60,7 @@ class ModelServerSpec(Model):
     resources: Resources = Resources()
     """Resources of its sandbox; `limits.gpus` are its GPUs."""
     lifecycle: ServerLifecycle = ServerLifecycle()
-    """When it is stopped, and how long it may take to start."""
+    """Stopping when idle, and the time a start may take."""
 
 
 @dataclass(frozen=True, slots=True)

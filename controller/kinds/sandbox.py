@@ -322,7 +322,7 @@ class Credential(Model):
     ] = "Authorization"
     """Header that carries it. One of this name that the sandbox sends is dropped."""
     scheme: Literal["Bearer", "Basic", "Raw"] | None = None
-    """How it is written: `Bearer SECRET`, `Basic` of `user:SECRET`, or as it is.
+    """Form of the header: `Bearer SECRET`, `Basic` of `user:SECRET`, or as it is.
 
     Left out: Bearer for Authorization, Raw for other headers.
     """

@@ -41,7 +41,7 @@ _COUNT_OBJECTS = text(
 
 
 class Moves:
-    """What one transaction adds to each scope and takes away."""
+    """Amounts that one transaction adds to each scope, or takes away."""
 
     def __init__(self) -> None:
         self._by_scope: dict[str, Counter[str]] = {}

@@ -152,7 +152,7 @@ class KnownRender(NamedTuple):
 
 
 class KnownShape(NamedTuple):
-    """What all sandboxes of one spec and template have in common (compared by identity); None: it is refused."""
+    """Parts that all sandboxes of one spec and template share (compared by identity); None: it is refused."""
 
     spec: SandboxSpec
     template: Template
