@@ -1,4 +1,4 @@
-"""What every test may use. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
+"""Fixtures for every test. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
 
 import os
 import shutil

@@ -214,7 +214,7 @@ class World:
         self.change(name, status={"observedGeneration": observed, "restartCount": 2, "conditions": [ready]})
 
     def finish_deletion(self, name: str = "quickstart") -> None:
-        """What the planner does once all that the object owned is gone."""
+        """Do as the planner does once all that the object owned is gone."""
         with self.store.transaction() as transaction:
             transaction.remove(self.sandbox(name))
 

@@ -38,7 +38,7 @@ def names(expr: str) -> Set[str]:
 
 
 def mistakes(expr: str, recordings: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with an expression, in words. `recordings` are the expressions of recording rules by name."""
+    """Return the errors of an expression, in words. `recordings` are the expressions of recording rules by name."""
     known = set(TARGET)
     for name in recorded(expr):
         if name not in recordings:

@@ -94,7 +94,7 @@ def equal(index: int, value: int) -> tuple[int, str, int, int]:
 
 
 def by_arguments() -> list[dict[str, Any]]:
-    """What is allowed with some arguments only. An argument with stray upper bits is equal to nothing: refused."""
+    """Return the calls allowed with some arguments only. Stray upper bits of an argument: refused."""
     return [
         *(allowed("socket", equal(0, family)) for family in (AF_UNIX, AF_INET, AF_INET6)),
         allowed("socket", equal(0, AF_NETLINK), equal(2, NETLINK_ROUTE)),

@@ -1,4 +1,4 @@
-"""What becomes of the daemon when one of its threads ends by an error."""
+"""End of the daemon when one of its threads ends by an error."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from controller.app.crash_handler import end_with_endless_threads
 
 @pytest.fixture
 def ended() -> Iterator[list[bool]]:
-    """What is added to at each call; the test's own hook is put back."""
+    """A list that each call adds to; the test's own hook is put back."""
     found: list[bool] = []
     before = threading.excepthook
     end_with_endless_threads(lambda: found.append(True))

@@ -1,4 +1,4 @@
-"""What the daemon has freed is the host's again."""
+"""Memory that the daemon has freed is the host's again."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""How many files the daemon may have open, and what becomes of it where there are none left."""
+"""Limit of the daemon's open files, and its behaviour where there are none left."""
 
 import json
 import subprocess

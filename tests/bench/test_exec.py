@@ -1,4 +1,4 @@
-"""What a command through Paddock costs more than the same command through bare docker-py."""
+"""Cost of a command through Paddock over the same command through bare docker-py."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""What it costs to be scraped: everything that a daemon exports, over HTTP, of 200 sandboxes at the usual interval."""
+"""Cost of being scraped: everything that a daemon exports, over HTTP, of 200 sandboxes at the usual interval."""
 
 import http.client
 import time

@@ -1,4 +1,4 @@
-"""What planning costs: settled hosts of 1,000 to 10,000 sandboxes, with warm memos, and the first, cold pass.
+"""Cost of planning: settled hosts of 1,000 to 10,000 sandboxes, with warm memos, and the first, cold pass.
 
 The baseline is one pass over the same dictionaries that only looks each object up: what no planner can beat.
 """

@@ -1,4 +1,4 @@
-"""How soon a box that was killed, or removed, by hand runs again; against the bare engine creating and starting one."""
+"""Time until a sandbox that was killed, or removed, by hand runs again; against the bare engine."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""What it costs to do nothing: a resync of 200 settled sandboxes, the size of the daemon, the start of the command."""
+"""Cost of rest: a resync of 200 settled sandboxes, the size of the daemon, the start of the command."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a scrape of 500 made-up sandboxes costs, beside bare prometheus_client Gauges with as many samples."""
+"""Cost of a scrape of 500 made-up sandboxes, beside bare prometheus_client Gauges with as many samples."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a scrape costs that reads files: those of 500 made-up containers, and of real ones beside one-shot stats."""
+"""Cost of a scrape that reads files: those of 500 made-up containers, and of real ones beside one-shot stats."""
 
 import os
 import time

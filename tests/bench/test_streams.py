@@ -1,4 +1,4 @@
-"""What a hundred open streams cost everybody else: a list and a command with them and without, by turns.
+"""Cost of a hundred open streams to everybody else: a list and a command with them and without, by turns.
 
 So does the engine's own door: what it takes longer for the same command then is none of Paddock's.
 """

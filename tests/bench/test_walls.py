@@ -1,4 +1,4 @@
-"""What the walls around a box cost, in the lab of two networks: time to start, to attest, and the memory of proxies."""
+"""Cost of a sandbox's guards, in the lab of two networks: time to start, to attest, and the memory of proxies."""
 
 import re
 import statistics
@@ -163,7 +163,7 @@ def test_the_memory_of_proxies(engine: docker_py.DockerClient, capsys: pytest.Ca
 
 
 def _cgroup_bytes(engine: docker_py.DockerClient, box: str) -> int:
-    """What its cgroup holds, but for files' pages that the kernel may take back at once."""
+    """Return the bytes its cgroup holds, but for files' pages that the kernel may take back at once."""
     figures = engine.api.stats(box, stream=False, one_shot=True)["memory_stats"]
     inactive = figures["stats"].get("total_inactive_file", figures["stats"].get("inactive_file", 0))
     return int(figures["usage"]) - int(inactive)

@@ -47,7 +47,7 @@ def fill(store: SqlStore, round_: int, count: int) -> None:
 
 
 def snapshot_of(store: SqlStore) -> Snapshot:
-    """What a loop would have planned on: every member runs."""
+    """Return the snapshot that a loop would have planned on: every member runs."""
     instances = {each.uid: each for each in store.instances()}
     template = SandboxTemplateSpec.model_validate({"image": "tiny"})
     obj = store.get("SandboxPool", "default", "p")

@@ -1,4 +1,4 @@
-"""Where the engine contract is tried: an engine, and somebody at the host who does things past Paddock."""
+"""Worlds of the engine contract: an engine, and somebody at the host who does things past Paddock."""
 
 import contextlib
 import io

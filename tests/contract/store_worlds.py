@@ -94,7 +94,7 @@ class Child:
         theirs.close()
 
     def says(self) -> Any:
-        """What it says next; fails the test when it ended instead."""
+        """Return its next line; fail the test when it ended instead."""
         try:
             return self._ours.recv()
         except EOFError:

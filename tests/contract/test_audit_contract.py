@@ -1,4 +1,4 @@
-"""What every store holds to about the audit log: with the commit or not at all, chained, pruned at one end only."""
+"""Contract of every store's audit log: with the commit or not at all, chained, pruned at one end only."""
 
 from collections.abc import Iterator
 from contextlib import suppress

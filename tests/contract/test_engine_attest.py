@@ -1,4 +1,4 @@
-"""What every engine tells of the inside of a box: as it was rendered, and otherwise once somebody has been at it."""
+"""Contract of every engine's report on the inside of a sandbox: as rendered, and otherwise once somebody changed it."""
 
 from collections.abc import Iterator
 

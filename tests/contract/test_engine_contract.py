@@ -1,4 +1,4 @@
-"""What every ports.Engine (with its Streams and usage) holds to: one suite on the fake and on a real Docker Engine."""
+"""Contract of every ports.Engine (with its Streams and usage): one suite on the fake and on a real Docker Engine."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a store's lease holds to: one process acts at a time, whatever becomes of the one that did."""
+"""Contract of a store's lease: one process acts at a time, whatever becomes of the one that did."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -25,7 +25,7 @@ def left(world: World) -> AdoptedExecs:
 
 
 def let_go_of(world: World, *command: str) -> ExecRef:
-    """What a command is found by that was begun, and left to itself."""
+    """Begin a detached command; return the key by which it is found again."""
     stream = world.streams.exec(world.running(world.new_uid()).id, command)
     assert isinstance(stream, DetachableExec)
     ref = stream.ref

@@ -1,4 +1,4 @@
-"""What every Store holds to, on SQLite and on PostgreSQL. Where a database differs, see tests/store."""
+"""Contract of every Store, on SQLite and on PostgreSQL. Where a database differs, see tests/store."""
 
 import threading
 from collections.abc import Callable, Iterator

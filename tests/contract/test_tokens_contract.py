@@ -1,4 +1,4 @@
-"""What every store holds to about bearer tokens."""
+"""Contract of every store's bearer tokens."""
 
 from collections.abc import Iterator
 from dataclasses import replace

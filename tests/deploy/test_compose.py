@@ -47,7 +47,7 @@ def test_it_says_nothing_that_compose_does_not_know() -> None:
 
 
 def binds(service: str) -> dict[str, str]:
-    """Where each volume goes, by what it is."""
+    """Return the mount point of each volume, by its source."""
     return {each.split(":")[0]: each.split(":")[1] for each in SERVICES[service]["volumes"]}
 
 

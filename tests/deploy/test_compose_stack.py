@@ -80,7 +80,7 @@ def _links() -> bytes:
 
 
 def instead(folder: Path) -> Path:
-    """What makes the file's services those programs of this host."""
+    """Return the overriding file that makes the services programs of this host, in place of images."""
     (folder / "bin").mkdir()
     for name, text in (("postgres-image", POSTGRES), ("paddock", PADDOCK)):
         (folder / "bin" / name).write_text(text)
@@ -147,7 +147,7 @@ def test_the_stack_keeps_a_sandbox_and_is_scraped(compose: Path, engine: Private
 
 
 def _asked(engine: PrivateEngine, query: str) -> list[dict[str, Any]]:
-    """What Prometheus answers, in the engine's network."""
+    """Return Prometheus' answer, in the engine's network."""
     url = f"http://127.0.0.1:9090/api/v1/query?query={query}"
     script = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
     asked = engine.namespaces.enter(sys.executable, "-c", script, url)

@@ -1,4 +1,4 @@
-"""Where drills are held: a daemon over an engine of its own, some sandboxes, and what became of them after a fault."""
+"""Site of the drills: a daemon over an engine of its own, some sandboxes, and what became of them after a fault."""
 
 import json
 import socket
@@ -96,7 +96,7 @@ class Site:
         return len(found) == BOXES and all(each.startswith(words) for each in found.values())
 
     def well(self) -> bool:
-        """Whether the daemon is ready, every sandbox is Ready, and exactly those containers run."""
+        """Return True if the daemon is ready, every sandbox is Ready, and exactly those containers run."""
         if self.get("/readyz")[0] != 200 or not self.all_are("True"):
             return False
         boxes = self.boxes()
@@ -157,7 +157,7 @@ def site(folder: Path, *options: str, **settings: str) -> Iterator[Site]:
 
 
 def compare(before: Mapping[str, Box], after: Mapping[str, Box]) -> str:
-    """What was lost, in words."""
+    """Return the losses, in words."""
     made_anew = sum(after[name].id != box.id for name, box in before.items())
     started_anew = sum(after[name].pid != box.pid for name, box in before.items())
     if not started_anew:

@@ -1,4 +1,4 @@
-"""What the daemon itself stands on goes away: its process, its disk, its clock."""
+"""Drills in which the daemon loses its own ground: its process, its disk, its clock."""
 
 import os
 import subprocess
@@ -82,7 +82,7 @@ def _apply_until_refused(place: Site) -> str:
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_clock_jumps(tmp_path: Path, report: Report, hours: int) -> None:
-    """What crashes afterwards is started again at once, and what makes no event is still found by a resync."""
+    """Later crashes are started again at once, and changes without an event are still found by a resync."""
     wrong = tmp_path / "clock"
     wrong.write_text("0")
     settings = {"PYTHONPATH": os.pathsep.join([str(_CLOCK), os.environ.get("PYTHONPATH", "")]), "LAB_CLOCK": str(wrong)}

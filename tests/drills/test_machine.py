@@ -51,7 +51,7 @@ def _document(name: str, memory: int, env: str, state: str) -> str:
 
 
 class Life(RuleBasedStateMachine):
-    """What users, operators and bad luck do to one daemon and its engine."""
+    """Deeds of users, operators and bad luck against one daemon and its engine."""
 
     def __init__(self, engine: PrivateEngine) -> None:
         super().__init__()

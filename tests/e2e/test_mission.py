@@ -1,4 +1,4 @@
-"""What was asked for, typed as it was asked: each line works, or says what to write instead.
+"""The mission, typed as it was written: each line works, or says what to write instead.
 
 Lines that have a test of their own elsewhere are here once all the same, so that no word of them gets lost.
 """

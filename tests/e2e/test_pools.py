@@ -85,7 +85,7 @@ def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
 
 
 def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
-    """When they are applied, not when the first box is asked for; again only where it is gone."""
+    """Images are pulled when pools are applied, not at the first claim; again only where one is gone."""
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     with registry("paddock/preload:1") as source, closing(client):
         nothing_warm = POOL.replace("paddock/test-tiny:1", source.image).replace("warmReplicas: 2", "warmReplicas: 0")

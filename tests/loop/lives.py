@@ -81,7 +81,7 @@ class CrashingHouse(LoopHarness):
         self.close()
 
     def picture(self) -> Mapping[str, Any]:
-        """What everything came to, as far as it is the same however often a daemon died on the way."""
+        """Return the outcome, as far as it is the same however often a daemon died on the way."""
         seen: dict[str, Any] = {}
         for kind in ("Sandbox", "SandboxPool", "SandboxTemplate", "Quota"):
             for obj in self.store.list(kind)[0]:
@@ -97,7 +97,7 @@ class CrashingHouse(LoopHarness):
         return seen
 
     def check(self, *, swept: bool = False) -> None:
-        """What holds at rest, in every life: a container each at most, and nothing foreign is touched.
+        """Check the state at rest, in every life: a container each at most, and nothing foreign is touched.
 
         `swept`: also what was nobody's has gone.
         """

@@ -1,4 +1,4 @@
-"""How long a sandbox may live: activeDeadlineSeconds, ttlSecondsAfterFinished; real store, fake engine."""
+"""Limits of a sandbox's life: activeDeadlineSeconds, ttlSecondsAfterFinished; real store, fake engine."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What proxies let through comes into the audit log: once, in sums, and all of it that the proxies' logs still hold."""
+"""Requests that proxies let through come into the audit log: once, in sums, all that the proxies' logs still hold."""
 
 from collections.abc import Iterator
 from typing import Any

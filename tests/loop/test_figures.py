@@ -1,4 +1,4 @@
-"""What turns tell those who count, of a whole house with a meter that remembers."""
+"""Counts that passes report, of a whole daemon with a meter that remembers."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What lost its owners is deleted, and owners wait for their dependents: through crashes, and with real containers."""
+"""Objects without their owners are deleted, owners wait for their dependents, through crashes, with real containers."""
 
 import json
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ SPECS = st.fixed_dictionaries(
 
 
 class Life(RuleBasedStateMachine):
-    """What users, operators, bad luck and time do to one daemon."""
+    """Deeds of users, operators, bad luck and time against one daemon."""
 
     @initialize()
     def move_in(self) -> None:
@@ -56,7 +56,7 @@ class Life(RuleBasedStateMachine):
         return [name for name in names if self.house.engine.exists(name)]
 
     def _remembered(self, name: str) -> bool:
-        """Whether the store knows this container as made by us; only its name tells that of one just made."""
+        """Return True if the store knows this container as ours; only its name tells that of one just made."""
         known = {each.memory.container for each in self.house.store.instances()}
         return self.house.engine.box(name).id in known
 

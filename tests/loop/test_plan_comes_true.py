@@ -1,4 +1,4 @@
-"""What `diff --plan` prints is what then happens: the printed calls against those that the engine was asked for."""
+"""The plan that `diff --plan` prints is carried out: the printed calls against those that the engine was asked for."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def differ(house: LoopHarness) -> Diff:
 
 
 def planned(house: LoopHarness, text: str, *, delete: bool = False) -> list[Difference]:
-    """What would be done, after a pass, as the loop of a daemon makes them all the time."""
+    """Return the plan after a pass, as the loop of a daemon makes them all the time."""
     house.run_pass()
     return differ(house).diff([Source("test", text)], plan=True, delete=delete)
 

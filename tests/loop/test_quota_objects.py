@@ -1,4 +1,4 @@
-"""How much a namespace may store: objects by number, their annotations by size; and what one sandbox may outrank."""
+"""Limits of a namespace's stored objects: objects by number, annotations by size; and a sandbox's highest priority."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What systemd hears of the daemon: that it is ready, that it lives, that it stops; nobody else hears anything."""
+"""Messages of the daemon to systemd: that it is ready, that it lives, that it stops; nobody else hears anything."""
 
 import socket
 import threading

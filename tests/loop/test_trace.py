@@ -1,4 +1,4 @@
-"""What the loop does for a request bears the request's trace id in the log."""
+"""Work of the loop for a request bears the request's trace id in the log."""
 
 import json
 from collections.abc import Iterator

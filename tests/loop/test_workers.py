@@ -1,4 +1,4 @@
-"""What becomes of a group, and how soon the loop looks at it."""
+"""Outcome of a group of actions, and the time of the loop's next look at it."""
 
 from collections import Counter
 from collections.abc import Iterator

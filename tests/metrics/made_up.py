@@ -149,7 +149,7 @@ def many(count: int) -> Snapshot:
 
 
 def layers(seen: Snapshot) -> Mapping[str, LayerUsage]:
-    """What each running container has written, as if it had been measured ten seconds ago."""
+    """Return the bytes written by each running container, as if measured ten seconds ago."""
     return {each.id: LayerUsage(5 * MIB, NOW - 10) for each in seen.alive()}
 
 

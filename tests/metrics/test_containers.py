@@ -1,4 +1,4 @@
-"""What a container uses, as a scrape shows it."""
+"""Metrics of a container's use."""
 
 from dataclasses import replace
 

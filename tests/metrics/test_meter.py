@@ -1,4 +1,4 @@
-"""What other rooms count is published; their mistakes are told, and cost them nothing."""
+"""Counts of other packages are published; their mistakes are logged, and cost them nothing."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor

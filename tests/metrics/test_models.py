@@ -1,4 +1,4 @@
-"""What a scrape tells of providers and model servers."""
+"""Metrics of providers and model servers."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a scrape tells of quotas."""
+"""Metrics of quotas."""
 
 from dataclasses import replace
 

@@ -299,7 +299,7 @@ def half_heads(server: MetricsServer, count: int) -> Iterator[deque[socket.socke
 
 
 def was_ended(connection: socket.socket) -> bool:
-    """Whether the other side ends it; waits for that, or for an answer, unless the socket does not block."""
+    """Return True if the other side ends it; wait for that, or for an answer, unless the socket does not block."""
     try:
         return connection.recv(1) == b""
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a panel shows, asked of Prometheus as Grafana asks."""
+"""Data of a dashboard's panel, asked of Prometheus as Grafana asks."""
 
 import json
 import math

@@ -86,7 +86,7 @@ def _defaults(panel: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _unit(panel: Mapping[str, Any]) -> Callable[[float], str]:
-    """How the panel writes its numbers."""
+    """Return the function that writes the panel's numbers."""
     defaults = _defaults(panel)
     return written(defaults["unit"], defaults.get("decimals"))
 
@@ -96,7 +96,7 @@ def _shown(panel: Mapping[str, Any], series: Series) -> str:
 
 
 def _word(panel: Mapping[str, Any], value: float) -> Mapping[str, str]:
-    """What stands for the value, if anything does."""
+    """Return the text that stands for the value, if any does."""
     for mapping in _defaults(panel).get("mappings", ()):
         found: Mapping[str, str] = mapping["options"].get(f"{value:g}", {})
         if found:
@@ -156,7 +156,7 @@ def _table(panel: Mapping[str, Any], series: Sequence[Series]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where a chart's lines are, in pixels, and what its axes span."""
+    """Places of a chart's lines, in pixels, and the spans of its axes."""
 
     left: float
     top: float

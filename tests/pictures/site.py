@@ -1,4 +1,4 @@
-"""What the pictures show: a daemon with sandboxes of every sort, and a Prometheus that scrapes it."""
+"""Subject of the pictures: a daemon with sandboxes of every sort, and a Prometheus that scrapes it."""
 
 import contextlib
 import urllib.parse

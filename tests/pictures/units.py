@@ -53,7 +53,7 @@ _SUFFIX = "suffix:"
 
 
 def written(unit: str, decimals: int | None) -> Callable[[float], str]:
-    """How to write a number in that unit, with so many decimals (None: as many as tell something)."""
+    """Return a function that writes numbers in that unit, with so many decimals (None: as many as tell something)."""
     if unit.startswith(_SUFFIX):
         digits = _number if decimals is None else lambda value: f"{value:.{decimals}f}"
         return lambda value: f"{digits(value)} {unit.removeprefix(_SUFFIX)}"

@@ -106,7 +106,7 @@ def box(daemon: RunningDaemon) -> str:
 
 
 def asked(place: Lab, since: int) -> list[tuple[str, str, str]]:
-    """What reached the Internet: the URL's host and path, Authorization and X-Token."""
+    """Return the requests that reached the Internet: the URL's host and path, Authorization and X-Token."""
     found = [each for each in place.log()[since : place.mark()] if "asked" in each]
     return [(e["asked"], e["headers"].get("authorization", ""), e["headers"].get("x-token", "")) for e in found]
 

@@ -258,7 +258,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def read(file: Path) -> str:
-    """What is in there; nothing of what has just gone."""
+    """Return the text of a file; empty for one that has just gone."""
     try:
         return file.read_bytes().decode(errors="replace")
     except OSError:
@@ -292,7 +292,7 @@ def test_only_what_the_level_leaves_open_fails_the_benchmark(box: Box) -> None:
 
 
 def expected(box: Box) -> Mapping[str, set[str]]:
-    """What becomes of a connection by where it goes: probes 2 to 4."""
+    """Outcomes of a connection by its target: probes 2 to 4."""
     internet = box.level.network == "public"
     none = {"unreachable"} if box.level.network == "none" else CLOSED
     dropped = {"silent", "unreachable"} if internet else none
@@ -319,7 +319,7 @@ def targets(boxes: Mapping[str, Box], box: Box) -> Mapping[str, list[tuple[str, 
 
 
 def differing(boxes: Mapping[str, Box], box: Box, *, but: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """What a box reaches otherwise than its level says, by where it is."""
+    """Return targets that a sandbox reaches otherwise than its level says, by their place."""
     aims, wanted = targets(boxes, box), expected(box)
     attempts = [["tcp", address, port] for aim in aims.values() for address, port in aim]
     found = iter(box.tries(*attempts))

@@ -62,7 +62,7 @@ class Box:
         return ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
 
     def tries(self, *attempts: list[Any]) -> list[str]:
-        """What became of each attempt."""
+        """Return the outcome of each attempt."""
         done = subprocess.run(self.command(), input=json.dumps(attempts), capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         found: list[str] = json.loads(done.stdout.splitlines()[-1])
@@ -231,7 +231,7 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
 
 
 def audited(daemon: RunningDaemon, box: Box, verdict: str, host: str) -> bool:
-    """Whether the audit log tells what became of a host that this box asked its proxy for."""
+    """Return True if the audit log has the outcome for a host that this sandbox asked its proxy for."""
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
     told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
     return any(host in each.get(verdict, {}) for each in told)

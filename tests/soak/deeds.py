@@ -1,4 +1,4 @@
-"""What a soak does: one thing at a time, drawn by chance, as users, programs and people with Docker would."""
+"""Deeds of a soak: one thing at a time, drawn by chance, as users, programs and people with Docker would."""
 
 import contextlib
 import random
@@ -153,7 +153,7 @@ class Deeds:
             link.sendall(sent[: self._chance.randrange(len(sent))])
 
     def _meddle(self) -> None:
-        """What people do behind Paddock's back."""
+        """Do as people do with Docker, past Paddock."""
         found = self._engine.docker("ps", "-q", "--filter", "label=paddock.instance", check=False).split()
         if found:
             how = self._chance.choice((["kill"], ["rm", "-f"], ["pause"], ["stop", "-t", "0"], ["update", "-m", "20m"]))
@@ -165,7 +165,7 @@ class Deeds:
         self._paddock.apply(POOL % self._chance.randrange(4))
 
     def _token(self) -> None:
-        """What it has opened ends with it."""
+        """Make a token, use it and revoke it: connections that it opened end with it."""
         name = f"t{self._chance.getrandbits(40):x}"
         asked = {"name": name, "grant": {"role": "viewer"}, "expirationSeconds": 600}
         made = self._paddock.connection.request("POST", "tokens", json=asked)

@@ -1,4 +1,4 @@
-"""What must not grow: counted at rest, between two rounds of a soak."""
+"""Gauges that must not grow: counted at rest, between two rounds of a soak."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
 
 
 def grown(rounds: Sequence[Gauges]) -> dict[str, str]:
-    """What grows, and how: the least of the last third is more than the most of the first third.
+    """Return the gauges that grow, and by how much: the last third's least is over the first third's most.
 
     The first round warms up (pools of threads and connections, modules) and is not counted. Memory may be 3% more:
     Python gives back what it frees in large pieces only.

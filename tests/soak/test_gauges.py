@@ -1,4 +1,4 @@
-"""What counts as growth."""
+"""Growth, as the gauges judge it."""
 
 from dataclasses import replace
 

@@ -154,7 +154,7 @@ def _at_rest(daemon: RunningDaemon, engine: PrivateEngine, before: list[gauges.G
 
 
 def _troubles(daemon: RunningDaemon) -> list[str]:
-    """What the daemon calls an error in its log, and does not pass by itself (a store that was busy: try again)."""
+    """Return errors of the daemon's log that do not pass by themselves (a store that was busy: try again)."""
     lines = [json.loads(line) for line in daemon.log if line.startswith("{")]
     stray = [line for line in daemon.log if not line.startswith("{")]
     errors = [json.dumps(each) for each in lines if each.get("level") in ("error", "critical")]

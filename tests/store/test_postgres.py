@@ -1,4 +1,4 @@
-"""What only a server can do to us: not be there, go away, refuse, read only."""
+"""Failures that only a server has: not there, gone, refusing, read only."""
 
 import os
 from collections.abc import Iterator

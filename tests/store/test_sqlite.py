@@ -1,4 +1,4 @@
-"""What only SQLite can do to us: files, folders, modes, disks."""
+"""Failures that only SQLite has: files, folders, modes, disks."""
 
 import contextlib
 import os

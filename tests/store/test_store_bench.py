@@ -52,7 +52,7 @@ def best(action: Callable[[int], object]) -> float:
 
 
 def bare_log(connection: Connection, values: list[dict[str, object]], type_: str) -> None:
-    """What any store with a watch log has to write besides the objects themselves."""
+    """Write what any store with a watch log writes besides the objects themselves."""
     revision = connection.execute(select(meta.c.revision).with_for_update()).scalar_one() + 1
     log = [
         {"revision": revision, "position": position, "kind": "Sandbox", "uid": row["uid"], "type": type_}
