@@ -5,6 +5,7 @@ idleness, and after a day at the latest.
 """
 
 import contextlib
+import re
 import secrets
 import signal
 import threading
@@ -36,6 +37,8 @@ _SPECS = (_HERE[2] / "specs", _HERE[1] / "specs")  # of a checkout, of an instal
 _OWN = ("sandboxtemplate/javascript.yaml", "sandboxtemplate/python.yaml")
 _MAX_SCRIPT_BYTES = 8 << 20
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
+_NO_GPUS = "NoDeviceDriver"
+_GPUS = re.compile(r'"?((count=)?(?P<count>[0-9]{1,4}|all)|device=(?P<ids>[^,"]+(,[^,"]+)*))"?')
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LIFECYCLE = {
     "idleTimeoutSeconds": 60,
@@ -100,14 +103,57 @@ def template_for(file: str) -> str:
     return _JAVASCRIPT.get(Path(file).suffix, "")
 
 
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs as `docker run --gpus` asks for them: a number, all of the host's, or particular ones."""
+
+    count: int = 0
+    all: bool = False
+    ids: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Gpus":
+        """Parse the option; "" is none. Raises UsageProblem."""
+        found = _GPUS.fullmatch(text) if text else None
+        if text and found is None:
+            raise UsageProblem(f"--gpus {text}: not understood; write a number, all, or device=ID[,ID]")
+        if found is None:
+            return cls()
+        if found["ids"]:
+            return cls(ids=tuple(found["ids"].split(",")))
+        return cls(all=True) if found["count"] == "all" else cls(int(found["count"]))
+
+    def resources(self, client: Client) -> dict[str, Any]:
+        """Return the sandbox's resources. Raises CliError if the host lists none of which to take all."""
+        if self.ids:
+            return {"gpuDeviceIds": list(self.ids)}
+        count = self.count
+        if self.all:
+            capacity = client.get("hosts/host").get("status", {}).get("capacity", {})
+            count = capacity.get("gpus", 0)
+            if not count:
+                words = "no GPU of this host is listed for sandboxes; write a number, or have the operator list them"
+                raise CliError(f"--gpus all: {words} (setting gpu_devices)")
+        return {"limits": {"gpus": count}}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, and GPUs."""
+
+    template: str = ""
+    image: str = ""
+    level: str = ""
+    gpus: Gpus = Gpus()
+
+
 @contextlib.contextmanager
-def temporary_sandbox(
-    ctx: click.Context, namespace: str, template: str, level: str, seconds: float, image: str = ""
-) -> Iterator[Sandbox]:
+def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds: float) -> Iterator[Sandbox]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client, name = connect(ctx), f"run-{secrets.token_hex(5)}"
     spec = {
-        **_container_spec(client, namespace, template, level, image),
+        **_container_spec(client, namespace, asked),
+        **({"resources": asked.gpus.resources(client)} if asked.gpus != Gpus() else {}),
         "restartPolicy": "Never",
         "lifecycle": _LIFECYCLE,
     }
@@ -149,15 +195,16 @@ def run_job(
             return INTERRUPTED
 
 
-def _container_spec(client: Client, namespace: str, template: str, level: str, image: str) -> dict[str, Any]:
+def _container_spec(client: Client, namespace: str, asked: Asked) -> dict[str, Any]:
     """Return the spec of the container. Only a templateRef without another level can claim a pool member.
 
     A template of the namespace comes before Paddock's own of that name.
     """
+    template, level = asked.template, asked.level
     own = own_template(template) if template else None
     if template and not level and own is None:
         return {"templateRef": {"name": template}}
-    found: dict[str, Any] = {"image": image or IMAGE, "command": ["sleep", "infinity"]}
+    found: dict[str, Any] = {"image": asked.image or IMAGE, "command": ["sleep", "infinity"]}
     if template:
         try:
             found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(template)}")["spec"]
@@ -195,6 +242,8 @@ def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
         found = condition_of(obj or {}, "Ready")
         if found is None or found["status"] == "True":
             return found is not None
+        if found["reason"] == _NO_GPUS:  # waiting does not help
+            raise CliError(f"the sandbox failed: {found['message']}")
         last = obstacle_of(found)
         waiting.report(f"sandbox {name}", last.reason, last.message)
         return False

@@ -30,6 +30,7 @@ from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserver, Foreign, Observer
 from controller.engine.observe.probes import DockerProbes
+from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
 from controller.kinds.planning.action import Action, RemoveContainer
@@ -102,6 +103,7 @@ class DockerEngine:
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
         self._guard = GuardWatch(firewall, self._view)
         self._observer = self._make_observer(meter, observe_seconds)
+        self._secret_watch = SecretWatch(self._mounts, self._observer, self._view)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
         # Events carry the engine's time, which is comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
@@ -223,6 +225,7 @@ class DockerEngine:
         self._view.on_change(wake)
         self._background.start()
         self._guard.start()
+        self._secret_watch.start()
         self._inspector.start()
         for events in self._events:
             events.start()
@@ -234,6 +237,7 @@ class DockerEngine:
             self._inspector.stop()
             self._background.stop()
             self._guard.stop()
+            self._secret_watch.stop()
             self._streams.close()
             self._observer.close()
             self._files.close()

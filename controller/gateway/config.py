@@ -36,7 +36,8 @@ class Target:
     """A source of models: a Provider at `base`, or a ModelServer (`base` is empty), which the daemon connects to.
 
     `id` is the object's uid. `private`: its address need not be public. `renamed` is what a server itself calls its
-    model. `broken` says why it can't be used ("": it can).
+    model. `broken` says why it can't be used ("": it can). `authority` are the only authorities that sign its
+    certificate (PEM; "": those of this host).
     """
 
     id: str
@@ -49,6 +50,7 @@ class Target:
     private: bool = False
     renamed: str = ""
     broken: str = ""
+    authority: str = ""
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
 

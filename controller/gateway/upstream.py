@@ -52,14 +52,17 @@ class Answer:
 
 
 class Upstream:
-    """Connections to one source. `open_` connects to a model server."""
+    """Connections to one source. `tls` is the context of those without an authority of their own.
+
+    `open_` connects to a model server.
+    """
 
     def __init__(self, target: Target, tls: ssl.SSLContext, open_: Open) -> None:
         self.target = target
         backend: httpcore.AsyncNetworkBackend = _Through(target, open_) if target.is_server else _Checked(target)
         self._base = (target.base or "http://model.internal/v1").encode()
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
+            ssl_context=ssl.create_default_context(cadata=target.authority) if target.authority else tls,
             network_backend=backend,
             max_connections=_MOST_CONNECTIONS,
             max_keepalive_connections=0
@@ -89,7 +92,7 @@ class Upstream:
             message = f"{target.subject} did not begin to answer within {seconds.first_byte:g} s"
             raise UpstreamError("Unreachable", message) from error
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise UpstreamError("Unreachable", f"{target.subject} can't be reached: {_words(error)}") from error
+            raise UpstreamError("Unreachable", f"{target.subject} can't be reached: {self._words(error)}") from error
         try:
             yield Answer(response.status, list(response.headers), self._parts(response))
         finally:
@@ -110,8 +113,18 @@ class Upstream:
                 except TimeoutError as error:
                     raise UpstreamError("Stalled", f"{target.subject} sent nothing for {idle:g} s") from error
                 except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-                    raise UpstreamError("Broken", f"{target.subject} broke off its answer: {_words(error)}") from error
+                    raise UpstreamError(
+                        "Broken", f"{target.subject} broke off its answer: {self._words(error)}"
+                    ) from error
                 yield part
+
+    def _words(self, error: Exception) -> str:
+        if (refused := _certificate_error(error)) is not None:
+            trusted = "its certificateAuthority" if self.target.authority else "the authorities of this host"
+            return f"its certificate is refused ({refused.verify_message}); check its URL, and {trusted}"
+        if isinstance(error, httpcore.ProtocolError):
+            return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
+        return str(error) or type(error).__name__
 
     def _host(self) -> bytes:
         return self._base.partition(b"://")[2].partition(b"/")[0]
@@ -127,14 +140,6 @@ def _key_headers(target: Target) -> list[tuple[bytes, bytes]]:
     if target.form == "Anthropic":
         return [(b"x-api-key", target.key.encode())]
     return [(b"Authorization", b"Bearer " + target.key.encode())]
-
-
-def _words(error: Exception) -> str:
-    if (refused := _certificate_error(error)) is not None:
-        return f"its certificate is refused ({refused.verify_message}); check its URL, and the authorities of this host"
-    if isinstance(error, httpcore.ProtocolError):
-        return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
-    return str(error) or type(error).__name__
 
 
 def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:

@@ -96,6 +96,7 @@ def _provider(
         key=key,
         private=endpoint is not None and is_listed(endpoint, policy.provider_hosts),
         broken=f"{problem.reason}; ask the operator" if problem else "",
+        authority=spec.certificate_authority or "",
         limits=Limits(spec.limits.requests_per_minute, spec.limits.concurrent, spec.limits.tokens_per_day),
         timeouts=Timeouts(spec.timeouts.first_byte_seconds, spec.timeouts.idle_seconds, spec.timeouts.total_seconds),
     )

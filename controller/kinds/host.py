@@ -24,6 +24,8 @@ class Capacity(Model):
     """Number of cores."""
     memory: Text
     """Main memory."""
+    gpus: Whole | None = None
+    """Number of GPUs that the operator lists for sandboxes (setting `gpu_devices`); left out if none are."""
 
 
 class EngineInfo(Model):

@@ -68,6 +68,10 @@ class ProviderSpec(Model):
 
     Addresses that are not public, and http, need the setting provider_hosts.
     """
+    certificate_authority: Annotated[
+        Text | None, Field(min_length=1, max_length=1 << 16), Form("certificates in PEM form, without keys")
+    ] = None
+    """Authorities (PEM) that sign its certificate; no others are trusted for it. Left out: those of this host."""
     secret_ref: KeySecret | None = None
     """Secret with its key. Left out: requests are sent without one."""
     models: Annotated[tuple[ModelPattern, ...], Field(min_length=1, max_length=256)] = ("*",)

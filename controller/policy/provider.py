@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -35,7 +36,10 @@ class Endpoint:
 def admit(spec: ProviderSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a provider."""
     reason = url_refused(spec.url, policy)
-    return tuple(Refusal("spec.url", each) for each in (reason, _path_refused(spec)) if each)
+    found = [Refusal("spec.url", each) for each in (reason, _path_refused(spec)) if each]
+    if words := _authority_refused(spec):
+        found.append(Refusal("spec.certificateAuthority", words))
+    return tuple(found)
 
 
 def endpoint_of(url: str) -> Endpoint | None:
@@ -111,6 +115,23 @@ def _path_refused(spec: ProviderSpec) -> str:
     for end in ("/chat/completions", "/completions", "/messages", "/embeddings", "/responses", "/models"):
         if path.endswith(end):
             return f"`{end}` is added by the gateway; write the URL without it"
+    return ""
+
+
+def _authority_refused(spec: ProviderSpec) -> str:
+    pem = spec.certificate_authority
+    if pem is None:
+        return ""
+    if "PRIVATE KEY-----" in pem:
+        return "it contains a private key, which all readers of this object would get; leave the key out, and renew it"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+    except (ssl.SSLError, TypeError, ValueError):  # it holds no certificate; it is not ASCII
+        words = "it is not a certificate in PEM form"
+        return f"{words}; write all of its file, from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+    endpoint = endpoint_of(spec.url)
+    if endpoint is not None and endpoint.scheme == "http":
+        return "a provider at an http URL has no certificate; write https, or remove it"
     return ""
 
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
+from controller.engine.mounts.credentials import Authority
 from controller.engine.mounts.secrets import SecretFolder
 from controller.kinds.runtime.secret import SecretNotFound
 from controller.service.models.keys import provider_key
@@ -69,7 +70,7 @@ def test_keys_of_providers_come_before_those_of_sandboxes(secrets: Path) -> None
     assert provider_key(folder, "default", "key") == KEY
 
 
-def test_providers_are_added_and_listed(paddock: Run) -> None:
+def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:
     assert (
         paddock("models").output
         == "No providers and no model servers found; add one with `paddock config provider add`.\n"
@@ -79,6 +80,12 @@ def test_providers_are_added_and_listed(paddock: Run) -> None:
     [_, row] = paddock("models").output.splitlines()
     assert row.split()[:3] == ["gpt-*", "provider/openai", "Unknown"]
     assert "https://api.openai.com/v1" in paddock("get", "providers").output
+    authority = tmp_path / "authority.pem"
+    own = ("config", "provider", "add", "own", "--type", "openai", "--endpoint", "https://llm.example.org/v1")
+    authority.write_bytes(Authority(tmp_path).certificate())
+    assert paddock(*own, "--ca-file", str(authority)).output == "provider.paddock/own created\n"
+    assert "BEGIN CERTIFICATE" in paddock("get", "provider", "own", "-o", "yaml").output
+    assert paddock("config", "provider", "remove", "own").exit_code == 0
     assert paddock("config", "provider", "remove", "openai").exit_code == 0
     assert "No providers" in paddock("models").output
 

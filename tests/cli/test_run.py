@@ -1,6 +1,7 @@
 """`paddock run` without an engine: requests, refusals and cleanup."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
 from controller.cli.run import Job, runtime_of
+from controller.kinds.observed.observed import HostFacts
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -24,6 +26,8 @@ def run(served: World, *words: str) -> Result:
         (["-e", "A", "--", "true"], "NAME=VALUE"),
         (["-t", "--", "true"], "stdin is not a terminal"),
         (["-f", "a.exe"], "no interpreter for this suffix"),
+        (["--gpus", "many", "-c", "1"], "--gpus many: not understood; write a number, all, or device=ID[,ID]"),
+        (["--gpus", '"device=0","capabilities=gpu"', "-c", "1"], "not understood"),
     ],
 )
 def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
@@ -78,6 +82,44 @@ def test_another_level_makes_it_another_template(served: World) -> None:
     run(served, "--wait", "10ms", "--level", "full-isolation", "-c", "1")
     (left,) = served.store.list("Sandbox")[0]
     assert left.spec["template"]["securityLevel"] == "full-isolation"
+
+
+@pytest.mark.parametrize(
+    ("text", "resources"),
+    [
+        ("2", {"limits": {"gpus": 2}}),
+        ("count=1", {"limits": {"gpus": 1}}),
+        ("device=GPU-8a2d", {"gpuDeviceIds": ["GPU-8a2d"], "limits": {}}),
+        ('"device=0,1"', {"gpuDeviceIds": ["0", "1"], "limits": {}}),
+    ],
+)
+def test_gpus_are_asked_for_as_with_docker(served: World, text: str, resources: dict[str, object]) -> None:
+    run(served, "--wait", "10ms", "--gpus", text, "--template", "tiny", "--", "true")
+    (left,) = served.store.list("Sandbox")[0]
+    assert (left.spec["resources"], left.spec["templateRef"]) == (resources, {"name": "tiny"})
+
+
+def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
+    none = run(served, "--gpus", "all", "-c", "1")
+    assert (none.exit_code, "--gpus all: no GPU of this host is listed" in none.stderr) == (1, True)
+    assert not served.store.list("Sandbox")[0]
+    served.view.seen = replace(served.view.seen, facts=HostFacts("20.10", gpus=("0", "1", "2")))
+    run(served, "--wait", "10ms", "--gpus", "all", "-c", "1")
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.spec["resources"] == {"limits": {"gpus": 3}}
+
+
+def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
+    def refuse() -> None:
+        wait_for("it watches", lambda: served.services.watches.count)
+        (made,) = served.store.list("Sandbox")[0]
+        served.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one", name=made.name)
+
+    waiting = threading.Thread(target=refuse)
+    waiting.start()
+    done = run(served, "--wait", "60s", "--gpus", "1", "-c", "1")
+    waiting.join()
+    assert (done.exit_code, done.stderr) == (1, "error: the sandbox failed: no driver for gpus; install one\n")
 
 
 def test_the_command_to_run(tmp_path: Path) -> None:

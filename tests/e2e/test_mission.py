@@ -7,11 +7,13 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pexpect
 import pytest
 
 from controller.kinds.mcpserver import MCPServerSpec
@@ -22,6 +24,23 @@ MAKE = """
 dev build test test-error up down logs logs-tail watch shell restart health stats info security-check scan prune pull
 prod-build prod-up build-no-cache clean
 """
+TALKING = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: talking}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: [sh, -c, "n=0; while :; do n=$((n + 1)); echo line $n; sleep 0.2; done"]
+    agent: {}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+LEVELS = {
+    "full-isolation": "Full Isolation (No Network)",
+    "development": "Development (Local Network)",
+    "build": "Build (Package Access)",
+    "production": "Production (Full Access)",
+}
 # Builds and pushes of images need a setting, and say which.
 CONFIG = {"name": "asked", "image": "paddock/test-tiny:1", "memory": "64Mi", "command": ["sleep", "1000000"]}
 COMPOSE = "services:\n  one: {image: 'paddock/test-tiny:1', command: [sleep, '1000000'], mem_limit: 32m}\n"
@@ -244,6 +263,43 @@ def test_commands_and_configuration(daemon: RunningDaemon, tmp_path: Path) -> No
         assert done.returncode == code, f"{line}: {said}"
         for each in words:
             assert each in said, f"{line}: `{each}` is missing in {said}"
+
+
+def lasting(daemon: RunningDaemon, line: str) -> pexpect.spawn:
+    """The command line at a terminal of its own."""
+    command, environment = ["-m", "controller", *line.split()], {**daemon.environment, "TERM": "xterm"}
+    return pexpect.spawn(sys.executable, command, cwd=str(ROOT), env=environment, timeout=60, dimensions=(24, 120))
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(300)
+def test_commands_that_last(daemon: RunningDaemon) -> None:
+    """They go on until they are interrupted, or the shell is left."""
+    daemon.apply(TALKING)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/talking")
+    logs = lasting(daemon, "sandbox logs talking --follow --tail 100")
+    for number in (1, 2, 3):  # what was there, and what comes
+        logs.expect(rf"line {number}\r\n")
+    logs.sendintr()
+    logs.expect(pexpect.EOF)
+    shell = lasting(daemon, "sandbox shell talking")
+    shell.sendline("echo in''side; exit 7")
+    shell.expect("inside")
+    shell.expect(pexpect.EOF)
+    shell.wait()
+    assert shell.exitstatus == 7
+    forward = lasting(daemon, "sandbox port-forward talking :8500")
+    forward.expect(r"Forwarding from 127\.0\.0\.1:(\d+) -> 8500")
+    assert httpx.get(f"http://127.0.0.1:{int(forward.match.group(1))}/", timeout=60).status_code < 500  # its agent
+    forward.sendintr()
+    forward.expect(pexpect.EOF)
+
+
+def test_levels_have_their_labels_in_the_panel() -> None:
+    """The panel says what each allows beside them, from its profile (tests/panel/test_form.py)."""
+    form = (ROOT / "controller" / "api" / "panel" / "static" / "pages" / "form.js").read_text()
+    [shown] = re.findall(r"^const LEVELS = \{(.+)\};$", form, re.MULTILINE)
+    assert dict(re.findall(r"'?([a-z-]+)'?: '([^']+)'", shown)) == LEVELS
 
 
 @pytest.mark.docker

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
+from tests.lab.core import core_has, core_limits
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(420)]
 SCRIPT = ROOT / "tests" / "gateway" / "scripted_model.py"
@@ -167,6 +168,32 @@ def test_the_key_is_nowhere(world: World) -> None:
     assert KEY not in "".join(daemon.log)
     stored = [each for each in daemon.folder.rglob("*") if each.is_file()]
     assert [each for each in stored if KEY.encode() in each.read_bytes()] == []
+
+
+def test_no_process_leaves_a_core_with_the_key(world: World) -> None:
+    """The main process, a client that has just used the key, and the agent: none dumps, and none would dump the key."""
+    world.add_sandbox("crashing", of("local"), agent={})
+    world.reachable("crashing")
+    crash = "cd /tmp && python3 -c 'import os; os.abort()'; ls -A"
+    assert "core" not in world.daemon.paddock("exec", "crashing", "--", "sh", "-c", crash, check=False).stdout
+    container = world.get("sandbox", "crashing")["status"]["instanceRef"]["containerID"]
+    words = ["exec", "-i", "crashing", "--", "python3", "-c", f"{CLIENT}\nsys.stdin.read()", "whole", "echo"]
+    command, environment = [sys.executable, "-m", "controller", *words], {**os.environ, **world.daemon.environment}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline().startswith(b"200 ")
+
+        def all_four() -> list[int]:
+            """The ids of init, the agent, the main process and the client, once all run."""
+            found = [int(each) for each in docker("top", container, "-eo", "pid").split()[1:]]
+            return found if len(found) == 4 else []
+
+        pids = wait_for("all four run", all_four, 60)
+        assert {core_limits(each) for each in pids} == {("0", "0")}
+        assert any(core_has(each, [b"OPENAI_BASE_URL=http"]) for each in pids)
+        assert not any(core_has(each, [KEY.encode()]) for each in pids)
+        client.stdin.close()  # type: ignore[union-attr]
+        assert client.wait(60) == 0
 
 
 def test_models_change_in_a_running_sandbox(world: World) -> None:

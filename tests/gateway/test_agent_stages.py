@@ -166,9 +166,15 @@ class Dying:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@FORMS
+@pytest.mark.parametrize(
+    ("form", "backend"),
+    [
+        *((each, "sqlite") for each in ("OpenAI", "Anthropic", "Any")),
+        pytest.param("Any", "postgres", marks=pytest.mark.postgres),
+    ],
+)
 def test_crash_at_any_turn_loses_and_repeats_none(
-    world: World, models: GatewayModels, tmp_path: Path, form: str
+    world: World, models: GatewayModels, tmp_path: Path, form: str, backend: str
 ) -> None:
     add(world, f"crash-{form.lower()}", form)
     stage = {
@@ -184,7 +190,7 @@ def test_crash_at_any_turn_loses_and_repeats_none(
         for answered in (False, True):
             folder = tmp_path / f"{at}-{answered}"
             folder.mkdir()
-            with make_world("sqlite", folder) as store:
+            with make_world(backend, folder) as store:
                 house = RunHarness(store.store(), folder / "runs", Dying(models, at, answered=answered))
                 house.put("WorkflowRun", "r", workflow=workflow(stage))
                 _check_crash(house, models)

@@ -48,9 +48,10 @@ class Provider:
         self._server.close()
         self._thread.join(60)
 
-    def ask(self) -> bytes:
+    def ask(self, authority: str = "") -> bytes:
         async def request() -> bytes:
-            target = Target("uid", "default", "own", "OpenAI", ("*",), f"https://localhost:{self.port}/v1", "key", True)
+            base = f"https://localhost:{self.port}/v1"
+            target = Target("uid", "default", "own", "OpenAI", ("*",), base, "key", True, authority=authority)
             upstream = Upstream(target, tls_context(), NotImplemented)
             try:
                 async with upstream.send("GET", "/models", [], b"") as answer:
@@ -95,3 +96,14 @@ def test_a_wrong_certificate_is_refused_with_words(
     assert refused.value.reason == "Unreachable"
     assert words in str(refused.value)
     assert provider.seen == []
+
+
+@pytest.mark.parametrize("provider", [("localhost",)], indirect=True)
+def test_authorities_of_its_own_are_the_only_ones(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert provider.ask((tmp_path / "ca.pem").read_text()) == b"ok"
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with pytest.raises(UpstreamError, match="check its URL, and its certificateAuthority"):
+        provider.ask(Authority(tmp_path / "another").certificate().decode())
+    assert len(provider.seen) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.daemon import ROOT, RunningDaemon, running, wait_for
 from tests.mcp.clients import FETCHED
@@ -119,6 +120,43 @@ def test_claude_code_works_in_a_sandbox_without_a_network(daemon: RunningDaemon)
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     assert (answer["result"], answer["is_error"]) == ("One two three.", False)
     assert Path(f"/proc/{daemon.process.pid}").exists()
+
+
+@pytest.mark.timeout(900)
+def test_agents_of_a_workflow_work_with_a_real_model(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """The workflow of the examples, with questions for which this model needs one sentence. It calls no tools.
+
+    Such a small model may ramble, which ends a run at its bound of tokens: another run is made then.
+    """
+    found = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
+    agents = [each["agent"] for each in found["spec"]["stages"] if "agent" in each]
+    capital = "What is the capital of $(parameters.task)?"
+    for agent, question in zip(
+        agents, (capital, "Is this true? $(stages.planning.outputs.answer)", capital), strict=True
+    ):
+        agent |= {"provider": "smol", "model": "smol", "tools": [], "instructions": question, "maxTokens": 250}
+    check = next(each for each in found["spec"]["stages"] if each["name"] == "check")["exec"]
+    check["env"] = [{"name": "ANSWER", "value": "$(stages.coding.outputs.answer)"}]
+    check["commands"] = ["mkdir dist", 'printf %s "$ANSWER" > dist/result', *check["commands"]]
+    daemon.apply(json.dumps(found))
+    for number in range(12):
+        name, output = f"tiny-{number}", tmp_path / str(number)
+        words = ("--name", name, "-p", "task=France", "--wait", "--output", str(output))
+        daemon.paddock("workflow", "run", "feature", *words, check=False, seconds=600)
+        run = json.loads(daemon.paddock("get", "workflowrun", name, "-o", "json").stdout)["status"]
+        if run["phase"] == "Succeeded":
+            break
+        assert [each["reason"] for each in run["stages"] if each["state"] == "Failed"] == ["MaxTokens"], run
+    assert [(each["name"], each["state"]) for each in run["stages"]] == [
+        (each["name"], "Succeeded") for each in found["spec"]["stages"]
+    ]
+    answers = {each["name"]: each["outputs"][0]["value"] for each in run["stages"] if each.get("outputs")}
+    assert len(answers) == len(agents) == 3
+    assert all(map(str.strip, answers.values())), "it need not be right: it is a very small model"
+    assert (output / "output" / "result").read_text() == answers["coding"]
+    log = daemon.paddock("workflow", "logs", name, "coding").stdout
+    assert answers["planning"].strip()[:40] in log, "its instructions have the answer of the stage before"
+    assert " tokens" in next(each["message"] for each in run["stages"] if each["name"] == "planning")
 
 
 def test_a_real_model_answers_sleeps_and_wakes(daemon: RunningDaemon) -> None:

@@ -1,9 +1,11 @@
 """Providers: the endpoints that the gateway may connect to, and who may create them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.engine.mounts.credentials import Authority
 from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.provider import KIND, ProviderSpec
 from controller.policy.access import decide, refusals
@@ -105,3 +107,18 @@ def test_operators_write_providers_and_users_use_them() -> None:
         assert (refusals(caller, KIND, spec_of(), "team", Policy()) == ()) is writes
     bounded = Caller("them", "", (Grant(role="operator", namespaces=("team",), images=("x",)),))
     assert refusals(bounded, KIND, spec_of(), "team", Policy())
+
+
+def test_authorities_of_its_own_are_certificates(tmp_path: Path) -> None:
+    pem = Authority(tmp_path).certificate().decode()
+    assert admit(spec_of(certificateAuthority=f"of our lab\n{pem}{pem}"), Policy()) == ()
+    listed = Policy(provider_hosts=("127.0.0.1:80",))
+    for given, url, words in (
+        ("nothing", "https://api.example.com", "not a certificate in PEM form"),
+        ("schl\u00fcssel", "https://api.example.com", "not a certificate in PEM form"),
+        (pem[:200], "https://api.example.com", "not a certificate in PEM form"),
+        ((tmp_path / "authority.pem").read_text(), "https://api.example.com", "contains a private key"),
+        (pem, "http://127.0.0.1:80", "has no certificate"),
+    ):
+        [refused] = admit(spec_of(url, certificateAuthority=given), listed)
+        assert (refused.field, words in refused.message) == ("spec.certificateAuthority", True), given

@@ -10,6 +10,7 @@ import pytest
 
 from controller.kinds.common.labels import container_name, egress_name
 from tests.daemon import RunningDaemon, wait_for
+from tests.lab.core import core_has, core_limits
 from tests.lab.internet import Lab, impossible, lab
 from tests.mounts import unmount_below
 
@@ -70,10 +71,10 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
     unmount_below(Path("/run/paddock/mounts") / made.instance_id())
 
 
-def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any]) -> None:
+def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any], image: str = "paddock/pip:1") -> None:
     hosts = ["git.example.org", "other.example.org", "packages.example.org", "wild.example.net"]
     spec = {
-        "template": {"image": "paddock/pip:1", "command": ["sleep", "100000"]},
+        "template": {"image": image, "command": ["sleep", "100000"]},
         "securityLevel": "development",
         "resources": {"limits": {"memory": "256Mi", "cpu": "500m"}},
         "network": {"allowedHosts": hosts},
@@ -192,24 +193,80 @@ def test_the_key_is_nowhere_inside(place: Lab, daemon: RunningDaemon, box: str) 
     assert b"PRIVATE KEY" not in found
     assert not any(key in found for key in keys)
     pid = int(json.loads(place.docker("inspect", containers[0]))[0]["State"]["Pid"])
-    assert not _memory_has(pid, keys)
+    assert not core_has(pid, keys)
+    proxy = [int(each) for each in place.docker("top", containers[1], "-eo", "pid").split()[1:]]
+    assert any(core_has(each, keys) for each in proxy)  # the only place that has it, and that writes no core either
+    assert {core_limits(each) for each in (pid, *proxy)} == {("0", "0")}
     stored = [each for each in daemon.folder.rglob("*") if each.is_file()]
     assert [each for each in stored if any(key in each.read_bytes() for key in keys)] == []
 
 
-def _memory_has(pid: int, keys: list[bytes]) -> bool:
-    """True if a process's writable memory holds any of these."""
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            place, rights = line.split()[:2]
-            first, _, last = place.partition("-")
-            if "rw" not in rights or "[v" in line:
-                continue
-            memory.seek(int(first, 16))
-            found = memory.read(int(last, 16) - int(first, 16))
-            if any(key in found for key in keys):
-                return True
-    return False
+# One program of each kind in paddock/toolchain:1. None finds what it asks for: that it got an answer is enough.
+PROGRAMS = {
+    "curl": ["curl", "-sS", "--max-time", "60", "{url}"],
+    "git": ["git", "ls-remote", "{url}"],
+    "npm": ["npm", "view", "--fetch-retries=0", "--cache=/tmp/npm", "--registry={url}", "nothing"],
+    "node": ["node", "--eval", "{node}", "{url}"],
+}
+NODE = r"""
+const url = new URL(process.argv[1]), proxy = new URL(process.env.HTTPS_PROXY), servername = url.host
+const request = `GET ${url.pathname} HTTP/1.1\r\nHost: ${servername}\r\nConnection: close\r\n\r\n`
+require("http").request({host: proxy.hostname, port: proxy.port, method: "CONNECT", path: servername + ":443"})
+  .on("connect", (_, socket) => {
+    const link = require("tls").connect({socket, servername}, () => link.write(request))
+    link.on("data", () => link.destroy())
+  })
+  .end()
+"""
+
+
+@pytest.mark.images
+@pytest.mark.timeout(600)
+def test_each_program_trusts_the_proxy_and_sends_it_there_alone(place: Lab, daemon: RunningDaemon) -> None:
+    place.engine.load("paddock/toolchain:1")
+    apply(daemon, "tools", credential("git.example.org"), image="paddock/toolchain:1")
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/tools")
+    for program, command in PROGRAMS.items():
+        for host, sent in (("git.example.org", {f"Bearer {KEY}"}), ("packages.example.org", {""})):
+            url, since = f"https://{host}/{program}/", place.mark()
+            words = [each.replace("{url}", url).replace("{node}", NODE) for each in command]
+            done = daemon.paddock("exec", "tools", "--", *words, check=False, seconds=120)
+            found = {key for at, key, _ in asked(place, since) if at.startswith(f"{host}/{program}/")}
+            assert found == sent, (program, host, done.stdout, done.stderr)
+    daemon.paddock("delete", "sandbox", "tools", "--wait=false")
+
+
+def test_a_changed_secret_is_used_and_a_deleted_one_ends_it(place: Lab, daemon: RunningDaemon) -> None:
+    def sent(expected: str) -> bool:
+        """True once a request carried that; none may carry another one that was replaced."""
+        since = place.mark()
+        [[status, _, _]] = asks(daemon, "rotated", ["GET", "https://other.example.org/rotated"])
+        keys = [key for _, key, _ in asked(place, since)]
+        return (status, keys) == (200, [f"Bearer {expected}"])
+
+    def network() -> dict[str, Any]:
+        return daemon.condition("rotated", "NetworkReady")
+
+    set_it = ("secret", "set", "rotating", "--for", "other.example.org")
+    daemon.paddock(*set_it, stdin="first-c4")
+    apply(daemon, "rotated", {"host": "other.example.org", "secretRef": {"name": "rotating"}})
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/rotated")
+    wait_for("its proxy sends the secret", lambda: sent("first-c4"), 60)
+    own = container_name("rotated", str(daemon.get("rotated")["metadata"]["uid"]))
+    run = place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own)
+    daemon.paddock(*set_it, stdin="second-c4")
+    wait_for("its proxy sends the new one", lambda: sent("second-c4"), 60)
+    daemon.paddock("secret", "delete", "rotating", "--for", "other.example.org")
+    wait_for("it says why", lambda: network().get("reason") == "SecretMissing", 60)
+    assert "paddock secret set rotating --for other.example.org" in network()["message"]
+    since = place.mark()
+    answers = asks(daemon, "rotated", *(["GET", f"https://{each}.example.org/gone"] for each in ("other", "packages")))
+    assert [status for status, _, _ in answers if isinstance(status, int)] == []
+    assert asked(place, since) == []
+    daemon.paddock(*set_it, stdin="third-c4")
+    wait_for("its proxy sends the third", lambda: sent("third-c4"), 60)
+    assert place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own) == run  # the sandbox ran on
+    daemon.paddock("delete", "sandbox", "rotated", "--wait=false")
 
 
 def test_a_missing_secret_is_said_and_nothing_starts(daemon: RunningDaemon) -> None:

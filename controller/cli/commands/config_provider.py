@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -33,6 +33,7 @@ def provider() -> None:
 @click.option("--type", "type_", type=click.Choice([*_TYPES], case_sensitive=False), required=True, help="Its API.")
 @click.option("--endpoint", metavar="URL", help="Its base URL. [default: that of the type]")
 @click.option("--secret", metavar="NAME", help="The secret with its key, as `paddock secret set NAME` got it.")
+@click.option("--ca-file", type=click.File(), help="Authorities (PEM) of an endpoint of your own; `-`: stdin.")
 @click.option("--model", "models", multiple=True, metavar="PATTERN", help="A model that may be used; repeatable.")
 @namespace_option
 @click.pass_context
@@ -43,6 +44,7 @@ def add(
     type_: str,
     endpoint: str | None,
     secret: str | None,
+    ca_file: TextIO | None,
     models: Sequence[str],
     namespace: str | None,
 ) -> None:
@@ -64,6 +66,7 @@ def add(
         return
     spec: dict[str, Any] = {"type": form, "url": endpoint or usual}
     spec |= {"secretRef": {"name": secret}} if secret else {}
+    spec |= {"certificateAuthority": ca_file.read()} if ca_file else {}
     spec |= {"models": list(models)} if models else {}
     metadata = {"name": name, "namespace": place}
     document = {"apiVersion": "paddock/v1alpha1", "kind": "Provider", "metadata": metadata, "spec": spec}

@@ -19,6 +19,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.option("--image", default="", metavar="IMAGE", help="A container image, instead of a template.")
 @click.option("--rm", is_flag=True, help="As for docker and kubectl; the sandbox is always removed.")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
+@click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .js, .ts, .sh, .pl or .rb.")
 @click.option("-c", "--code", default="", metavar="CODE", help="Code to run: Python, or what the template speaks.")
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
@@ -43,6 +44,7 @@ def run_(
     image: str,
     rm: bool,  # noqa: ARG001 - the sandbox is always removed
     level: str,
+    gpus: str,
     script: str,
     code: str,
     with_stdin: bool,
@@ -81,7 +83,8 @@ def run_(
     if not template and not image:
         template = run.template_for(script)
     job = run.Job.of(command, script, code, run.runtime_of(template, image))
-    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, template, level, wait_seconds, image) as sandbox:
+    asked = run.Asked(template, image, level, run.Gpus.parse(gpus))
+    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, asked, wait_seconds) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
         code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from controller.engine.mounts.secrets import SecretFolder
 from controller.kinds.runtime.credential import HostCredential, credentials_folder
 from controller.kinds.runtime.mount import Mount
-from controller.kinds.runtime.secret import NoSecret, SecretNotFound
+from controller.kinds.runtime.secret import NoSecret, SecretNotFound, SecretStamp
 
 _AUTHORITY_DAYS, _CERTIFICATE_DAYS = 3650, 825
 _SLACK = timedelta(days=1)  # for clocks inside that are behind
@@ -105,6 +105,17 @@ class CredentialFiles:
             return self._authority.issue(sorted({each.host for each in mount.credentials}))
         own = b"" if mount.source == "this host" else self._authority.certificate()
         return own + _roots()
+
+    def stamps(self, mount: Mount, namespace: str) -> tuple[SecretStamp, ...]:
+        """Return the present states of the secrets in a file. Never raises."""
+        if mount.kind != "headers":
+            return ()
+        names = {(credentials_folder(namespace, each.host), each.secret) for each in mount.credentials}
+        return tuple(self._secrets.stamp(*each) for each in sorted(names))
+
+    def is_current(self, known: SecretStamp) -> bool:
+        """Return True if that secret is as it was then. Never raises."""
+        return self._secrets.stamp(known.folder, known.name) == known
 
     def _line(self, asked: HostCredential, namespace: str) -> str:
         """Return the line of squid's configuration that adds a header to requests to that host."""

@@ -28,7 +28,7 @@ from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, BoundMount, HostRoot, Mount, RemoveVolumes, Slot
-from controller.kinds.runtime.secret import NoSecret
+from controller.kinds.runtime.secret import SECRET_MISSING, NoSecret, SecretStamp
 from controller.policy.attest.mounted import resized
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,13 @@ class HostMounts:
             self._namespace.run(lambda: self._follow(uid))
         return self.bound(uid)
 
+    def outdated(self) -> frozenset[str]:
+        """Return the objects with a file of secrets that were changed or deleted since it was made. Never raises."""
+        if any(each.read_from for noted in self._known().values() for each in noted):
+            with contextlib.suppress(NamespaceUnreachable, OSError):
+                self._namespace.run(self._compare)
+        return frozenset(uid for uid, noted in self._known().items() if any(each.outdated for each in noted))
+
     def bind(self, action: BindMounts) -> Outcome:
         """Create the mount points, and mount there. Raises Fault."""
         try:
@@ -109,7 +116,7 @@ class HostMounts:
             user = self._user(action)
             return self._namespace.run(lambda: self._bind(action, user))
         except NoSecret as error:
-            return Transient("SecretMissing", str(error))
+            return Transient(SECRET_MISSING, str(error))
         except (NamespaceUnreachable, Refused) as error:
             return Transient("MountRefused", str(error))
         except OSError as error:
@@ -218,8 +225,10 @@ class HostMounts:
 
     def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> BoundMount:
         """Mount at a mount point; an earlier mount is removed first."""
+        # Before it is read: what changes meanwhile is noticed.
+        read_from = self._credentials.stamps(mount, action.namespace) if self._credentials else ()
         tree = self._tree(action, mount, user)
-        place, begun = self._place(action.uid, number), _begun(mount)
+        place, begun = self._place(action.uid, number), replace(_begun(mount), read_from=read_from)
         try:
             while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mount_calls.detach(str(place))
@@ -239,6 +248,16 @@ class HostMounts:
         followed = tuple(replace(each, origin=origins.get(each.identity, each.origin)) for each in known)
         if followed != known:
             self._write(uid, followed)
+
+    def _compare(self) -> None:
+        """Record which files are outdated. Here, as the secrets were read here."""
+        for uid, noted in list((self._bound or {}).items()):
+            compared = tuple(replace(each, outdated=not self._is_current(each)) for each in noted)
+            if compared != noted:
+                self._write(uid, compared)
+
+    def _is_current(self, bound: BoundMount) -> bool:
+        return self._credentials is None or all(map(self._credentials.is_current, bound.read_from))
 
     def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
         if mount.kind == "host":
@@ -344,11 +363,16 @@ class HostMounts:
         found: dict[str, tuple[BoundMount, ...]] = {}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
-                noted = tuple(BoundMount(**each) for each in json.loads((folder / _NOTES).read_text()))
+                noted = tuple(_noted(each) for each in json.loads((folder / _NOTES).read_text()))
                 found[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
                 found[folder.name] = ()  # a daemon died while it created them: they are created again
         self._bound = found
+
+
+def _noted(stored: dict[str, Any]) -> BoundMount:
+    read_from = tuple(SecretStamp(**each) for each in stored.pop("read_from", ()))
+    return BoundMount(**stored, read_from=read_from)
 
 
 def _identified(folder: Path, noted: tuple[BoundMount, ...]) -> tuple[BoundMount, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from controller.engine.kernel import mount_calls
 from controller.kinds.runtime.credential import folder_parts
-from controller.kinds.runtime.secret import NoSecret, SecretNotFound, providers_folder
+from controller.kinds.runtime.secret import NoSecret, SecretNotFound, SecretStamp, providers_folder
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
 MOST_BYTES = 1 << 20
@@ -47,6 +47,15 @@ class SecretFolder:
             raise _missing(path, error) from error
         finally:
             os.close(outer)
+
+    def stamp(self, namespace: str, name: str) -> SecretStamp:
+        """Return the present state of a secret's file. Never raises."""
+        try:
+            found = (self._folder / namespace / name).stat(follow_symlinks=False)
+        except OSError:
+            return SecretStamp(namespace, name, "")
+        # Another owner or mode may make it one that is refused: the time of that change tells.
+        return SecretStamp(namespace, name, f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}")
 
     def _read(self, outer: int, namespace: str, name: str, path: Path) -> bytes:
         inner = mount_calls.open_beneath(outer, namespace, os.O_RDONLY | os.O_DIRECTORY)

@@ -11,6 +11,7 @@ from pydantic import Field
 from controller.kinds.base import Flag, Model, Text
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.runtime.credential import HostCredential
+from controller.kinds.runtime.secret import SecretStamp
 
 PLAIN_PATH = r"^(/[^/\x00:]+)+$"
 # Content of an unused slot: an empty, read-only tmpfs of one page.
@@ -75,7 +76,8 @@ class BoundMount:
     """The mount made at `path`: the fields of its Mount, and its source for the kernel (device and folder there).
 
     `in_memory`: it uses memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
-    device and inode, which stay when it is renamed ("": not noted by an older Paddock).
+    device and inode, which stay when it is renamed ("": not noted by an older Paddock). `read_from` are the secrets in
+    an egress proxy's headers, as they were; `outdated`: one of them was changed or deleted since.
     """
 
     path: str
@@ -85,6 +87,8 @@ class BoundMount:
     in_memory: bool = False
     size_bytes: int = 0
     identity: str = ""
+    read_from: tuple[SecretStamp, ...] = ()
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,20 @@ class SecretRef:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class SecretStamp:
+    """The state of a secret's file in `folder`: `stamp` is another one after each change, and "" without a file."""
+
+    folder: str
+    name: str
+    stamp: str
+
+
 # Variables of a command: values, and secrets by their names.
 Environment = Mapping[str, str | SecretRef]
+
+
+SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason
 
 
 class NoSecret(Exception):

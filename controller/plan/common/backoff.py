@@ -12,9 +12,11 @@ from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, 
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork
+from controller.kinds.runtime.secret import SECRET_MISSING
 
 CALL_FIRST_SECONDS = 1.0
 CALL_LONGEST_SECONDS = 300.0
+SECRET_LONGEST_SECONDS = 10.0  # the operator who sets a missing secret waits for this
 CRASH_FIRST_SECONDS = 10.0
 CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
@@ -68,7 +70,8 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         delay, terminal = 0.0, False  # the image is simply not here yet: fetch it now, this is no failure
     else:
         count, terminal = count + 1, False
-        delay = call_delay_seconds(count)
+        longest = SECRET_LONGEST_SECONDS if outcome.reason == SECRET_MISSING else CALL_LONGEST_SECONDS
+        delay = min(call_delay_seconds(count), longest)
     subnet = action.config.subnet if isinstance(action, EnsureNetwork) else ""
     return Failure(
         count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal, subnet=subnet

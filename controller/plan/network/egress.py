@@ -24,6 +24,7 @@ from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, RemoveNetwork
+from controller.kinds.runtime.secret import SECRET_MISSING
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.sandbox import drift
@@ -144,6 +145,9 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}{added}")
     if (lacks := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *lacks)
+    failure = context.memory.failure
+    if failure is not None and failure.reason == SECRET_MISSING:
+        return Condition("NetworkReady", "False", failure.reason, failure.message)
     if context.container is None or context.container.state not in ALIVE:
         return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
     return Condition("NetworkReady", "False", "NotUp", "its egress container does not run; it reaches nothing")
@@ -185,6 +189,8 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
         return "allowedHosts changed" if one.image == wanted.egress.image else "another egress image"
     if set(one.networks) != {policy.UPLINK, wanted.network}:
         return f"its egress container was found on {', '.join(one.networks) or 'no network'}"
+    if any(each.outdated for each in one.bound):
+        return "a secret of its credentials was changed or deleted"
     if one.limits is not None and list(drift.limit_differences(policy.LIMITS, one.limits)):
         return "the limits of its egress container were changed"
     return ""

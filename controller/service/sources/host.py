@@ -123,7 +123,8 @@ def pressures(found: Pressure) -> Iterator[Condition]:
 
 
 def _capacity(facts: HostFacts) -> dict[str, Any]:
-    return {"cpu": format_cpu(facts.cpus * 1000), "memory": format_bytes(facts.memory_bytes)}
+    gpus = {"gpus": len(facts.gpus)} if facts.gpus else {}
+    return {"cpu": format_cpu(facts.cpus * 1000), "memory": format_bytes(facts.memory_bytes), **gpus}
 
 
 def _engine(facts: HostFacts) -> dict[str, Any]:
