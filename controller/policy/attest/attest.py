@@ -94,9 +94,12 @@ def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iter
 
 
 def _user(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
-    """Compare the ids, if the config names them. A user's name is known to the image alone."""
+    """Compare the ids, if the config names them. An image's user may be any but another sandbox's."""
     uid, _, gid = config.user.partition(":")
     if not uid.isdigit():
+        owned, ids = config.owned_ids, {inside.uid, inside.gid} - {config.own_id}
+        holds = owned is None or not any(each in owned for each in ids)
+        yield Fact("user", f"{inside.uid}:{inside.gid}", "the image's, and not another sandbox's", holds)
         return
     wanted = (int(uid), int(gid) if gid.isdigit() else 0)
     found = (inside.uid, inside.gid)
