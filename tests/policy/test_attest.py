@@ -103,6 +103,16 @@ def test_an_images_user_may_be_any_but_another_sandboxs() -> None:
         assert words == differing(facts(config, replace(inside, uid=ids[0], gid=ids[1])))
 
 
+def test_cgroups_are_out_of_reach_of_mapped_users() -> None:
+    """Engines that map users mount them writable; the map lacks the host's root, to whom they belong."""
+    writable = mounts(at={"/sys/fs/cgroup/pids": {"kind": "cgroup"}, "/sys/fs/cgroup/x": {"kind": "cgroup2"}})
+    found = differing(facts(CONFIG, replace(INSIDE, mounts=writable)))
+    assert found == "kernel settings writable: found /sys/fs/cgroup/pids, /sys/fs/cgroup/x, wanted none"
+    assert differing(facts(CONFIG, replace(INSIDE, mounts=writable, own_users=True))) == ""
+    other = mounts(at={"/proc/sys": {"writable": True}})
+    assert "/proc/sys" in differing(facts(CONFIG, replace(INSIDE, mounts=other, own_users=True)))
+
+
 def test_narrower_settings_are_accepted() -> None:
     config = rendered("production", user="0:0")
     inside = inside_of(config, ("none",), {})

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon, docker, remove_image, running, wait_for
+from tests.lab.engine import Namespaces, PrivateEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -289,6 +290,51 @@ def test_tools_work_with_an_id_of_its_own(daemon: RunningDaemon) -> None:
     for name, script in TOOLS.items():
         assert said(daemon, "tools", script).split() == FOUND[name].split(), name
     daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
+
+
+@pytest.fixture
+def mapping() -> Iterator[PrivateEngine]:
+    """An engine with userns-remap: root in its containers is this host's user 500000."""
+    with tempfile.TemporaryDirectory(prefix="pdk-") as made:
+        folder, namespaces = Path(made), Namespaces()
+        folder.chmod(0o755)  # the mapped root goes through it
+        for name in ("subuid", "subgid"):
+            (folder / name).write_text("nobody:500000:65536\n")
+            namespaces.run("mount", "--bind", str(folder / name), f"/etc/{name}")
+        engine = PrivateEngine(folder, "--userns-remap=nobody:nogroup", namespaces=namespaces)
+        try:
+            yield engine.start()
+        finally:
+            engine.close()
+            namespaces.close()
+
+
+@pytest.mark.skipif(not Path("/etc/subuid").exists(), reason="this host has no file of delegated ids")
+def test_an_engine_that_maps_users_gives_ids_of_its_map(mapping: PrivateEngine, project: Path, tmp_path: Path) -> None:
+    mapping.load("paddock/test-tiny:1")
+    more: dict[str, Any] = {
+        "image": "paddock/test-tiny:1",
+        "template": {"command": ["sleep", "1000"], "volumes": [{"name": "v", "mountPath": "/v", "size": "32Mi"}]},
+        "workspace": {"hostPath": str(project)},
+    }
+    rooted = {**more, "template": {**more["template"], "user": "0:0"}}
+    host_roots = json.dumps([{"path": str(project.parent)}])
+    where = {"PADDOCK_DOCKER_HOST": mapping.base_url, "PADDOCK_HOST_ROOTS": host_roots}
+    with running(tmp_path / "mapped", **where) as daemon:
+        daemon.apply("\n---\n".join((at_level("mapped", **more), at_level("rooted", **rooted))))
+        ready(daemon, "mapped", "rooted")
+        uid = status(daemon, "mapped")["user"].partition(":")[0]
+        assert 20_000 < int(uid) < 65_534
+        for name, inside in (("mapped", uid), ("rooted", "0")):
+            script = f"id -u; for each in /v /workspace; do echo x > $each/of-{name}; stat -c %u $each/of-{name}; done"
+            assert said(daemon, name, script).split() == [inside] * 3
+            pid = int(mapping.docker("inspect", "-f", "{{.State.Pid}}", status(daemon, name)["instanceRef"]["name"]))
+            assert Path(f"/proc/{pid}").stat().st_uid == 500_000 + int(inside)
+            assert daemon.paddock("attest", name).returncode == 0
+            owner = (project / f"of-{name}").stat()
+            assert (owner.st_uid, owner.st_gid) == (12345, 12345)
+        assert "of 20001-65533" in daemon.paddock("doctor", check=False).stdout
+        daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
 
 
 def test_a_warm_member_keeps_its_id_and_ids_are_not_reused_at_once(daemon: RunningDaemon) -> None:

@@ -169,13 +169,15 @@ class HostMounts:
         self._bound = others if bound is None else {**others, uid: bound}
 
     def _user(self, action: BindMounts) -> Ids:
-        """Return the ids of the sandbox's user. Raises Fault, Refused."""
-        user = action.user or self._images_user(action)
+        """Return the ids of the sandbox's user, as this host has them. Raises Fault, Refused."""
+        user, root = action.user or self._images_user(action), self._client.first_ids
         uid, _, gid = user.partition(":")
         if user in ("", "0", "root"):
+            return Ids(*root)
+        if uid.isdigit() and gid.isdigit():
+            return Ids(root[0] + int(uid), root[1] + int(gid))
+        if all(each.kind == _PUBLIC for each in action.mounts):
             return Ids(0, 0)
-        if all(each.kind == _PUBLIC for each in action.mounts) or (uid.isdigit() and gid.isdigit()):
-            return Ids(int(uid or 0), int(gid or 0)) if uid.isdigit() and gid.isdigit() else Ids(0, 0)
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
     def _images_user(self, action: BindMounts) -> str:

@@ -123,7 +123,10 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     if shm is not None:
         holds = 0 < shm.size_bytes <= config.shm_bytes
         yield Fact(_SHARED_MEMORY, _size(shm.size_bytes), format_bytes(config.shm_bytes), holds)
-    kernel = [each.path for each in inside.mounts if each.writable and _is_kernels(each)]
+    # Root of a mapped sandbox has no rights in cgroups: they belong to the host's root, whom its map lacks.
+    closed = ("cgroup", "cgroup2") if inside.own_users else ()
+    changeable = (each for each in inside.mounts if each.writable and each.kind not in closed)
+    kernel = [each.path for each in changeable if _is_kernels(each)]
     exposed = kernel or [path for path in ("/proc/sys", "/sys") if path not in mounts]
     yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
     others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))
