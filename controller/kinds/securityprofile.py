@@ -63,7 +63,8 @@ class SecurityProfileSpec(Narrowing):
         Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$"),
         Form("uid:gid, or empty for the image's own"),
     ] = None
-    """User of a sandbox that names none; left out: the base's, which for full-isolation is an id of its own."""
+    """User of a sandbox that names none; left out: the base's, which for full-isolation is an id of its own (as
+    20000:20000 is here)."""
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
     """Lowest uid and gid that a sandbox may name."""
     read_only_host_folders: Flag | None = None
@@ -122,7 +123,8 @@ class Effective(Model):
     read_only_root_filesystem: Flag
     """True: only tmpfs folders are writable."""
     default_user: Text
-    """User (uid:gid) of a sandbox that names none; empty: the image's."""
+    """User (uid:gid) of a sandbox that names none; `own`: an id of its own; empty: the image's, or an id of its own for
+    an image that fits any user."""
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID")]
     """Lowest uid and gid that a sandbox may name."""
     network: EffectiveNetwork

@@ -11,10 +11,12 @@ from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
 from controller.plan.common.plan_builder import PlanBuilder, ProfilesKey
 from controller.plan.common.status_json import dated, limits_to_json
-from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.levels import SHARED_USER, Level, Policy
 from controller.policy.levels.package_hosts import BUILD
 from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
+
+_OWN = "own"  # an id of its own
 
 
 def reconcile_profiles(builder: PlanBuilder) -> None:
@@ -38,6 +40,7 @@ def effective(level: Level, policy: Policy) -> dict[str, Any]:
     config = bare(level)
     return {
         **settings_of(level),
+        "defaultUser": _default_user(level, policy),
         "network": _network(level, policy),
         "securityOptions": list(config.security_options),
         "sysctls": [f"{name}={value}" for name, value in config.sysctls],
@@ -75,6 +78,10 @@ def bare(level: Level) -> ContainerConfig:
     template = Template(image="any", security_level=level.name)
     policy = Policy(levels={level.name: level})
     return render(SandboxSpec(template=template), template, name="any", uid="any", policy=policy).config
+
+
+def _default_user(level: Level, policy: Policy) -> str:
+    return _OWN if level.default_user == SHARED_USER and policy.own_ids() is not None else level.default_user
 
 
 def _reach(level: Level) -> dict[str, Any]:

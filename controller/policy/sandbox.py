@@ -50,7 +50,7 @@ class Rendered:
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
     ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
-    `takes_user_id`: it is to run as an id of its own.
+    `takes_user_id`: it is to run as an id of its own, if its image has no other user.
     """
 
     config: ContainerConfig
@@ -144,7 +144,7 @@ def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[
 def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     if template.user is None:
         return
-    uid, _, gid = template.user.partition(":")
+    owned, (uid, _, gid) = policy.own_ids(), template.user.partition(":")
     for what, value in (("user", uid), ("group", gid)):
         if value == "" and what == "group":
             if level.lowest_uid:
@@ -155,8 +155,8 @@ def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]
                 f"{what} {value} is refused at level {level.name}: use an id from {level.lowest_uid} up, "
                 "one that no user of the host has",
             )
-        elif policy.user_ids is not None and int(value) in policy.user_ids:
-            words = f"{what} {value} is one of {policy.user_ids}, of which each sandbox gets one of its own"
+        elif owned is not None and int(value) in owned:
+            words = f"{what} {value} is one of {owned}, of which each sandbox gets one of its own"
             yield Refusal("user", f"{words}; use another id, or leave `user` out")
 
 
@@ -301,6 +301,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         sysctls=level.sysctls,
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
         models=bool(spec.models),
+        owned_ids=policy.own_ids(),
     )
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
@@ -337,7 +338,7 @@ def render(
         shape.config,
         name=container_name(name, uid),
         hostname=hostname or name,
-        user=_user_of(shape.template, shape.level, user_id),
+        **_user_of(shape.template, shape.level, user_id),
         mounts=mounts.mounts(spec, shape.template, name),
     )
     config = agent.with_agent(config, shape.template, namespace, policy)
@@ -359,14 +360,15 @@ def render(
 
 
 def names_no_user(template: Template, level: Level) -> bool:
-    """Return True if neither the spec nor an operator's profile nor the image says who a sandbox runs as."""
-    return template.user is None and level.default_user == SHARED_USER
+    """Return True if neither the spec nor an operator's profile says who a sandbox runs as."""
+    return template.user is None and level.default_user in ("", SHARED_USER)
 
 
-def _user_of(template: Template, level: Level, user_id: int) -> str:
-    if user_id and names_no_user(template, level):
-        return f"{user_id}:{user_id}"
-    return template.user or level.default_user
+def _user_of(template: Template, level: Level, user_id: int) -> dict[str, Any]:
+    """Return the fields `user` and `own_id` of its config. Where the image's user counts, the engine reads that."""
+    if not user_id or not names_no_user(template, level):
+        return {"user": template.user or level.default_user}
+    return {"user": f"{user_id}:{user_id}"} if level.default_user else {"user": "", "own_id": user_id}
 
 
 def _known_level(template: Template, policy: Policy) -> Level:

@@ -238,7 +238,8 @@ def _after(text: str) -> str:
 
 
 def _user(level: Level) -> str:
-    return "one of its own" if level.default_user == SHARED_USER else level.default_user or "the image's"
+    words = {SHARED_USER: "one of its own", "": "one of its own, or the image's"}
+    return words.get(level.default_user, level.default_user)
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,7 @@ from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.inside import InsideState
 from controller.kinds.planning.action import SignalContainer
 from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.attest.attest import differing, facts, mask_of, names_of
 from controller.policy.attest.report import REFUSED, report
@@ -23,14 +24,18 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield made.settled()
 
 
-def rendered(level: str) -> ContainerConfig:
+OWN = IdRange(1_700_000, 1_700_009)
+
+
+def rendered(level: str, own: int = 0) -> ContainerConfig:
     asked = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
     assert asked.template is not None
-    return render(asked, asked.template, name="box", uid="a", policy=Policy()).config
+    policy = Policy(user_ids=OWN if own else None)
+    return render(asked, asked.template, name="box", uid="a", policy=policy, user_id=own).config
 
 
 def run(world: World, uid: str, wanted: ContainerConfig) -> InsideState:
-    fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
+    fields = ("user", "own_id", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
     found = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
     assert found is not None
     return found
@@ -44,6 +49,16 @@ def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str)
     assert differing(facts(wanted, inside)) == ""
     if level != "full-isolation":
         assert "read-only root: found no" in differing(facts(rendered("full-isolation"), inside))
+
+
+@pytest.mark.parametrize("level", ["full-isolation", "production"])
+def test_an_image_that_fits_any_user_gets_the_own_id(world: World, level: str) -> None:
+    uid, wanted = world.new_uid(), rendered(level, OWN.first)
+    inside = run(world, uid, wanted)
+    assert (inside.uid, inside.gid, world.only(uid).user) == (OWN.first, OWN.first, f"{OWN.first}:{OWN.first}")
+    assert differing(facts(wanted, inside)) == ""
+    other = differing(facts(rendered(level, OWN.last), inside))
+    assert f"user: found {OWN.first}:{OWN.first}, wanted" in other
 
 
 def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:

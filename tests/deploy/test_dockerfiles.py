@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds.common.labels import fits_any_user
 from deploy.supply import sources
 from tests.deploy.conftest import CHECKOUT
 
@@ -17,6 +18,7 @@ README = (CHECKOUT / "images" / "README.md").read_text()
 ROOT = {"daemon"}
 # What nobody runs by other means than Paddock, which looks at proxies and agents itself.
 NO_HEALTH = {"base", "tiny", "agent", "egress"}
+NO_SANDBOX = {"agent", "daemon", "egress"}
 SECRET = re.compile(r"(?i)(password|passwd|secret|token|api_?key)\s*=")
 
 
@@ -91,6 +93,8 @@ def _result(recipe: Recipe) -> Iterator[str]:
         yield "names no numeric USER in its last stage"
     elif users[-1].startswith("0:") and recipe.name not in ROOT:
         yield "runs as root"
+    if recipe.name not in NO_SANDBOX and not fits_any_user(dict(each.split("=") for each in recipe.of("LABEL"))):
+        yield "does not say that it fits any user; see images/README.md"
     if len(recipe.of("CMD", last=True)) + len(recipe.of("ENTRYPOINT", last=True)) != 1:
         yield "has not one CMD or ENTRYPOINT in its last stage"
     health = recipe.of("HEALTHCHECK", last=True)
@@ -168,6 +172,7 @@ def test_a_bad_recipe_is_found_out(tmp_path: Path) -> None:
         "CMD is a shell's line",
         "not FROM scratch",
         "names no numeric USER",
+        "does not say that it fits any user",
         "has no HEALTHCHECK",
         "does not begin with `set -eu;`",
         "lacks `apt-get -q update;`",

@@ -80,6 +80,15 @@ def test_a_second_build_changes_nothing(real_docker: World) -> None:
     assert in_image(real_docker, "paddock/test-tiny:1", "id -u; pwd; echo x | sed s/x/y/") == "20000\n/workspace\ny\n"
 
 
+def fits_any_user(world: World, image: str) -> None:
+    """Try the folders that a sandbox writes in as an id of its own, which has the image's group only."""
+    script = "cd; echo x >> .profile; mkdir -p .config/a /workspace/a && echo x > /workspace/a/x; id -u; id -G"
+    user = ["--user=2000000:2000000", "--group-add=20000", "--env=HOME=/home/sandbox", "--network=none"]
+    line = ["docker", "run", "--rm", *user, image, "sh", "-ec", script]
+    done = subprocess.run(line, env=world.env, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2000000\n2000000 20000\n", "")
+
+
 @pytest.mark.docker
 def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(real_docker: World) -> None:
     said = in_image(
@@ -91,6 +100,7 @@ def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(r
         "find /var/lib/apt/lists /var/cache/apt /usr/share/man -type f",
     )
     assert said == "sandbox\n/workspace\nTrue\nsandbox\nsandbox\n"
+    fits_any_user(real_docker, "paddock/python:1")
     command = ["docker", "history", "--no-trunc", "paddock/python:1"]
     history = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
     assert "apt-get" not in history.stdout
@@ -136,6 +146,7 @@ def test_a_larger_image_works_and_is_as_plain(real_docker: World, image: str) ->
         "find / -xdev -type f -perm /6000 2>/dev/null; find /var/lib/apt/lists /var/cache/apt -type f; ls -d /host-apt"
     )
     assert in_image(real_docker, image, f"{plain} 2>/dev/null; true") == ""
+    fits_any_user(real_docker, image)
     line = [
         "docker",
         "run",

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.engine.docker.image_checks import check_image
+from controller.engine.docker.image_checks import check_image, user_with
 from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.runtime.user_ids import IdRange
 
 
 def image(*layers: Path, driver: str = "overlay2") -> dict[str, Any]:
@@ -96,3 +97,42 @@ def test_notes_name_setuid_files_and_root(top: Path) -> None:
     assert "become other users" in check_image(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
     assert check_image(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]
+
+
+FITS = {"paddock.dev/user": "any"}
+
+
+@pytest.mark.parametrize(
+    ("user", "labels", "found"),
+    [
+        ("20000:20000", FITS, "1700005:1700005"),
+        ("20000", FITS, "1700005:1700005"),
+        ("20000:20000", {}, ""),  # built on an older base: its folders are that user's alone
+        ("20000:20000", {"paddock.dev/user": "other"}, ""),
+        ("1000:1000", FITS, ""),
+        ("", FITS, ""),
+        ("0:0", FITS, ""),
+        ("sandbox", FITS, ""),
+    ],
+)
+def test_only_paddocks_own_user_gives_way(user: str, labels: dict[str, str], found: str) -> None:
+    data = {"User": user, "Labels": labels}
+    assert user_with(data, 1_700_005) == found
+    assert user_with(data, 0) == ""
+    own = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", own_id=1_700_005)
+    checked = check_image(Engine({"Config": data}), "some:1", own)  # type: ignore[arg-type]
+    assert (checked.user, checked.groups) == (found, ("20000",) if found else ())
+    asked = check_image(Engine({"Config": data}), "some:1", replace(own, user="34567:34567"))  # type: ignore[arg-type]
+    assert asked.user == "34567:34567"
+
+
+@pytest.mark.parametrize("user", ["1700001:1700001", "1700001", "1000:1700009", "root:1700000"])
+def test_an_images_user_is_no_other_sandboxs(user: str) -> None:
+    config = ContainerConfig(
+        "some:1", "pdk-a", Limits(0, 0, 0), "a", own_id=1_700_005, owned_ids=IdRange(1_700_000, 1_700_009)
+    )
+    client = Engine({"Config": {"User": user, "Labels": FITS}})
+    checked = check_image(client, "some:1", config)  # type: ignore[arg-type]
+    assert checked.terminal
+    assert f"has the USER {user}, one of 1700000-1700009" in checked.refusal
+    assert check_image(client, "some:1", replace(config, user="34567:34567")).refusal == ""  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ from controller.kinds.volume import HostVolume
 from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
-from tests.fakes.inside import IMAGES_USER, bound_of, inside_of
+from tests.fakes.inside import bound_of, inside_of, user_of
 from tests.fakes.left import FakeAdoptedExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
@@ -155,7 +155,7 @@ class Box:
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
             agent=agents.volume_name(self.config.agent) if self.config else "",
-            user=self.config.user or IMAGES_USER if self.config else "",
+            user=user_of(self.config) if self.config else "",
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 

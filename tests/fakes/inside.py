@@ -23,6 +23,12 @@ _ALWAYS = (
 IMAGES_USER = "20000:20000"
 
 
+def user_of(config: ContainerConfig) -> str:
+    """Return the user of a container: all images of the fake engine are Paddock's, which fit any user."""
+    own = f"{config.own_id}:{config.own_id}" if config.own_id else IMAGES_USER
+    return config.user or own
+
+
 def inside_of(
     config: ContainerConfig | None,
     networks: tuple[str, ...],
@@ -38,7 +44,7 @@ def inside_of(
 
 @cache
 def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[Mount, ...]) -> InsideState:
-    uid, _, gid = (config.user or IMAGES_USER).partition(":")
+    uid, _, gid = user_of(config).partition(":")
     ids = int(uid), int(gid or 0)
     bounding = mask_of(config.capabilities)
     reach = tuple(f"eth{number}" for number, each in enumerate(networks) if each != "none")

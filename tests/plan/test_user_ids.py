@@ -4,16 +4,20 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
+
 from controller.kinds.observed.observed import Container, HostFacts, State
-from controller.kinds.planning.action import BindMounts, CreateContainer
+from controller.kinds.planning.action import CreateContainer, SignalContainer
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.user_ids import IdRange, own_id
 from controller.plan.common.plan_builder import Memo
 from controller.plan.host import plan
+from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
-from controller.policy.sandbox import render
+from controller.policy.sandbox import admit, render
 from tests.plan.case_file import POLICY, container, sandbox, snapshot
 
 OWN = IdRange(2_000_000, 2_000_127)
@@ -65,6 +69,38 @@ def test_a_new_container_runs_as_the_recorded_id() -> None:
     assert set(bound) <= {f"{OWN.first}:{OWN.first}"}
 
 
+def test_an_images_user_is_left_to_the_engine() -> None:
+    """Only the engine knows it: it gets the id for the case that the image fits any user."""
+    level = {"securityLevel": "production", "volumes": [{"name": "v", "mountPath": "/v", "size": "32Mi"}]}
+    made = decided(snapshot([one("a", **level), one("b", user="34567:34567", **level)], []))
+    configs = {uid: (each.config.user, each.config.own_id) for uid, each in creations(made).items()}
+    assert configs == {"a-uid": ("", OWN.first), "b-uid": ("34567:34567", 0)}
+    assert {each.config.owned_ids for each in creations(made).values()} == {OWN}
+    bound = [each for group in made.groups for each in group.actions if isinstance(each, BindMounts)]
+    assert {(each.uid, each.user, each.own_id) for each in bound} == {
+        ("a-uid", "", OWN.first),
+        ("b-uid", "34567:34567", 0),
+    }
+
+
+@pytest.mark.parametrize("level", ["development", "build", "production"])
+def test_a_container_of_an_image_user_stays_as_it_is(level: str) -> None:
+    """Those that an older daemon created have no id, and the hash of their config is what it was."""
+    template = {"securityLevel": level, "security": {"network": {"mode": "none"}}}
+    box = one(**template)
+    record = records(decided(snapshot([box], []), policy=POLICY))["a-uid"]
+    before = replace(running(box, record, POLICY, template="as now"), user="20000:20000")
+    stored = {"a-uid": replace(record, version=1)}
+    kept = decided(snapshot([box], [before], instances=stored))
+    assert not creations(kept)
+    assert not any(each.memory.user_id for each in kept.writes.instances)
+    assert not any(isinstance(each, SignalContainer) for group in kept.groups for each in group.actions)
+    named = render(box.spec, box.template, name="a", uid="a-uid", policy=OWNING)  # type: ignore[arg-type]
+    assert named.config_hash == before.config_hash
+    renewed = decided(snapshot([one(generation=2, image="a:2", **template)], [], instances=stored))
+    assert creation(renewed).config.own_id == OWN.first
+
+
 def test_a_running_container_keeps_its_user_until_its_next_generation() -> None:
     box, shared = one(), decided(snapshot([one()], []), policy=POLICY)
     record = records(shared)["a-uid"]
@@ -114,8 +150,12 @@ def test_a_choice_stays_until_it_is_stored() -> None:
 def test_an_engine_that_maps_users_has_ids_within_its_map() -> None:
     found = snapshot([one()], [])
     facts = HostFacts(cpus=2, security_options=("name=seccomp", "name=userns"))
-    made = decided(replace(found, observed=replace(found.observed, facts=facts)))
+    mapping = fitted(OWNING, facts)
+    made = decided(replace(found, observed=replace(found.observed, facts=facts)), policy=mapping)
     assert 20_000 < own_id(creation(made).config.user) < 65_534
+    asked = one(user="30000:30000").spec
+    assert asked is not None
+    assert "user 30000 is one of 20001-65533" in admit(asked, mapping)[0].message
 
 
 def test_no_id_is_used_twice_at_a_time() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 
 from controller.kinds.observed.inside import InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.attest.attest import CAPABILITIES, differing, facts, hides_processes, mask_of, names_of
 from controller.policy.levels.levels import BUILT_IN, Policy
@@ -85,6 +86,31 @@ def test_comparisons_are_cached_with_their_observation() -> None:
 )
 def test_each_wider_setting_is_reported(changes: dict[str, Any], words: str) -> None:
     assert words in differing(facts(CONFIG, replace(INSIDE, **changes)))
+
+
+def test_an_images_user_may_be_any_but_another_sandboxs() -> None:
+    own, owned = 1_700_001, IdRange(1_700_000, 1_700_009)
+    asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": "development"}})
+    assert asked.template is not None
+    policy = Policy(user_ids=owned)
+    config = render(asked, asked.template, name="a", uid="a", policy=policy, user_id=own).config
+    inside = inside_of(config, (config.network_mode,), {})
+    assert (inside.uid, inside.gid) == (own, own)
+    for ids in ((own, own), (0, 0), (1000, 1000), (20000, 20000), (own, 0)):
+        assert differing(facts(config, replace(inside, uid=ids[0], gid=ids[1]))) == ""
+    for ids in ((own + 1, own + 1), (owned.first, 0), (1000, owned.last)):
+        words = f"user: found {ids[0]}:{ids[1]}, wanted the image's, and not another sandbox's"
+        assert words == differing(facts(config, replace(inside, uid=ids[0], gid=ids[1])))
+
+
+def test_cgroups_are_out_of_reach_of_mapped_users() -> None:
+    """Engines that map users mount them writable; the map lacks the host's root, to whom they belong."""
+    writable = mounts(at={"/sys/fs/cgroup/pids": {"kind": "cgroup"}, "/sys/fs/cgroup/x": {"kind": "cgroup2"}})
+    found = differing(facts(CONFIG, replace(INSIDE, mounts=writable)))
+    assert found == "kernel settings writable: found /sys/fs/cgroup/pids, /sys/fs/cgroup/x, wanted none"
+    assert differing(facts(CONFIG, replace(INSIDE, mounts=writable, own_users=True))) == ""
+    other = mounts(at={"/proc/sys": {"writable": True}})
+    assert "/proc/sys" in differing(facts(CONFIG, replace(INSIDE, mounts=other, own_users=True)))
 
 
 def test_narrower_settings_are_accepted() -> None:

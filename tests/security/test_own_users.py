@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.daemon import RunningDaemon, docker, remove_image, running, wait_for
+from tests.lab.engine import Namespaces, PrivateEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -187,6 +188,153 @@ def test_files_are_the_same_under_every_id(daemon: RunningDaemon, project: Path,
         ready(daemon, name)
         said = daemon.paddock("exec", name, "--", "sh", "-c", "sha256sum kept; stat -c %u kept").stdout.split()
         assert said == [digest, "kept", str(own_id(daemon, name))]
+
+
+def at_level(name: str, level: str = "development", image: str = "paddock/python:1", **spec: Any) -> str:
+    """A sandbox whose level leaves the user to its image. It has no network, so this needs no guard."""
+    template = {"image": image, "securityLevel": level, "security": {"network": {"mode": "none"}}}
+    made = json.loads(sandbox(name, **template, **spec.pop("template", {})))
+    made["spec"] |= {"resources": {"limits": {"memory": "64Mi", "pids": 64}}, **spec}
+    return json.dumps(made)
+
+
+def said(daemon: RunningDaemon, name: str, script: str) -> str:
+    return daemon.paddock("exec", name, "--", "sh", "-ec", script).stdout
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[Mapping[str, str]]:
+    """Images on Paddock's whose user is another, and one as an older base had it."""
+    lines = {"root": "USER 0:0", "other": "USER 1000:1000", "older": "LABEL paddock.dev/user="}
+    made = {name: f"paddock/test-own-{name}-{os.getpid()}" for name in lines}
+    for name, line in lines.items():
+        recipe = f"FROM paddock/test-tiny:1\n{line}\n".encode()
+        subprocess.run(["docker", "build", "-q", "-t", made[name], "-"], input=recipe, check=True, capture_output=True)
+    yield made
+    for each in made.values():
+        remove_image(each)
+
+
+def test_images_that_fit_any_user_get_ids_at_every_level(daemon: RunningDaemon, others: Mapping[str, str]) -> None:
+    levels = ("development", "build", "production")
+    shared = {"root": "0:0", "other": "1000:1000", "older": "20000:20000"}
+    made = [at_level(f"at-{each}", each) for each in levels]
+    made += [at_level(f"as-{each}", image=others[each], template={"command": ["sleep", "1000"]}) for each in shared]
+    daemon.apply("\n---\n".join(made))
+    ready(daemon, *(f"at-{each}" for each in levels), *(f"as-{each}" for each in shared))
+    ids = {own_id(daemon, f"at-{each}") for each in levels}
+    assert len(ids) == len(levels)
+    for name, user in shared.items():
+        found = status(daemon, f"as-{name}")
+        assert (found["user"], found["userShared"]) == (user, True)
+        assert said(daemon, f"as-{name}", "id -u").strip() == user.partition(":")[0]
+    script = (
+        "id -u; whoami; echo $HOME; touch /workspace/x ~/y; echo 'z=1' >> ~/.bashrc; mkdir -p ~/.cache/z; echo done"
+    )
+    for each in levels:
+        uid = str(own_id(daemon, f"at-{each}"))
+        assert said(daemon, f"at-{each}", script).split() == [uid, "sandbox", "/home/sandbox", "done"]
+        assert daemon.paddock("attest", f"at-{each}").returncode == 0
+    shown = json.loads(daemon.paddock("get", "securityprofile/full-isolation", "-o", "json").stdout)
+    assert shown["status"]["effective"]["defaultUser"] == "own"
+    daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
+
+
+def test_two_ids_write_in_one_workspace_and_one_volume(daemon: RunningDaemon, project: Path) -> None:
+    shared = {"volumes": [{"name": "both", "mountPath": "/both", "size": "32Mi"}]}
+    names = ("one", "other")
+    work = {"hostPath": str(project)}
+    daemon.apply("\n---\n".join(at_level(name, workspace=work, template=shared) for name in names))
+    ready(daemon, *names)
+    assert own_id(daemon, "one") != own_id(daemon, "other")
+    for folder in ("/workspace", "/both"):
+        said(daemon, "one", f"mkdir {folder}/deep && echo one > {folder}/deep/log && chmod 600 {folder}/deep/log")
+        said(
+            daemon, "other", f"echo other >> {folder}/deep/log; mv {folder}/deep/log {folder}/log; rmdir {folder}/deep"
+        )
+        assert said(daemon, "one", f"cat {folder}/log; stat -c %u {folder}/log").split() == [
+            "one",
+            "other",
+            str(own_id(daemon, "one")),
+        ]
+    found = (project / "log").stat()
+    assert (found.st_uid, found.st_gid) == (12345, 12345)
+    daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
+
+
+TOOLS = {
+    "getpwuid": "python3 -c 'import getpass, os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir, getpass.getuser())'",
+    "git": "git config --global user.email a@b.c; git config --global user.name n; "
+    "git init -q . && git commit -q --allow-empty -m x && git log --oneline | wc -l; git clone -q . /workspace/again",
+    "ssh": "ssh -G some.example | grep -c '^user sandbox$'; ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; "
+    "echo \"some.example $(cut -d' ' -f1,2 ~/.ssh/id_ed25519.pub)\" >> ~/.ssh/known_hosts; "
+    "ssh-keygen -F some.example >/dev/null; ssh-keygen -R some.example 2>/dev/null >/dev/null",
+    "pip": "cd /workspace; python3 -m venv v; mkdir -p p/m; echo 'n = 42' > p/m/__init__.py; "
+    'printf \'from setuptools import setup\\nsetup(name="m", version="1", packages=["m"])\\n\' > p/setup.py; '
+    "pip install -q --user --break-system-packages --no-index --no-build-isolation ./p; cd /tmp; "
+    "python3 -c 'import m; print(m.n, m.__file__.startswith(\"/home/sandbox/\"))'",
+    "npm": "mkdir -p dep app; cd dep; npm init -y >/dev/null; echo 'module.exports = 42' > index.js; cd ../app; "
+    "npm init -y >/dev/null; npm install --silent --offline ../dep; node -p 'require(\"dep\")'; "
+    "cd; npm config set prefix ~/.npm; npm install --silent --offline -g /workspace/dep; ls ~/.npm/lib/node_modules",
+}
+FOUND = {"getpwuid": "/home/sandbox sandbox", "git": "1", "ssh": "1", "pip": "42 True", "npm": "42 dep"}
+
+
+@pytest.mark.images
+def test_tools_work_with_an_id_of_its_own(daemon: RunningDaemon) -> None:
+    image = {"image": "paddock/toolchain:1"}
+    limits = {"limits": {"memory": "1Gi", "pids": 256}}
+    daemon.apply(at_level("tools", "production", **image, resources=limits))
+    ready(daemon, "tools")
+    own_id(daemon, "tools")
+    for name, script in TOOLS.items():
+        assert said(daemon, "tools", script).split() == FOUND[name].split(), name
+    daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
+
+
+@pytest.fixture
+def mapping() -> Iterator[PrivateEngine]:
+    """An engine with userns-remap: root in its containers is this host's user 500000."""
+    with tempfile.TemporaryDirectory(prefix="pdk-") as made:
+        folder, namespaces = Path(made), Namespaces()
+        folder.chmod(0o755)  # the mapped root goes through it
+        for name in ("subuid", "subgid"):
+            (folder / name).write_text("nobody:500000:65536\n")
+            namespaces.run("mount", "--bind", str(folder / name), f"/etc/{name}")
+        engine = PrivateEngine(folder, "--userns-remap=nobody:nogroup", namespaces=namespaces)
+        try:
+            yield engine.start()
+        finally:
+            engine.close()
+            namespaces.close()
+
+
+@pytest.mark.skipif(not Path("/etc/subuid").exists(), reason="this host has no file of delegated ids")
+def test_an_engine_that_maps_users_gives_ids_of_its_map(mapping: PrivateEngine, project: Path, tmp_path: Path) -> None:
+    mapping.load("paddock/test-tiny:1")
+    more: dict[str, Any] = {
+        "image": "paddock/test-tiny:1",
+        "template": {"command": ["sleep", "1000"], "volumes": [{"name": "v", "mountPath": "/v", "size": "32Mi"}]},
+        "workspace": {"hostPath": str(project)},
+    }
+    rooted = {**more, "template": {**more["template"], "user": "0:0"}}
+    host_roots = json.dumps([{"path": str(project.parent)}])
+    where = {"PADDOCK_DOCKER_HOST": mapping.base_url, "PADDOCK_HOST_ROOTS": host_roots}
+    with running(tmp_path / "mapped", **where) as daemon:
+        daemon.apply("\n---\n".join((at_level("mapped", **more), at_level("rooted", **rooted))))
+        ready(daemon, "mapped", "rooted")
+        uid = status(daemon, "mapped")["user"].partition(":")[0]
+        assert 20_000 < int(uid) < 65_534
+        for name, inside in (("mapped", uid), ("rooted", "0")):
+            script = f"id -u; for each in /v /workspace; do echo x > $each/of-{name}; stat -c %u $each/of-{name}; done"
+            assert said(daemon, name, script).split() == [inside] * 3
+            pid = int(mapping.docker("inspect", "-f", "{{.State.Pid}}", status(daemon, name)["instanceRef"]["name"]))
+            assert Path(f"/proc/{pid}").stat().st_uid == 500_000 + int(inside)
+            assert daemon.paddock("attest", name).returncode == 0
+            owner = (project / f"of-{name}").stat()
+            assert (owner.st_uid, owner.st_gid) == (12345, 12345)
+        assert "of 20001-65533" in daemon.paddock("doctor", check=False).stdout
+        daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
 
 
 def test_a_warm_member_keeps_its_id_and_ids_are_not_reused_at_once(daemon: RunningDaemon) -> None:

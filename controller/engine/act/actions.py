@@ -169,7 +169,8 @@ class Actor:
             runtime = self._agents.ensure(action.config.agent) if action.config.agent else ""
             if not isinstance(runtime, str):
                 return runtime
-            body = create_body(action.config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
+            config = replace(action.config, user=checked.user)
+            body = create_body(config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
             places = self._mounts.sources(action.uid, action.config.slots)
             named = self._accounts.mounts(action.uid, checked.accounts) if self._accounts and checked.accounts else []
             body["HostConfig"]["Mounts"] = [*places, *named, *([mount_of(runtime)] if runtime else [])]

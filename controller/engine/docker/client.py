@@ -1,5 +1,6 @@
 """Client of the engine: a bounded connection pool, a time-out on every call, every call counted and timed."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from controller.engine.docker.errors import FOREIGN, Fault, fault_of
 from controller.engine.docker.transport import UnixAdapter
 from controller.engine.kernel.apparmor import in_force
 from controller.kinds.observed.observed import HostFacts
+from controller.policy.levels.abilities import has_option
 from controller.ports import Meter
 
 T = TypeVar("T")
@@ -24,10 +26,14 @@ T = TypeVar("T")
 NEWEST_API = (1, 45)
 OLDEST_API = (1, 41)
 _POOL_SIZE = 64
+_MAPPED_DATA = re.compile(r"/([0-9]{1,10})\.([0-9]{1,10})/?$")
 
 
 class Client:
-    """Calls to one engine. Connects at the first call; `probe` negotiates the API version again."""
+    """Calls to one engine. Connects at the first call; `probe` negotiates the API version again.
+
+    `first_ids` are the uid and gid of this host that are root's in a container, as of the last probe.
+    """
 
     def __init__(self, base_url: str, *, meter: Meter, timeout_seconds: float) -> None:
         raw_http.connection(base_url, timeout_seconds)  # does not connect: raises ValueError for a bad address
@@ -39,6 +45,7 @@ class Client:
         self._count_lock = threading.Lock()
         self._in_flight = 0
         self._bulkhead = Bulkhead()
+        self.first_ids = (0, 0)
 
     def call(self, operation: str, do: Callable[[Any], T], *, container: str = "") -> T:
         """Run one call on the docker.APIClient (its stubs are half typed), measured as `operation`. Raises Fault.
@@ -113,6 +120,7 @@ class Client:
             version = self._ask_version()
             api = self._use(_settle(version))
         facts = facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
+        self.first_ids = first_ids(facts)
         if not raw_http.unix_path(self.base_url):
             return facts  # another machine's kernel
         return replace(facts, security_options=in_force(facts.security_options))
@@ -211,6 +219,12 @@ def parse_version(text: str) -> tuple[int, int]:
 
 def _text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+def first_ids(facts: HostFacts) -> tuple[int, int]:
+    """Return the ids of this host that are root's in a container. An engine that maps users names its data so."""
+    found = _MAPPED_DATA.search(facts.root_dir)
+    return (int(found[1]), int(found[2])) if found and has_option(facts, "userns") else (0, 0)
 
 
 def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: str) -> HostFacts:

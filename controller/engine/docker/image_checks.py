@@ -6,20 +6,22 @@ Refused unless the spec overrides them:
 - variables of the loader: they load the image's code into every program in the sandbox
 - a working directory in the kernel's folders: it may lead out of the sandbox (CVE-2024-21626)
 - a program or directory name longer than any kernel path (see exec/stuck_exec.py)
+- a user that is another sandbox's own
 
 Labels that look like ours are emptied. The image's health check has no effect, nor has its user where the level fixes
-one. Notes report setuid files (no-new-privileges makes them harmless) and an image that runs as root.
+one, or where the image says that it fits any. Notes report setuid files (no-new-privileges makes them harmless) and an
+image that runs as root.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.image_layers import setuid_files
 from controller.engine.mounts.accounts import account_files
 from controller.kinds.common.exec_paths import in_kernel_paths, too_long
-from controller.kinds.common.labels import blanked_labels
+from controller.kinds.common.labels import blanked_labels, fits_any_user
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, SHARED_ID, own_id
 
@@ -44,8 +46,8 @@ class ImageCheck:
 
     `refusal` is the reason to create no container ("" for none); `terminal`: it holds until the spec changes. `labels`
     override the image's. `notes` are for users. `counted` bytes of the image count towards the container's quota.
-    `groups` are those that another user than the image's needs to write in the image's folders. `accounts` are the
-    files in /etc that name this user (see mounts/accounts.py).
+    `user` is the one to run as; "": the image's. `groups` are those that another user than the image's needs to write
+    in the image's folders. `accounts` are the files in /etc that name this user (see mounts/accounts.py).
     """
 
     refusal: str
@@ -53,6 +55,7 @@ class ImageCheck:
     notes: tuple[str, ...] = ()
     counted: int = 0
     terminal: bool = False
+    user: str = ""
     groups: tuple[str, ...] = ()
     accounts: Mapping[str, str] = field(default_factory=dict)
 
@@ -61,21 +64,33 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
     """Check an image before a container of that config is created from it. Raises Fault (404: no such image)."""
     found = client.call("images.inspect", lambda api: api.inspect_image(image))
     data = found.get("Config") or {}
+    config = replace(config, user=config.user or user_with(data, config.own_id))
     setuid = setuid_files(found) if client.base_url.startswith(("unix:", "http+unix:")) else None
     notes = tuple(_notes(data, config, setuid or ()))
     # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
-    paths, others = list(_paths_refused(data, config)), list(_refusals(data, config))
+    fixed = [*_paths_refused(data, config), *_user_refused(data, config)]
     is_local = client.base_url.startswith(("unix:", "http+unix:"))
     return ImageCheck(
-        "; ".join((*paths, *others)),
+        "; ".join((*fixed, *_refusals(data, config))),
         blanked_labels(data.get("Labels") or {}),
         notes,
         counted,
-        bool(paths),
+        bool(fixed),
+        user=config.user,
         groups=_groups(data, config),
         accounts=account_files(found, config) if is_local else {},
     )
+
+
+def user_with(data: Mapping[str, Any], own: int) -> str:
+    """Return the user of a container that gets this id of its own, by the image's config; "": the image's.
+
+    Only images whose files fit any user take it, and only for Paddock's user: root, or another user, is there for a
+    reason.
+    """
+    fits = own_id(str(data.get("User") or "")) == SHARED_ID and fits_any_user(data.get("Labels") or {})
+    return f"{own}:{own}" if own and fits else ""
 
 
 def _groups(data: Mapping[str, Any], config: ContainerConfig) -> tuple[str, ...]:
@@ -110,6 +125,16 @@ def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator
     program = next(iter([*(data.get("Entrypoint") or ()), *(config.args or data.get("Cmd") or ())]), "")
     if config.command is None and (long := too_long(program)):
         yield f"the program's name in the image {image} has {long}; set spec.template.command"
+
+
+def _user_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
+    """Yield a refusal for an image's user who is another sandbox's own; names are compared once it runs."""
+    user, owned = str(data.get("User") or ""), config.owned_ids
+    if not config.user and owned is not None and any(own_id(each) in owned for each in user.split(":")):
+        yield (
+            f"the image {config.image} has the USER {user}, one of {owned}, of which each sandbox gets one of its own; "
+            "set spec.template.user, or build the image with another"
+        )
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:

@@ -41,8 +41,9 @@ def account_files(image: Mapping[str, Any], config: ContainerConfig) -> Mapping[
     known = [each.split(":") for each in texts["passwd"].splitlines()]
     if any(each[2:3] == [str(uid)] for each in known):
         return {}
+    otherwise = str((image.get("Config") or {}).get("WorkingDir") or "/")
     own = next(
-        (each for each in known if each[0] == _NAME and len(each) == 7), [_NAME, "x", "", "", "", "/", "/bin/sh"]
+        (each for each in known if each[0] == _NAME and len(each) == 7), [_NAME, "x", "", "", "", otherwise, "/bin/sh"]
     )
     home = dict(config.env).get("HOME") or own[5]
     line = ":".join([_NAME, "x", str(uid), gid, own[4], _plain(home), own[6]])
@@ -94,7 +95,7 @@ class Accounts:
     def mounts(self, uid: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
         """Write the files of a new container, and return their mounts for the engine's create call.
 
-        None if they can't be written: the sandbox runs without a name for its user. Never raises.
+        There are none if they can't be written: the sandbox runs without a name for its user. Never raises.
         """
         try:
             folder = self._here() / uid

@@ -19,6 +19,7 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import tmpfs_files
+from controller.engine.docker.image_checks import user_with
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.engine.kernel.idmap import IdMaps, Ids
@@ -175,18 +176,20 @@ class HostMounts:
         self._bound = others if bound is None else {**others, uid: bound}
 
     def _user(self, action: BindMounts) -> Ids:
-        """Return the ids of the sandbox's user. Raises Fault, Refused."""
-        user = action.user or self._images_user(action.image)
+        """Return the ids of the sandbox's user, as this host has them. Raises Fault, Refused."""
+        user, root = action.user or self._images_user(action), self._client.first_ids
         uid, _, gid = user.partition(":")
         if user in ("", "0", "root"):
+            return Ids(*root)
+        if uid.isdigit() and gid.isdigit():
+            return Ids(root[0] + int(uid), root[1] + int(gid))
+        if all(each.kind == _PUBLIC for each in action.mounts):
             return Ids(0, 0)
-        if all(each.kind == _PUBLIC for each in action.mounts) or (uid.isdigit() and gid.isdigit()):
-            return Ids(int(uid or 0), int(gid or 0)) if uid.isdigit() and gid.isdigit() else Ids(0, 0)
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
-    def _images_user(self, image: str) -> str:
-        data = self._client.call("images.inspect", lambda api: api.inspect_image(image)).get("Config") or {}
-        return str(data.get("User") or "")
+    def _images_user(self, action: BindMounts) -> str:
+        data = self._client.call("images.inspect", lambda api: api.inspect_image(action.image)).get("Config") or {}
+        return user_with(data, action.own_id) or str(data.get("User") or "")
 
     # In the engine's mount namespace
 

@@ -8,7 +8,8 @@ import hashlib
 from collections.abc import Mapping
 
 PREFIX = "paddock."
-_OF_IMAGES = PREFIX + "dev/"  # label of our images; it means nothing on a container
+_OF_IMAGES = PREFIX + "dev/"  # labels of our images; they mean nothing on a container
+_USER_OF_IMAGE, _ANY_USER = _OF_IMAGES + "user", "any"
 INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
@@ -80,6 +81,11 @@ def _suffix(uid: str) -> str:
 def blanked_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Return, with empty values, an image's labels that would pass for ours on its containers."""
     return {name: "" for name in labels if name.startswith(PREFIX) and not name.startswith(_OF_IMAGES)}
+
+
+def fits_any_user(labels: Mapping[str, str]) -> bool:
+    """Return True if an image says by its labels that any user with its own one's group can work with its files."""
+    return labels.get(_USER_OF_IMAGE) == _ANY_USER
 
 
 def container_labels(

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from controller.kinds.runtime.mount import Mount, Slot
+from controller.kinds.runtime.user_ids import IdRange
 
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
@@ -84,6 +85,8 @@ class ContainerConfig:
     # A newer image recreates nothing. That there is an agent is hashed with the command.
     agent: str = field(default="", metadata=_MUTABLE)
     models: bool = field(default=False, metadata=_MUTABLE)  # its main process finds the gateway, too
+    own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
+    owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
 
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""

@@ -95,7 +95,8 @@ class BoundMount:
 class BindMounts:
     """Create the sandbox's slots, and bind `mounts` there. Without `container_id`: all anew, before it starts.
 
-    `user` is the sandbox's ("": that of `image`). Files of a folder's owner belong to this user inside.
+    `user` is the sandbox's; "": that of `image`, or `own_id` if the image fits any user. Files of a folder's owner
+    belong to this user inside.
     """
 
     uid: str
@@ -107,6 +108,7 @@ class BindMounts:
     mounts: tuple[Mount, ...]
     why: str
     container_id: str = ""
+    own_id: int = 0
 
     def __str__(self) -> str:
         return f"bind {self.name}: " + (", ".join(map(str, self.mounts)) or "nothing yet")

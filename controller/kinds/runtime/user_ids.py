@@ -38,6 +38,10 @@ class IdRange:
         return self.first <= other.last and other.first <= self.last
 
 
+# An engine that maps users has 65,536 ids for all its containers, which are others on the host.
+MAPPED_IDS = IdRange(SHARED_ID + 1, 65_533)
+
+
 def parse_range(text: str) -> IdRange:
     """Return the range of `FIRST-LAST`. Raises ValueError with the reason."""
     found = _RANGE.fullmatch(text)

@@ -313,7 +313,7 @@ class Memo:
 
     def user_id(self, snapshot: Snapshot, uid: str, policy: Policy) -> int:
         """Return a free user id for an object without one, the same until it is stored; 0: there is none."""
-        own, ids = user_ids.range_of(snapshot, policy), self.user_ids
+        own, ids = policy.own_ids(), self.user_ids
         if own is None:
             return 0
         if ids.snapshot is not snapshot:

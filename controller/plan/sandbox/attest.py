@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, UnpauseContainer
+from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.network import networks
 from controller.plan.sandbox import drift
@@ -73,7 +74,7 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("Unknown", "NotAttested", message)
     # A network attached out-of-band is detached in this same pass.
     attached = set(container.networks) == set(networks.names(context, rendered))
-    compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
+    compared = facts(_created(rendered.config, container), inside, networks=attached, bound=container.bound)
     message = differing(compared)
     if not message and context.unconfined:
         message = f"the guard of its network is lost: {context.unconfined}"
@@ -83,6 +84,12 @@ def verdict(context: ReconcileContext) -> Verdict:
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
     return Verdict("False", REASON, message, compared)
+
+
+def _created(config: ContainerConfig, container: Container) -> ContainerConfig:
+    """Return the config with the id of its own that the container was created with, if its image fits any user."""
+    own = f"{config.own_id}:{config.own_id}"
+    return replace(config, user=own) if config.own_id and container.user == own else config
 
 
 def _stops(found: Verdict, rendered: Rendered) -> bool:

@@ -27,10 +27,15 @@ def wanted(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
     return rendered.config.mounts if context.obj.kind == "Sandbox" else ()
 
 
-def before_start(context: ReconcileContext, rendered: Rendered, image: str, why: str) -> Iterator[Action]:
-    """Bind all mounts again: they are gone after a host reboot, and folders may have been replaced."""
+def before_start(
+    context: ReconcileContext, rendered: Rendered, image: str, why: str, user: str = ""
+) -> Iterator[Action]:
+    """Bind all mounts again: they are gone after a host reboot, and folders may have been replaced.
+
+    `user` is that of the container, if there is one.
+    """
     if rendered.config.slots:
-        yield _bind(context, rendered, wanted(context, rendered), image, why)
+        yield _bind(context, rendered, wanted(context, rendered), image, why, user=user)
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
@@ -38,7 +43,7 @@ def repair(context: ReconcileContext, container: Container, rendered: Rendered) 
     found = absent(context, container, rendered)
     if found:
         why = "not bound: " + ", ".join(each.path for each in found)
-        yield _bind(context, rendered, found, container.image_id, why, container.id)
+        yield _bind(context, rendered, found, container.image_id, why, container.id, container.user)
 
 
 def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
@@ -148,6 +153,7 @@ def _bind(
     image: str,
     why: str,
     container_id: str = "",
+    user: str = "",
 ) -> BindMounts:
     config = rendered.config
     return BindMounts(
@@ -155,9 +161,10 @@ def _bind(
         name=config.name,
         namespace=context.obj.namespace,
         image=image,
-        user=config.user,
+        user=config.user or user,
         slots=config.slots,
         mounts=mounts,
         why=why,
         container_id=container_id,
+        own_id=config.own_id,
     )

@@ -343,7 +343,8 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
-        actions: list[Action] = [*mounts.before_start(context, rendered, container.image_id, why)]
+        bound = mounts.before_start(context, rendered, container.image_id, why, container.user)
+        actions: list[Action] = [*bound]
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))

@@ -14,21 +14,10 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.user_ids import IdRange, own_id
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
-from controller.policy.levels.abilities import has_option
-from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered
 
 REASON = "NoFreeUserID"
 _AGAIN_SECONDS = 30.0
-# An engine that maps users has 65,536 ids for all its containers, which are others on the host.
-_MAPPED = IdRange(20_001, 65_533)
-
-
-def range_of(snapshot: Snapshot, policy: Policy) -> IdRange | None:
-    """Return the range in force on this engine; None: sandboxes have no ids of their own."""
-    if policy.user_ids is not None and has_option(snapshot.observed.facts, "userns"):
-        return _MAPPED
-    return policy.user_ids
 
 
 def lacks(obj: StoredObject, rendered: Rendered | None, memory: InstanceState, containers: Iterable[Container]) -> bool:

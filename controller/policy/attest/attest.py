@@ -94,9 +94,12 @@ def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iter
 
 
 def _user(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
-    """Compare the ids, if the config names them. A user's name is known to the image alone."""
+    """Compare the ids, if the config names them. An image's user may be any but another sandbox's."""
     uid, _, gid = config.user.partition(":")
     if not uid.isdigit():
+        owned, ids = config.owned_ids, {inside.uid, inside.gid} - {config.own_id}
+        holds = owned is None or not any(each in owned for each in ids)
+        yield Fact("user", f"{inside.uid}:{inside.gid}", "the image's, and not another sandbox's", holds)
         return
     wanted = (int(uid), int(gid) if gid.isdigit() else 0)
     found = (inside.uid, inside.gid)
@@ -120,7 +123,10 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     if shm is not None:
         holds = 0 < shm.size_bytes <= config.shm_bytes
         yield Fact(_SHARED_MEMORY, _size(shm.size_bytes), format_bytes(config.shm_bytes), holds)
-    kernel = [each.path for each in inside.mounts if each.writable and _is_kernels(each)]
+    # Root of a mapped sandbox has no rights in cgroups: they belong to the host's root, whom its map lacks.
+    closed = ("cgroup", "cgroup2") if inside.own_users else ()
+    changeable = (each for each in inside.mounts if each.writable and each.kind not in closed)
+    kernel = [each.path for each in changeable if _is_kernels(each)]
     exposed = kernel or [path for path in ("/proc/sys", "/sys") if path not in mounts]
     yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
     others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
+from controller.kinds.runtime.user_ids import MAPPED_IDS
 from controller.policy.host.doctor_folders import folders
 from controller.policy.host.pressure import BANDS
 from controller.policy.host.runc import LEAK as _LEAK
@@ -208,7 +209,7 @@ def _user_namespaces(facts: DoctorFacts) -> Findings:
         yield _warning("user-namespaces", "the engine runs without root", meaning, action)
     elif has_option(facts.engine.facts, "userns"):
         found = "the engine maps users (userns-remap): root in a sandbox is an ordinary user of the host"
-        meaning = "host folders and volumes are untested with it; sandboxes' own ids are 20001-65533, not sandbox_ids"
+        meaning = f"networks and models are untested with it; sandboxes' own ids are {MAPPED_IDS}, not sandbox_ids"
         action = "use it for sandboxes that run as root; else leave it out of /etc/docker/daemon.json"
         yield _warning("user-namespaces", found, meaning, action)
     else:
@@ -227,7 +228,8 @@ def _own_users(facts: DoctorFacts) -> Findings:
         found = "sandboxes share the user 20000 (sandbox_ids is empty)"
         yield _warning(check, found, meaning, "set sandbox_ids to ids that no user of this host has")
     elif not facts.engine.shared_users:
-        yield _ok(check, f"each sandbox has its own of {facts.user_ids}, if neither its spec nor its image names one")
+        ids = MAPPED_IDS if has_option(facts.engine.facts, "userns") else facts.user_ids
+        yield _ok(check, f"each sandbox has its own of {ids}, if neither its spec nor its image names one")
     for user, names in facts.engine.shared_users:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         action = "leave `user` out of their specs, set `security.runAsNonRoot`, or trust them alike"

@@ -13,7 +13,7 @@ class Abilities:
     """Abilities of the engine and its kernel. `runtimes` are those that it can start containers with.
 
     `disk`: it can enforce a size of writable layers (None: not tried). `agent` is the id of the agent's image; "": it
-    is not on this host.
+    is not on this host. `maps_users`: ids in a container are others on the host (userns-remap).
     """
 
     apparmor: bool = False
@@ -22,6 +22,7 @@ class Abilities:
     default_runtime: str = ""
     disk: DiskAbility | None = None
     agent: str = ""
+    maps_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def abilities(facts: HostFacts) -> Abilities:
         default_runtime=facts.default_runtime,
         disk=facts.disk,
         agent=facts.agent,
+        maps_users=has_option(facts, "userns"),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from controller.kinds.runtime.container import Limits, Tmpfs, stable_hash
 from controller.kinds.runtime.mount import HostRoot
-from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, SHARED_ID, IdRange
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, MAPPED_IDS, SHARED_ID, IdRange
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.images import ANY_IMAGE, ImageRules
 from controller.policy.levels import seccomp as profiles
@@ -123,7 +123,7 @@ class Policy:
     their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
     `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
     the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists. `user_ids`
-    has the ids of which each new sandbox gets one of its own (None: they share one).
+    are the setting's ids of which each new sandbox gets one of its own (None: they share one).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -145,6 +145,11 @@ class Policy:
     models_port: int = 8090
     gpu_devices: tuple[str, ...] = ()
     user_ids: IdRange | None = None
+
+    def own_ids(self) -> IdRange | None:
+        """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""
+        is_mapped = self.user_ids is not None and self.host is not None and self.host.maps_users
+        return MAPPED_IDS if is_mapped else self.user_ids
 
     def version(self) -> str:
         """Return a digest that changes when admission or a rendered config may come out differently."""

@@ -10,6 +10,7 @@ const SCHEMA = '/panel/schema/sandboxes.json';
 // The levels by the names that were asked for; what each allows is said beside it, from its profile.
 const LEVELS = { 'full-isolation': 'Full Isolation (No Network)', development: 'Development (Local Network)', build: 'Build (Package Access)', production: 'Production (Full Access)' };
 const MODES = { none: 'no network', sealed: 'listed host names only, through a proxy of its own', public: 'the Internet, but not this host or its local network' };
+const USERS = { '': 'the image’s user, or one of its own', own: 'a user of its own' };
 const ORDER = ['none', 'sealed', 'public'];
 const LIMITS = [['cpu', 'CPU', 'cores'], ['memory', 'Memory', 'bytes'], ['gpus', 'GPUs', 'number'], ['pids', 'Processes (PIDs)', 'number'], ['disk', 'Disk', 'bytes']];
 const WHOLE = new Set(['gpus', 'pids']);
@@ -32,7 +33,7 @@ export function allows(profile) {
     `Network: ${MODES[found.network.mode] ?? found.network.mode}${hosts ? ` (${hosts.join(', ')})` : ''}`,
     found.readOnlyRootFilesystem ? 'read-only root' : 'writable root',
     found.capabilities.length ? `capabilities ${found.capabilities.join(', ')}` : 'no capabilities',
-    found.defaultUser ? `user ${found.defaultUser}` : 'the image’s user',
+    USERS[found.defaultUser] ?? `user ${found.defaultUser}`,
   ].join(' · ');
 }
 
