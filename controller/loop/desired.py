@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
+from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -57,7 +58,7 @@ class Desired:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
-        self._sandboxes: Mapping[str, Sandbox] = MappingProxyType({})
+        self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
         self._specs = SharedSpecs()
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
@@ -99,7 +100,7 @@ class Desired:
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools})
-        self._sandboxes = MappingProxyType({obj.uid: self._read(obj, None) for obj in objects})
+        self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects})
         self._revision = revision
 
     def _follow(self, since: int) -> None:
@@ -122,15 +123,20 @@ class Desired:
         mine = [each for each in changes if each.obj.kind == "Sandbox"]
         if not mine and not touched:
             return
-        fresh = dict(self._sandboxes)
+        fresh: dict[str, Sandbox] = {}
+        gone: set[str] = set()
         for each in mine:
+            uid = each.obj.uid
             if each.type == "DELETED":
-                fresh.pop(each.obj.uid, None)
+                fresh.pop(uid, None)
+                gone.add(uid)
             else:
-                fresh[each.obj.uid] = self._read(each.obj, fresh.get(each.obj.uid))
+                fresh[uid] = self._read(each.obj, fresh.get(uid) or self._sandboxes.get(uid))
+                gone.discard(uid)
         if touched:
-            fresh = {uid: self._with_template(box) if _refers(box) in touched else box for uid, box in fresh.items()}
-        self._sandboxes = MappingProxyType(fresh)
+            known = {**self._sandboxes, **fresh}
+            fresh |= {uid: self._with_template(box) for uid, box in known.items() if _refers(box) in touched}
+        self._sandboxes = self._sandboxes.updated(fresh, gone)
 
     def _take_in_templates(self, changes: Sequence[Change]) -> set[_Key]:
         for each in changes:
