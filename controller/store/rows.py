@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 _OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_version", "created_at", "deleted_at")
 _OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
 OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
-_INT_END = 1 << 63
+INT_END = 1 << 63
 _LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares", "disk_bytes", "gpus")
 
 
@@ -61,7 +61,7 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, str) and clean(value) != value:
             raise StoreError(f"cannot be stored: {name} {value!r} is no plain Unicode text")
-        if isinstance(value, int) and not -_INT_END <= value < _INT_END:
+        if isinstance(value, int) and not -INT_END <= value < INT_END:
             raise StoreError(f"cannot be stored: {name} {value} does not fit 64 bits")
     return row
 
