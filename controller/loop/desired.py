@@ -45,7 +45,8 @@ class SharedSpecs:
                 self._known.pop(next(iter(self._known)))
             known = self._known[key] = obj.spec, SandboxSpec.model_validate(obj.spec)
         plain, spec = known
-        return replace(obj, spec=plain, last_applied=None), spec
+        lean = obj.spec is plain and obj.last_applied is None
+        return obj if lean else replace(obj, spec=plain, last_applied=None), spec
 
 
 class Desired:
@@ -90,7 +91,12 @@ class Desired:
     def _relist(self) -> None:
         # The revision first: later changes are read again from the watch log.
         revision = self._store.revision()
-        listed = {kind.name: self._store.list(kind.name)[0] for kind in discover() if not kind.read_only}
+        # Sandboxes are never written from what is held here, and they are many.
+        listed = {
+            kind.name: self._store.list(kind.name, lean=kind.name == "Sandbox")[0]
+            for kind in discover()
+            if not kind.read_only
+        }
         for cache in self._caches:
             cache.relist(listed)
         self._garbage.relist(chain.from_iterable(listed.values()))
@@ -182,13 +188,14 @@ class Desired:
         """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
         if known is not None and known.obj.resource_version == obj.resource_version:
             return known
-        obj = replace(obj, last_applied=None)
         if known is not None and known.obj.generation == obj.generation:
-            return Sandbox(replace(obj, spec=known.obj.spec), known.spec, known.template, known.broken)
+            return Sandbox(
+                replace(obj, spec=known.obj.spec, last_applied=None), known.spec, known.template, known.broken
+            )
         try:
             obj, spec = self._specs.parsed(obj)
         except ValidationError as error:
-            return Sandbox(obj, None, broken=_unreadable(error))
+            return Sandbox(replace(obj, last_applied=None), None, broken=_unreadable(error))
         return self._with_template(Sandbox(obj, spec))
 
     def _with_template(self, box: Sandbox) -> Sandbox:

@@ -146,9 +146,14 @@ class SqlStore:
             found = database.rows(_ONE_NAMED, named(kind, namespace, name))
         return rows.object_from_row(found[0]) if found else None
 
-    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Return objects ordered by namespace and name, and the revision of the read."""
-        found = self.page(kind, namespace)
+    def list(
+        self, kind: str, namespace: str | None = None, *, lean: bool = False
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects ordered by namespace and name, and the revision of the read.
+
+        Lean ones lack the document of the last `apply`, and share equal specs.
+        """
+        found = self.page(kind, namespace, lean=lean)
         return list(found.objects), found.revision
 
     def page(
@@ -158,6 +163,7 @@ class SqlStore:
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        lean: bool = False,
     ) -> ObjectPage:
         """Return objects ordered by namespace and name, decoded on access.
 
@@ -167,7 +173,7 @@ class SqlStore:
             revision: int = connection.execute(_REVISION).scalar_one()
             found = list(listed(connection, kind, namespace, after=after, limit=limit))
         versions = [(row["uid"], row["resource_version"]) for row in found]
-        return ObjectPage(versions, packed.DecodedRows(found), revision)
+        return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revision)
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
@@ -193,7 +199,7 @@ class SqlStore:
         with self._reading("instances") as connection:
             if uids is not None:
                 return list(stored_instances(connection, uids).values())
-            return [rows.instance_from_row(dict(row)) for row in connection.execute(ALL_INSTANCES).mappings()]
+            return rows.instances_from_rows(connection.execute(ALL_INSTANCES).mappings().all())
 
     def instance(self, name: str) -> Instance | None:
         with self._reading("instances") as connection:
