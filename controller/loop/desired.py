@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
+from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -44,7 +45,8 @@ class SharedSpecs:
                 self._known.pop(next(iter(self._known)))
             known = self._known[key] = obj.spec, SandboxSpec.model_validate(obj.spec)
         plain, spec = known
-        return replace(obj, spec=plain, last_applied=None), spec
+        lean = obj.spec is plain and obj.last_applied is None
+        return obj if lean else replace(obj, spec=plain, last_applied=None), spec
 
 
 class Desired:
@@ -57,7 +59,7 @@ class Desired:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
-        self._sandboxes: Mapping[str, Sandbox] = MappingProxyType({})
+        self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
         self._specs = SharedSpecs()
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
@@ -89,7 +91,12 @@ class Desired:
     def _relist(self) -> None:
         # The revision first: later changes are read again from the watch log.
         revision = self._store.revision()
-        listed = {kind.name: self._store.list(kind.name)[0] for kind in discover() if not kind.read_only}
+        # Sandboxes are never written from what is held here, and they are many.
+        listed = {
+            kind.name: self._store.list(kind.name, lean=kind.name == "Sandbox")[0]
+            for kind in discover()
+            if not kind.read_only
+        }
         for cache in self._caches:
             cache.relist(listed)
         self._garbage.relist(chain.from_iterable(listed.values()))
@@ -99,7 +106,7 @@ class Desired:
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools})
-        self._sandboxes = MappingProxyType({obj.uid: self._read(obj, None) for obj in objects})
+        self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects})
         self._revision = revision
 
     def _follow(self, since: int) -> None:
@@ -122,15 +129,20 @@ class Desired:
         mine = [each for each in changes if each.obj.kind == "Sandbox"]
         if not mine and not touched:
             return
-        fresh = dict(self._sandboxes)
+        fresh: dict[str, Sandbox] = {}
+        gone: set[str] = set()
         for each in mine:
+            uid = each.obj.uid
             if each.type == "DELETED":
-                fresh.pop(each.obj.uid, None)
+                fresh.pop(uid, None)
+                gone.add(uid)
             else:
-                fresh[each.obj.uid] = self._read(each.obj, fresh.get(each.obj.uid))
+                fresh[uid] = self._read(each.obj, fresh.get(uid) or self._sandboxes.get(uid))
+                gone.discard(uid)
         if touched:
-            fresh = {uid: self._with_template(box) if _refers(box) in touched else box for uid, box in fresh.items()}
-        self._sandboxes = MappingProxyType(fresh)
+            known = {**self._sandboxes, **fresh}
+            fresh |= {uid: self._with_template(box) for uid, box in known.items() if _refers(box) in touched}
+        self._sandboxes = self._sandboxes.updated(fresh, gone)
 
     def _take_in_templates(self, changes: Sequence[Change]) -> set[_Key]:
         for each in changes:
@@ -176,13 +188,14 @@ class Desired:
         """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
         if known is not None and known.obj.resource_version == obj.resource_version:
             return known
-        obj = replace(obj, last_applied=None)
         if known is not None and known.obj.generation == obj.generation:
-            return Sandbox(replace(obj, spec=known.obj.spec), known.spec, known.template, known.broken)
+            return Sandbox(
+                replace(obj, spec=known.obj.spec, last_applied=None), known.spec, known.template, known.broken
+            )
         try:
             obj, spec = self._specs.parsed(obj)
         except ValidationError as error:
-            return Sandbox(obj, None, broken=_unreadable(error))
+            return Sandbox(replace(obj, last_applied=None), None, broken=_unreadable(error))
         return self._with_template(Sandbox(obj, spec))
 
     def _with_template(self, box: Sandbox) -> Sandbox:

@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from controller.kinds.planning.instance_record import RETIRED
 from controller.kinds.planning.plan import Plan
 from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.systemd import ALIVE, READY, STOPPING, notify
@@ -15,7 +16,6 @@ from controller.loop.tasks.pressure import LOOK_SECONDS
 from controller.loop.tasks.store_stats import STORE_SECONDS, publish_store_stats
 from controller.loop.wake import LoopWaker
 from controller.loop.workers import Workers
-from controller.plan.pool.sandboxpool import RETIRED
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
 
 _log = structlog.get_logger("paddock.loop")

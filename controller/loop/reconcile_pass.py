@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import structlog
 
 from controller.kinds.common.labels import egress_uid
+from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.models import NO_GATEWAY, GatewayView
 from controller.kinds.observed.usage import LayerUsage
@@ -28,19 +28,13 @@ from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.loop.workflows import RunObserver
+from controller.plan.common.instance_index import index_of
 from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
-
-
-class _Members(NamedTuple):
-    """Members of pools among these instances."""
-
-    instances: Mapping[str, Instance]
-    uids: frozenset[str]
 
 
 class ReconcilePass:
@@ -86,8 +80,7 @@ class ReconcilePass:
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
-        self._instances: Mapping[str, Instance] | None = None
-        self._members = _Members({}, frozenset())
+        self._instances: TrackedMap[Instance] | None = None
         self._memo = Memo()
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self._version = ""
@@ -105,7 +98,7 @@ class ReconcilePass:
             raise StoreError("leader lease expired; reconciling paused")
         begun = time.perf_counter()
         snapshot, decided = self._decide()
-        self._prober.set_probes(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
+        self._prober.set_probes(decided.probes, snapshot.sandboxes, snapshot.instances)
         self._store_writes(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
@@ -171,18 +164,16 @@ class ReconcilePass:
             gateway=self._gateway(),
         )
 
-    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> Mapping[str, Instance]:
+    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
         known = self._instances
         if known is None:
-            return {each.uid: each for each in self._store.instances()}
-        if self._members.instances is not known:
-            self._members = _Members(known, frozenset(uid for uid, each in known.items() if each.member_uid))
-        claimed = self._members.uids & sandboxes.keys()  # sandboxes' own now
+            return TrackedMap({each.uid: each for each in self._store.instances()})
+        claimed = {uid for uid in index_of(known).own_uids if uid in sandboxes}  # sandboxes' own now
         if not claimed:
             return known
-        others = {uid: each for uid, each in known.items() if uid not in claimed}
-        return {**others, **{each.uid: each for each in self._store.instances(claimed)}}
+        found = {each.uid: each for each in self._store.instances(claimed)}
+        return known.updated(found, claimed - found.keys())
 
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes, after garbage collection has requested every deletion that is due."""
@@ -212,17 +203,14 @@ class ReconcilePass:
             self._instances = self._kept(stored, decided, snapshot)
         self._workers.settle(snapshot.results)
 
-    def _kept(self, stored: Mapping[str, Instance], decided: Plan, snapshot: Snapshot) -> dict[str, Instance]:
+    def _kept(self, stored: Mapping[str, Instance], decided: Plan, snapshot: Snapshot) -> TrackedMap[Instance]:
         """Return the instances after the writes. A mapping is never changed: snapshots and memos hold it."""
-        known = {**(self._instances or {}), **stored}
+        gone = [each.uid for each in decided.writes.retired]
         for ref, finalizer in decided.writes.finalized:
             found = snapshot.sandboxes.get(ref.uid)
             if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
-                known.pop(ref.uid, None)
-                known.pop(egress_uid(ref.uid), None)
-        for each in decided.writes.retired:
-            known.pop(each.uid, None)
-        return known
+                gone += [ref.uid, egress_uid(ref.uid)]
+        return (self._instances or TrackedMap()).updated(stored, gone)
 
     def _count(self, decided: Plan, seconds: float) -> None:
         result = "requeue_after" if decided.next_wake is not None else "success"

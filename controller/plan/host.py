@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from controller.kinds.common.labels import egress_uid
+from controller.kinds.common.tracked_map import tracked
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
@@ -24,6 +25,7 @@ from controller.plan.common.backoff import fold
 from controller.plan.common.conclude import conclude, events_about, record_of
 from controller.plan.common.contexts import context_with
 from controller.plan.common.events import result_events
+from controller.plan.common.instance_index import index_of, moved_sums
 from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Seen, Settled
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.modelserver import reconcile_model_servers
@@ -113,7 +115,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         return Plan(snapshot.now)
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
-    snapshot = pools.without_used(snapshot)
+    snapshot = pools.without_used(replace(snapshot, instances=tracked(snapshot.instances)))
     builder = PlanBuilder(snapshot, policy, memo, pulling=preload.under_way(snapshot, memo))
     for step in _STEPS:
         step(builder)
@@ -136,11 +138,8 @@ def _reconcile_sandboxes(builder: PlanBuilder) -> None:
     """Decide for all sandboxes and pool members; those that need capacity are left pending."""
     snapshot, memo = builder.snapshot, builder.memo
     members = _members(snapshot, memo)
-    planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
-    if len(memo.rendered) > len(planned):
-        memo.keep_only(planned)
     launch.limit_starts(builder, snapshot, members)
-    for each, key in _unsettled(snapshot, planned, memo, builder.wakes):
+    for each, key in _unsettled(snapshot, members, memo, builder.wakes):
         _reconcile_sandbox(builder, each, key)
 
 
@@ -149,14 +148,15 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     if not snapshot.pools:
         return {}
     return {
-        uid: memo.member(snapshot.pools[each.parent_uid], each)
-        for uid, each in snapshot.instances.items()
-        if each.role in (pools.WARM, pools.RETIRED) and each.parent_uid in snapshot.pools
+        uid: memo.member(snapshot.pools[pool], snapshot.instances[uid])
+        for pool, uids in index_of(snapshot.instances).members.items()
+        if pool in snapshot.pools
+        for uid in uids
     }
 
 
 def _unsettled(
-    snapshot: Snapshot, planned: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
+    snapshot: Snapshot, members: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
 ) -> Iterator[tuple[Sandbox, Settled]]:
     """Yield the objects that may need something: all but those in flight and the settled ones that did not change.
 
@@ -178,13 +178,12 @@ def _unsettled(
     models = snapshot.gateway.sandboxes
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
-    seen_now = Seen(planned, containers, instances, probed, activity, models, host, in_flight)
+    seen_now = Seen(snapshot.sandboxes, members, containers, instances, probed, activity, models, host, in_flight)
     candidates = memo.candidates(seen_now, moved)
-    if len(candidates) < len(planned):
-        candidates |= _due(memo, candidates, seen_now, now, wakes)
-        planned = {uid: each for uid, each in planned.items() if uid in candidates}
-    for uid, each in planned.items():
-        if uid in in_flight:
+    candidates |= _due(memo, candidates, seen_now, now, wakes)
+    for uid in seen_now.in_order(candidates):
+        each = seen_now.planned(uid)
+        if uid in in_flight or each is None:
             continue
         seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
         beside = containers.get(egress_uid(uid)) if observed.networks else None
@@ -207,6 +206,7 @@ def _unsettled(
             if timer.since <= now < timer.due:
                 wakes.append(timer.due)
                 continue
+        memo.unsettle(uid)  # until it is concluded: its start may have to wait
         yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
     memo.seen = seen_now  # not earlier: after a failure, the next pass compares with the one before
 
@@ -215,7 +215,7 @@ def _due(memo: Memo, candidates: Set[str], seen: Seen, now: float, wakes: list[f
     """Return the objects beside the candidates whose timers are due. The others' timers go into `wakes`."""
     found = set()
     for uid, timer in memo.timers.items():
-        if uid in candidates or uid in seen.in_flight or uid not in seen.planned:
+        if uid in candidates or uid in seen.in_flight or seen.planned(uid) is None:
             continue
         if timer.since <= now < timer.due:
             wakes.append(timer.due)
@@ -289,10 +289,12 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     """Return the capacity ledger, with what each pending object holds whether it is admitted or not."""
     snapshot, gone = builder.snapshot, {ref.uid for ref in builder.finalized}
     pending = [_held(each) for each in builder.pending]
-    known = (*snapshot.instances.values(), *builder.instances, *filter(None, pending))
-    instances = {each.uid: each for each in known}
-    kept = (each for each in instances.values() if each.parent_uid not in gone)
-    return CapacityLedger(kept, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
+    moved: dict[str, Instance | None] = {each.uid: each for each in (*builder.instances, *filter(None, pending))}
+    moved |= dict.fromkeys(own for uid in gone for own in (uid, egress_uid(uid)))
+    moved = {uid: None if each is None or each.parent_uid in gone else each for uid, each in moved.items()}
+    changes = ((snapshot.instances.get(uid), each) for uid, each in moved.items())
+    used = moved_sums(index_of(snapshot.instances).held, changes)
+    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
 
 
 def _held(pending: PendingAdmission) -> Instance | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from controller.kinds.base import live_fields
@@ -43,9 +44,11 @@ _LONGEST_NAMESPACE = "n" * 52
 _LEVEL_AT = "spec.template.securityLevel"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rendered:
     """A rendered spec: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
+
+    The config's hash is made when it is first asked for: without a container nothing is compared with it.
 
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
@@ -54,7 +57,6 @@ class Rendered:
     """
 
     config: ContainerConfig
-    config_hash: str
     template_hash: str
     template_fields: Mapping[str, str]
     probes: ProbeSet = NO_PROBES
@@ -65,6 +67,11 @@ class Rendered:
     audited: bool = False
     agent: Agent | None = None
     takes_user_id: bool = False
+
+    @cached_property
+    def config_hash(self) -> str:
+        """Hash of the immutable part of the config."""
+        return self.config.hash()
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -345,7 +352,6 @@ def render(
     config, way, open_ = _networked(config, spec, shape.level, uid)
     return Rendered(
         config=config,
-        config_hash=config.hash(),
         template_hash=shape.template_hash,
         template_fields=shape.template_fields,
         probes=shape.probes,

@@ -164,8 +164,13 @@ class Store(Protocol):
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
-    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Return objects in order of namespace and name, and the revision they were read at."""
+    def list(
+        self, kind: str, namespace: str | None = None, *, lean: bool = False
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects in order of namespace and name, and the revision they were read at.
+
+        Lean ones lack the document of the last `apply`, and share equal specs.
+        """
         ...
 
     def page(

@@ -26,7 +26,7 @@ class Quick:
         self, statement: "Select[Any] | Insert | Update | Delete", columns: Sequence[str] | None = None
     ) -> None:
         self._statement, self._columns = statement, columns
-        self._compiled: tuple[str, Sequence[str]] | None = None
+        self._compiled: tuple[str, Sequence[str], Mapping[str, Any]] | None = None
 
     def run(self, connection: Connection, parameters: Mapping[str, Any] | None = None) -> Any:
         """Run it in the transaction of a connection."""
@@ -38,15 +38,14 @@ class Quick:
         """Run it on a connection of SQLite's driver; return the cursor."""
         if self._compiled is None:
             made = self._statement.compile(dialect=dialect, column_keys=self._columns)
-            self._compiled = str(made), tuple(getattr(made, "positiontup", None) or ())
-        text, names = self._compiled
-        return driver.execute(text, [parameters[each] for each in names])
+            fixed: Mapping[str, Any] = {name: each for name, each in made.params.items() if each is not None}
+            self._compiled = str(made), tuple(getattr(made, "positiontup", None) or ()), fixed
+        text, names, fixed = self._compiled
+        return driver.execute(text, [parameters[each] if each in parameters else fixed[each] for each in names])
 
-    def mapped(self, connection: Connection, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the first row that it finds, by the names of its columns; None if there is none."""
-        result = connection.execute(self._statement, parameters)
-        found = result.mappings().first()
-        return None if found is None else dict(found)
+    def mapped(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return the rows that it finds, by the names of their columns."""
+        return [dict(each) for each in connection.execute(self._statement, parameters).mappings()]
 
 
 class StoreLease(ABC):
@@ -84,8 +83,8 @@ class Database(ABC):
         with self._reader.begin() as connection:
             yield connection
 
-    def row(self, statement: Quick, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the first row that a statement finds, None if there is none: a read transaction of its own."""
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return the rows that a statement finds: a read transaction of its own."""
         with self.reading() as connection:
             return statement.mapped(connection, parameters)
 

@@ -26,15 +26,17 @@ def events_of(result: CursorResult[Any]) -> Sequence[Event]:
 class DecodedRows(Sequence[StoredObject]):
     """Objects of rows, decoded on each access: of a list whose objects did not change, none has to be."""
 
-    def __init__(self, found: Sequence[Mapping[Any, Any]]) -> None:
-        self._rows = found
+    def __init__(self, found: Sequence[Mapping[Any, Any]], *, lean: bool = False) -> None:
+        """Lean objects lack the document of the last `apply`, and share equal specs."""
+        self._rows, self._lean = found, lean
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[StoredObject]:
+        specs: dict[str, Any] | None = {} if self._lean else None
         for begin in range(0, len(self._rows), _PIECE):
-            yield from rows.objects_from_rows(self._rows[begin : begin + _PIECE])
+            yield from rows.objects_from_rows(self._rows[begin : begin + _PIECE], specs)
 
     @overload
     def __getitem__(self, at: int) -> StoredObject: ...
@@ -44,8 +46,8 @@ class DecodedRows(Sequence[StoredObject]):
 
     def __getitem__(self, at: int | slice) -> StoredObject | Sequence[StoredObject]:
         if isinstance(at, slice):
-            return DecodedRows(self._rows[at])
-        return rows.object_from_row(self._rows[at])
+            return DecodedRows(self._rows[at], lean=self._lean)
+        return next(rows.objects_from_rows([self._rows[at]], {} if self._lean else None))
 
 
 class _Events(Sequence[Event]):

@@ -7,7 +7,7 @@ equal, as they would be in Python. Fields this version does not know pass throug
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 _OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_version", "created_at", "deleted_at")
 _OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
 OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
-_INT_END = 1 << 63
+INT_END = 1 << 63
 _LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares", "disk_bytes", "gpus")
 
 
@@ -61,7 +61,7 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, str) and clean(value) != value:
             raise StoreError(f"cannot be stored: {name} {value!r} is no plain Unicode text")
-        if isinstance(value, int) and not -_INT_END <= value < _INT_END:
+        if isinstance(value, int) and not -INT_END <= value < INT_END:
             raise StoreError(f"cannot be stored: {name} {value} does not fit 64 bits")
     return row
 
@@ -81,13 +81,23 @@ def object_from_row(row: Row) -> StoredObject:
     return _object(values | from_text(_json_fields(row)))
 
 
-def objects_from_rows(found: Sequence[Row]) -> Iterator[StoredObject]:
-    """Return the objects of rows, parsed at once: so they share the names of their fields."""
+def objects_from_rows(found: Sequence[Row], specs: dict[str, Any] | None = None) -> Iterator[StoredObject]:
+    """Return the objects of rows, parsed at once: so they share the names of their fields.
+
+    With `specs` (parsed ones by their text) they are lean: they share equal ones, and lack what was last applied.
+    """
     if not found:
         return
-    parsed = from_text(f"[{','.join(map(_json_fields, found))}]")
+    fields = [each for each in _OBJECT_JSON if specs is None or each not in ("last_applied", "spec")]
+    parsed = from_text(f"[{','.join(_json_fields(row, fields) for row in found)}]")
     for row, values in zip(found, parsed, strict=True):
-        yield _object({name: row[name] for name in _OBJECT_PLAIN} | values)
+        own: dict[str, Any] = {name: row[name] for name in _OBJECT_PLAIN} | values
+        if specs is not None:
+            text = row["spec"]
+            if text not in specs:
+                specs[text] = from_text(text)
+            own |= {"last_applied": None, "spec": specs[text]}
+        yield _object(own)
 
 
 def same_object(one: Row, other: Row) -> bool:
@@ -101,9 +111,9 @@ def packed_change(row: Row) -> bytes:
     return zlib.compress(f"{{{plain},{_json_fields(row)[1:]}".encode(), 1)
 
 
-def _json_fields(row: Row) -> str:
-    """Return the columns of JSON as one JSON text: it is parsed at once."""
-    parts = (f'"{name}":{"null" if (text := row[name]) is None else text}' for name in _OBJECT_JSON)
+def _json_fields(row: Row, names: Iterable[str] = _OBJECT_JSON) -> str:
+    """Return columns of JSON as one JSON text: it is parsed at once."""
+    parts = (f'"{name}":{"null" if (text := row[name]) is None else text}' for name in names)
     return f"{{{','.join(parts)}}}"
 
 
@@ -157,6 +167,16 @@ def instance_row(instance: Instance) -> dict[str, Any]:
 
 
 def instance_from_row(row: Row) -> Instance:
+    return _instance(row, from_text(row["memory"]))
+
+
+def instances_from_rows(found: Sequence[Mapping[Any, Any]]) -> list[Instance]:
+    """Return the instances of rows, parsed at once."""
+    parsed = from_text(f"[{','.join(row['memory'] for row in found)}]")
+    return [_instance(row, memory) for row, memory in zip(found, parsed, strict=True)]
+
+
+def _instance(row: Mapping[Any, Any], memory: dict[str, Any]) -> Instance:
     return Instance(
         name=row["name"],
         parent_uid=row["parent_uid"],
@@ -166,7 +186,7 @@ def instance_from_row(row: Row) -> Instance:
         role=row["role"],
         reserves=Limits(**{name: row[name] for name in _LIMITS}),
         created_at=row["created_at"],
-        memory=state_from_json(from_text(row["memory"])),
+        memory=state_from_json(memory),
         version=row["version"],
         member_uid="" if row["uid"] == row["parent_uid"] else row["uid"],
     )

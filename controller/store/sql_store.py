@@ -43,19 +43,21 @@ _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
 _QUICKLY_TAKE_META, _ONE_NAMED = Quick(_TAKE_META), Quick(NAMED)
 _REVISION = select(meta.c.revision)
-_ENDS = select(meta.c.revision, meta.c.pruned_revision)
 
 
 def _whole_revisions() -> Select[Any]:
-    """Return the changes after `since`, about `most` rows, never part of a revision."""
+    """Return the ends of the watch log with each change after `since`, about `most`, never part of a revision."""
     later = changes.c.revision > bindparam("since")
     some = select(changes.c.revision).where(later).order_by(changes.c.revision).limit(bindparam("most")).subquery()
     last = select(func.max(some.c.revision)).scalar_subquery()
-    query = select(changes.c.revision, changes.c.type, changes.c.object).where(later, changes.c.revision <= last)
+    ends = select(meta.c.revision.label("newest"), meta.c.pruned_revision.label("pruned")).subquery()
+    within = later & (changes.c.revision <= last)
+    both = ends.outerjoin(changes, within)
+    query = select(ends, changes.c.revision, changes.c.type, changes.c.object).select_from(both)
     return query.order_by(changes.c.revision, changes.c.position)
 
 
-_CHANGES = _whole_revisions()
+_CHANGES = Quick(_whole_revisions())
 
 
 class SqlStore:
@@ -141,12 +143,17 @@ class SqlStore:
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         database = self._database()
         with self._operation("get", database):
-            row = database.row(_ONE_NAMED, named(kind, namespace, name))
-        return None if row is None else rows.object_from_row(row)
+            found = database.rows(_ONE_NAMED, named(kind, namespace, name))
+        return rows.object_from_row(found[0]) if found else None
 
-    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Return objects ordered by namespace and name, and the revision of the read."""
-        found = self.page(kind, namespace)
+    def list(
+        self, kind: str, namespace: str | None = None, *, lean: bool = False
+    ) -> tuple[Sequence[StoredObject], int]:
+        """Return objects ordered by namespace and name, and the revision of the read.
+
+        Lean ones lack the document of the last `apply`, and share equal specs.
+        """
+        found = self.page(kind, namespace, lean=lean)
         return list(found.objects), found.revision
 
     def page(
@@ -156,6 +163,7 @@ class SqlStore:
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        lean: bool = False,
     ) -> ObjectPage:
         """Return objects ordered by namespace and name, decoded on access.
 
@@ -165,7 +173,7 @@ class SqlStore:
             revision: int = connection.execute(_REVISION).scalar_one()
             found = list(listed(connection, kind, namespace, after=after, limit=limit))
         versions = [(row["uid"], row["resource_version"]) for row in found]
-        return ObjectPage(versions, packed.DecodedRows(found), revision)
+        return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revision)
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
@@ -179,17 +187,19 @@ class SqlStore:
         A few more where the last ones share a revision, as those of one commit did in older versions.
         ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
         """
-        with self._reading("changes") as connection:
-            if since == _newest_after(connection, since):
-                return []
-            found = connection.execute(_CHANGES, {"since": since, "most": min(max(1, limit), _MOST_ROWS)}).all()
-        return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
+        database = self._database()
+        with self._operation("changes", database):
+            after = max(-1, min(since, rows.INT_END - 1))
+            found = database.rows(_CHANGES, {"since": after, "most": min(max(1, limit), _MOST_ROWS)})
+            _check_kept(since, found[0])
+        written = (each for each in found if each["revision"] is not None)
+        return [Change(each["revision"], each["type"], rows.object_from_change(each["object"])) for each in written]
 
     def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]:
         with self._reading("instances") as connection:
             if uids is not None:
                 return list(stored_instances(connection, uids).values())
-            return [rows.instance_from_row(dict(row)) for row in connection.execute(ALL_INSTANCES).mappings()]
+            return rows.instances_from_rows(connection.execute(ALL_INSTANCES).mappings().all())
 
     def instance(self, name: str) -> Instance | None:
         with self._reading("instances") as connection:
@@ -368,16 +378,13 @@ def _uids(writes: Writes) -> Iterator[str]:
     yield from (each.ref.uid for each in writes.deletions)
 
 
-def _newest_after(connection: Connection, since: int) -> int:
-    """Return the store's revision. Raises ChangesGone if changes after `since` were pruned."""
-    revision: int
-    pruned: int
-    revision, pruned = connection.execute(_ENDS).one()
+def _check_kept(since: int, ends: rows.Row) -> None:
+    """Raise ChangesGone if changes after `since` were pruned, or it is not reached yet."""
+    revision, pruned = ends["newest"], ends["pruned"]
     if since < pruned:
         raise ChangesGone(f"changes after revision {since} are kept from {pruned} on only: list again")
     if since > revision:
         raise ChangesGone(f"revision {since} is newer than the store's {revision}: list again")
-    return revision
 
 
 def _prunable(connection: Connection, keep: int, *, newest: int) -> int:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,7 +43,7 @@ class SqliteDatabase(Database):
         with super().reading() as connection:
             yield connection
 
-    def row(self, statement: Quick, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """As the base class, by the driver alone. One statement is a transaction of its own."""
         self._check_there()
         link = self._engine.raw_connection()
@@ -52,7 +52,8 @@ class SqliteDatabase(Database):
             found = cursor.fetchall()  # to the end: a cursor that is left open keeps its view of the file
         finally:
             link.close()
-        return dict(zip((each[0] for each in cursor.description), found[0], strict=True)) if found else None
+        names = [each[0] for each in cursor.description]
+        return [dict(zip(names, each, strict=True)) for each in found]
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

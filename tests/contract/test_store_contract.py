@@ -401,6 +401,12 @@ class TestFollowing:
         assert [each.revision for each in seen] == list(range(1, 12 * commits + 1))
         assert all(each.obj.resource_version == each.revision for each in seen)
 
+    def test_a_lean_list_lacks_only_the_last_applied(self, store: SqlStore) -> None:
+        made = insert(store, box("a", last_applied={"x": 1}), box("b", last_applied={"x": 2}), box("c", spec={"y": 1}))
+        found, revision = store.list("Sandbox", lean=True)
+        assert (found, revision) == ([replace(each, last_applied=None) for each in made], 3)
+        assert found[0].spec is found[1].spec
+
     def test_a_list_is_one_moment(self, store: SqlStore) -> None:
         """Two objects that always change together are never seen apart, and the revision is theirs."""
         insert(store, box("a"), box("b"))

@@ -144,7 +144,7 @@ class InstanceState:
         return self.checked.ended if self.checked is not None and self.checked.run == run else ""
 
 
-SANDBOX, REFUSED = "sandbox", "refused"
+SANDBOX, REFUSED, WARM, RETIRED = "sandbox", "refused", "warm", "retired"
 _DEFAULT = InstanceState()
 
 

@@ -6,11 +6,13 @@ Kept in memory between passes; nothing is decided by it. Specs accepted before t
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from controller.kinds.common.tracked_map import changed_keys
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import RESOURCES
+from controller.plan.common.instance_index import index_of
 from controller.ports import Meter
 
 _SCOPES = ("namespace", "pool", "host")
@@ -41,10 +43,12 @@ class PassMetrics:
 
     def _converged(self, snapshot: Snapshot) -> None:
         known = self._in_force
-        if snapshot.sandboxes is self._seen:
-            return
-        self._seen = snapshot.sandboxes
-        for uid, sandbox in snapshot.sandboxes.items():
+        changed, self._seen = changed_keys(self._seen, snapshot.sandboxes), snapshot.sandboxes
+        for uid in changed:
+            sandbox = snapshot.sandboxes.get(uid)
+            if sandbox is None:
+                known.pop(uid, None)
+                continue
             obj = sandbox.obj
             if known.get(uid) == obj.generation or not is_in_force(obj):
                 continue
@@ -53,9 +57,6 @@ class PassMetrics:
             since = accepted_at(obj, instance)
             if since is not None and self._begun is not None and since >= self._begun:
                 self._took(snapshot, obj, instance, snapshot.now - since)
-        if len(known) > len(snapshot.sandboxes):
-            for gone in known.keys() - snapshot.sandboxes.keys():
-                del known[gone]
 
     def _took(self, snapshot: Snapshot, obj: StoredObject, instance: Instance | None, seconds: float) -> None:
         operation = "create" if obj.generation == 1 else "update"
@@ -111,10 +112,11 @@ def _failures(snapshot: Snapshot) -> dict[str, int]:
     """Return the consecutive failures of each pool member."""
     if not snapshot.pools:
         return {}
+    own = ((uid, snapshot.instances[uid]) for uid in index_of(snapshot.instances).own_uids)
     return {
         uid: each.memory.failure.count
-        for uid, each in snapshot.instances.items()
-        if each.member_uid and each.parent_uid in snapshot.pools and each.memory.failure is not None
+        for uid, each in own
+        if each.parent_uid in snapshot.pools and each.memory.failure is not None
     }
 
 

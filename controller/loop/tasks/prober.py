@@ -8,7 +8,8 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container as Holds
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -64,12 +65,12 @@ class Prober:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def set_probes(self, probing: Iterable[ProbeSchedule], known: Set[str]) -> None:
-        """Replace the probes of these objects; drop those of objects that are not `known` (uids)."""
+    def set_probes(self, probing: Iterable[ProbeSchedule], *known: Holds[str]) -> None:
+        """Replace the probes of these objects; drop those of objects whose uids none of `known` holds."""
         with self._changed:
             for each in probing:
                 self._set(each.ref.uid, each.watches)
-            for uid in self._entries.keys() - known:
+            for uid in [uid for uid in self._entries if not any(uid in each for each in known)]:
                 self._set(uid, ())
             if self._due and self._threads and self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="prober", daemon=True)

@@ -8,11 +8,10 @@ import math
 from collections.abc import Iterable, Mapping
 
 from controller.kinds.observed.observed import HostFacts
-from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, pool_scope
-from controller.plan.capacity.reservations import Claim, held, held_by_pools
+from controller.plan.capacity.reservations import Claim
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.quota_ledger import HOST, QuotaBound, bounds, judge, pool_quotas
 
@@ -22,15 +21,15 @@ class CapacityLedger:
 
     def __init__(
         self,
-        instances: Iterable[Instance],
+        used: Mapping[str, Amount],
         quotas: Mapping[str, StoredQuota],
         facts: HostFacts,
         pools: Iterable[Pool] = (),
     ) -> None:
-        kept = list(instances)
+        """`used` is held by namespace, pool (`pool_scope`) and the host."""
         self.bounds = bounds(quotas.values(), facts)
         self._of_pools = pool_quotas(pools)
-        self._used = held(kept) | held_by_pools(kept, self._of_pools)
+        self._used = dict(used)
         self._first: dict[QuotaBound, str] = {}  # the first pending object of each bound
         self._given: set[str] = set()
         # Scopes (a namespace, the host) with pending objects: warm members of pools below this priority give way.

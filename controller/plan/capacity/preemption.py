@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from controller.kinds.planning.instance_record import RETIRED
 from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.pool.sandboxpool import RETIRED, Member, Turnover
+from controller.plan.pool.sandboxpool import Member, Turnover
 
 
 def in_order(pools: Iterable[Pool]) -> list[Pool]:
@@ -27,7 +29,8 @@ def give_way(
         return made
     leaving = {each.uid for each in made.retired}
     left = [each.instance for each in members if each.instance.uid not in leaving and each.instance.reserves.pids]
-    going = [each for each in snapshot.instances.values() if each.role == RETIRED and each.reserves.pids]
+    all_members = (snapshot.instances[uid] for uid in index_of(snapshot.instances).all_members())
+    going = [each for each in all_members if each.role == RETIRED and each.reserves.pids]
     on_its_way = any(each.namespace in crowded or "" in crowded for each in (*going, *made.retired))
     if not left or on_its_way or builder.gave & crowded:
         return replace(made, new=())

@@ -8,12 +8,12 @@ An object that cannot start (refused by the engine, image unavailable) holds not
 the reason. While its image is being pulled again it keeps its reservation.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
-from controller.kinds.quota import RESOURCES, Amount, amount_of, pool_scope
+from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.backoff import can_not_start
 from controller.plan.common.backoff import held as held_up
@@ -146,16 +146,6 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
             total[4] += limits.disk_bytes
             total[5] += limits.gpus
     return {namespace: Amount(*total) for namespace, total in sums.items()}
-
-
-def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[str, Amount]:
-    """Return what pools' members and the sandboxes claimed from them hold, by `of_pool`."""
-    found: dict[str, Amount] = {}
-    for each in instances if keys else ():
-        key = pool_scope(each.memory.pool)
-        if key in keys:
-            found[key] = found.get(key, Amount()) + amount_of(each.reserves)
-    return found
 
 
 def larger(one: Limits, other: Limits) -> Limits:

@@ -6,7 +6,7 @@ from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.capacity.reservations import held, held_by_pools
+from controller.plan.common.instance_index import index_of
 from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 
 
@@ -14,8 +14,7 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     whole, part = amount_of(reserves, 1), amount_of(member.reserves)
     found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **pool_quotas([pool])}
-    rows = list(snapshot.instances.values())
-    used = held(rows) | held_by_pools(rows, found)
+    used = index_of(snapshot.instances).held
     concerned = (pool_scope(pool.obj.uid), pool.obj.namespace, HOST)
     return all(
         judge(each, used.get(each.namespace, Amount()), whole, part).admitted

@@ -32,9 +32,9 @@ def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, 
     quiet = _write(builder, context, decision, asked.instance, reserves) and quiet and asked.quiet
     quiet = _write_egress(builder, asked, decision) and quiet
     if quiet:
-        builder.memo.settled[obj.uid] = asked.key
+        builder.memo.settle(obj.uid, asked.key)
     else:
-        builder.memo.settled.pop(obj.uid, None)
+        builder.memo.unsettle(obj.uid)
     watches = probes.watches(context, decision.memory)
     if watches != (context.probed.watches if context.probed else ()):
         builder.probes.append(ProbeSchedule(obj.ref, watches))

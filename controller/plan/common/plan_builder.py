@@ -1,12 +1,13 @@
 """The plan under construction, and the memo that is kept from one pass to the next."""
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.tracked_map import TrackedMap, changed_keys
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.activity import Activity, Run
 from controller.kinds.observed.models import ModelsState
@@ -101,9 +102,13 @@ class HostKey(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Inputs of the decisions of one pass, by uid. An object whose own did not change since has the same values."""
+    """Inputs of the decisions of one pass, by uid. An object whose own did not change since has the same values.
 
-    planned: Mapping[str, Sandbox]
+    Decided are the `sandboxes`, and `members` of pools in the form of sandboxes.
+    """
+
+    sandboxes: Mapping[str, Sandbox]
+    members: Mapping[str, Sandbox]
     containers: Mapping[str, tuple[Container, ...]]
     instances: Mapping[str, Instance]
     probes: Mapping[str, ProbeState]
@@ -112,12 +117,22 @@ class Seen(NamedTuple):
     host: HostKey
     in_flight: frozenset[str]
 
+    def planned(self, uid: str) -> Sandbox | None:
+        """Return a sandbox or member; None if there is none."""
+        return self.members.get(uid) or self.sandboxes.get(uid)
 
-class Claiming(NamedTuple):
-    """Sandboxes among these instances whose claimed names and limits are not in force yet."""
+    def all_uids(self) -> dict[str, None]:
+        """Return the uids of all objects, in their order."""
+        return {**dict.fromkeys(self.sandboxes), **dict.fromkeys(self.members)}
 
-    instances: Mapping[str, Instance]
-    uids: frozenset[str]
+    def in_order(self, uids: Set[str]) -> list[str]:
+        """Return those of these uids that are objects', in their order."""
+        own = [uid for uid in uids if uid in self.sandboxes]
+        if isinstance(self.sandboxes, TrackedMap):
+            own = self.sandboxes.in_order(own)
+        else:
+            own = [uid for uid in self.sandboxes if uid in uids]
+        return own + [uid for uid in self.members if uid in uids and uid not in self.sandboxes]
 
 
 class QuotasKey(NamedTuple):
@@ -223,8 +238,10 @@ class Memo:
     fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
+    unsettled: set[str] = field(default_factory=set)  # decided before, and not settled
     seen: Seen | None = None  # by the pass before
-    claiming: Claiming = field(default_factory=lambda: Claiming({}, frozenset()))
+    bursts: Mapping[str, Instance] = field(default_factory=lambda: MappingProxyType({}))  # when claims were looked for
+    claimed: set[str] = field(default_factory=set)  # sandboxes whose claims may be part of the present burst
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
     user_ids: TakenIds = field(default_factory=TakenIds)
@@ -238,7 +255,18 @@ class Memo:
             self.shapes.clear()
             self.settled.clear()
             self.timers.clear()
+            self.unsettled.clear()
             self.seen = None
+
+    def settle(self, uid: str, key: Settled) -> None:
+        """Decide no more on this object until one of these inputs changes."""
+        self.settled[uid] = key
+        self.unsettled.discard(uid)
+
+    def unsettle(self, uid: str) -> None:
+        """Decide again on this object in the next pass."""
+        self.settled.pop(uid, None)
+        self.unsettled.add(uid)
 
     def shape(self, spec: SandboxSpec, template: Template, policy: Policy) -> KnownShape:
         """Return the shape of a spec with its template, or the refusals. The latest are kept: many share one."""
@@ -252,38 +280,36 @@ class Memo:
             self.shapes[key] = known
         return known
 
-    def claims(self, instances: Mapping[str, Instance]) -> frozenset[str]:
-        """Return the uids of claims under way."""
-        if self.claiming.instances is not instances:
-            found = frozenset(uid for uid, each in instances.items() if each.memory.claiming)
-            self.claiming = Claiming(instances, found)
-        return self.claiming.uids
-
     def candidates(self, now: Seen, moved: Set[str]) -> set[str]:
         """Return the objects that may need a decision: all but the settled ones whose inputs did not change.
 
         `moved` have other news. To compare whole mappings costs a tenth of looking at each object.
         """
         before = self.seen
-        if before is None or before.host != now.host:
-            return set(now.planned)
-        containers = _changed(before.containers, now.containers)
+        if before is None:
+            self._keep_only(now)
+            return set(now.all_uids())
+        planned = changed_keys(before.sandboxes, now.sandboxes) | changed_keys(before.members, now.members)
+        self._forget(uid for uid in planned if now.planned(uid) is None)
+        if before.host != now.host:
+            return set(now.all_uids())
+        containers = changed_keys(before.containers, now.containers)
         found = {
-            *(now.planned.keys() - self.settled.keys()),
-            *_changed(before.planned, now.planned),
+            *self.unsettled,
+            *planned,
             *containers,
-            *_changed(before.instances, now.instances),
-            *_changed(before.probes, now.probes),
-            *_changed(before.activity, now.activity),
-            *_changed(before.models, now.models),
+            *changed_keys(before.instances, now.instances),
+            *changed_keys(before.probes, now.probes),
+            *changed_keys(before.activity, now.activity),
+            *changed_keys(before.models, now.models),
             *before.in_flight,
             *moved,
         }
         # Others are egress containers, which belong to the parent that their record names.
-        for uid in containers - now.planned.keys():
+        for uid in [each for each in containers if now.planned(each) is None]:
             record = now.instances.get(uid) or before.instances.get(uid)
             if record is None:
-                return set(now.planned)
+                return set(now.all_uids())
             found.add(record.parent_uid)
         return found
 
@@ -303,7 +329,7 @@ class Memo:
             made = self.rendered[uid].rendered if uid in self.rendered else None
             joins = made is not None and made.config.joins_peers and known.sandbox.obj.namespace in namespaces
             if uid in owners or joins or (uplink and made is not None and made.sealed is not None):
-                del self.settled[uid]
+                self.unsettle(uid)
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
         """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
@@ -335,10 +361,14 @@ class Memo:
             self.weights = Weights(snapshot.quotas, known.bounds if known.bounds == found else found)
         return self.weights.bounds
 
-    def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
+    def _keep_only(self, now: Seen) -> None:
+        self._forget((self.rendered.keys() | self.settled.keys() | self.unsettled) - now.all_uids().keys())
+
+    def _forget(self, uids: Iterable[str]) -> None:
         """Forget objects that are gone."""
-        for gone in self.rendered.keys() - sandboxes.keys():
-            del self.rendered[gone]
+        for gone in uids:
+            self.rendered.pop(gone, None)
+            self.unsettled.discard(gone)
             self.timers.pop(gone, None)
             self.settled.pop(gone, None)
             self.members.pop(gone, None)
@@ -351,13 +381,6 @@ class Memo:
             known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
             self.members[instance.uid] = known
         return known.sandbox
-
-
-def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> set[str]:
-    """Return the keys of values that are not the same Python objects any more."""
-    if before is now:
-        return set()
-    return {uid for uid, each in now.items() if before.get(uid) is not each} | (before.keys() - now.keys())
 
 
 def _unlike(some: Mapping[str, Network], others: Mapping[str, Network]) -> list[Network]:

@@ -9,13 +9,14 @@ from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.action import RenameContainer
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import WARM, Instance, InstanceState
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
+from controller.plan.common.instance_index import index_of
 from controller.plan.common.reconcile_context import Decision
-from controller.plan.pool.sandboxpool import SHARED, WARM, is_ready, is_used, member_spec, sharing
+from controller.plan.pool.sandboxpool import SHARED, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import NOTHING, judge, pool_quotas
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
@@ -50,11 +51,9 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
         return []
     found = [each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None]
     pools = {each.obj.uid: each for each in found if not sharing([each])}
-    members = [
-        each
-        for each in snapshot.instances.values()
-        if each.role == WARM and each.parent_uid in pools and each.uid not in snapshot.in_flight
-    ]
+    index = index_of(snapshot.instances)
+    own = (snapshot.instances[uid] for pool in pools for uid in index.members.get(pool, ()))
+    members = [each for each in own if each.role == WARM and each.uid not in snapshot.in_flight]
     members.sort(key=lambda each: (each.created_at, each.uid))
     return [(pools[each.parent_uid], each) for each in members]
 

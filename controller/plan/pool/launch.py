@@ -7,14 +7,16 @@ that starts containers is slow for those that only have to be handed over.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from controller.kinds.common.tracked_map import changed_keys
 from controller.kinds.planning.action import CreateContainer, RenameContainer
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
-from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.common.instance_index import index_of
+from controller.plan.common.plan_builder import Memo, PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool import claim_candidates
 from controller.plan.pool import sandboxpool as pools
-from controller.plan.pool.sandboxpool import SHARED, WARM, sharing
+from controller.plan.pool.sandboxpool import SHARED, sharing
 
 # Claims come in bursts: for so long after one, those that follow go first.
 BURST_SECONDS = 0.2
@@ -22,8 +24,8 @@ BURST_SECONDS = 0.2
 
 def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
     """Set how many members may be started in this pass, and wake when the burst is over."""
-    builder.claiming = set(builder.memo.claims(snapshot.instances))
-    until = _until(snapshot) if members else None
+    builder.claiming = set(index_of(snapshot.instances).claiming)
+    until = _until(snapshot, builder.memo) if members else None
     if until is None:
         return
     started = sum(_is_to_start(snapshot.instances[uid]) for uid in snapshot.in_flight & members.keys())
@@ -77,15 +79,27 @@ def _is_to_start(instance: Instance) -> bool:
     return instance.role == WARM and not instance.memory.container
 
 
-def _until(snapshot: Snapshot) -> float | None:
+def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     """Return the end of the present burst of claims (Unix seconds); None: there is none."""
     latest = 0.0
-    for uid, each in snapshot.instances.items():
-        sandbox = snapshot.sandboxes.get(uid)
-        if sandbox is None or each.memory.launch != "Warm":
-            continue
+    for uid in _lately_claimed(snapshot, memo):
+        sandbox, each = snapshot.sandboxes[uid], snapshot.instances[uid]
         if each.memory.claiming:
             latest = max(latest, snapshot.now + BURST_SECONDS)
         elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
             latest = max(latest, sandbox.obj.created_at + BURST_SECONDS)
     return latest or None
+
+
+def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
+    """Return the claimed sandboxes, without those whose claims were over before the present burst."""
+    instances, sandboxes, begin = snapshot.instances, snapshot.sandboxes, snapshot.now - BURST_SECONDS
+    written = changed_keys(memo.bursts, instances)
+    memo.bursts = instances
+    found = (uid for uid in memo.claimed | written if uid in instances and instances[uid].memory.launch == "Warm")
+    memo.claimed = {
+        uid
+        for uid in found
+        if uid not in sandboxes or instances[uid].memory.claiming or sandboxes[uid].obj.created_at > begin
+    }
+    return memo.claimed & sandboxes.keys()

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+from controller.kinds.planning.instance_record import RETIRED, WARM
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.capacity import preemption, preload, pressure
 from controller.plan.common.contexts import context_with, rendered_with
+from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.pool.sandboxpool import RETIRED, WARM, member_of, plan_turnover, ready_ones, retirements
+from controller.plan.pool.sandboxpool import member_of, plan_turnover, ready_ones, retirements
 
 
 def reconcile_pools(builder: PlanBuilder) -> None:
@@ -22,7 +24,9 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
     if snapshot.observed.blind:
         return
-    own = [each for each in snapshot.instances.values() if each.memory.pool == pool.obj.uid]
+    index = index_of(snapshot.instances)
+    own = [snapshot.instances[uid] for uid in index.members.get(pool.obj.uid, ())]
+    total = index.of_pools.get(pool.obj.uid, 0)
     decided = {each.uid: each for each in builder.instances}
     members = []
     for each in own:
@@ -35,11 +39,11 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
             short = builder.short.get(each.uid)
             members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
     going = sum(each.role == RETIRED for each in own)
-    held = len(own) - len(members) - going
+    held = total - len(members) - going
     awaited = held + builder.granted[pool.obj.uid] + builder.queued[pool.obj.uid]
     crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     lacks = snapshot.pressure.words()
-    image = "" if own or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
+    image = "" if total or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
     made = plan_turnover(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)

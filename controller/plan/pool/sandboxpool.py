@@ -10,20 +10,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.kinds.common.labels import container_name
+from controller.kinds.common.tracked_map import tracked
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import RETIRED, WARM, Instance, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.plan.common.backoff import waits
+from controller.plan.common.instance_index import index_of
 from controller.plan.common.status_json import dated
 from controller.plan.sandbox import drift, probes
 from controller.policy.sandbox import Rendered
 from controller.policy.sandboxpool import shares_volumes
 
-WARM, RETIRED = "warm", "retired"
 SHARED = "SharedVolume"
 _NO_LIMITS = Limits(0, 0, 0)
 
@@ -81,12 +82,13 @@ def without_used(snapshot: Snapshot) -> Snapshot:
     """
     if not snapshot.pools:
         return snapshot
+    instances = snapshot.instances
     used = {
-        uid: replace(each, role=RETIRED)
-        for uid, each in snapshot.instances.items()
-        if each.role == WARM and is_used(each, snapshot.observed.containers.get(uid, ()))
+        uid: replace(instances[uid], role=RETIRED)
+        for uid in index_of(instances).all_members()
+        if instances[uid].role == WARM and is_used(instances[uid], snapshot.observed.containers.get(uid, ()))
     }
-    return replace(snapshot, instances={**snapshot.instances, **used}) if used else snapshot
+    return replace(snapshot, instances=tracked(instances).updated(used)) if used else snapshot
 
 
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
@@ -293,7 +295,7 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
         same = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
         if pool.spec is None or not same or pool.spec.template_ref != spec.template_ref:
             continue
-        used = sum(each.memory.pool == uid for each in snapshot.instances.values()) + granted.get(uid, 0)
+        used = index_of(snapshot.instances).of_pools.get(uid, 0) + granted.get(uid, 0)
         if pool.spec.max_replicas is None or used < pool.spec.max_replicas:
             return uid, ""
         full = full or uid

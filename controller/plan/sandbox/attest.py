@@ -99,7 +99,7 @@ def _stops(found: Verdict, rendered: Rendered) -> bool:
 def _held(context: ReconcileContext, rendered: Rendered) -> str:
     """Return why it is not started again with its present configuration; "" if it may be."""
     generation, config_hash, message = context.memory.insecure
-    return message if (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
+    return message if message and (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
 
 
 def _stop(context: ReconcileContext, container: Container, rendered: Rendered, message: str) -> Decision:

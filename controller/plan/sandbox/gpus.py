@@ -35,6 +35,8 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     """Return the decision with devices for the container that it creates; or a wait, while there are too few."""
     snapshot = builder.snapshot
     listed, uid = snapshot.observed.facts.gpus, context.obj.uid
+    if not decision.actions and not listed:
+        return decision
     made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
     if made is not None and not made.config.gpus and decision.memory.gpus:
         return replace(decision, memory=replace(decision.memory, gpus=()))

@@ -44,7 +44,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
         made = _with_deadline(context, decide(context))
         return made if was_expired else made.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
     was_overfull = disk_limit.exceeded(context)
-    context = replace(context, memory=disk_limit.observe(context))
+    context = replace_if_changed(context, memory=disk_limit.observe(context))
     if disk_limit.exceeded(context):
         made = _with_deadline(context, decide(context))
         return (

@@ -12,14 +12,13 @@ from pydantic import ValidationError
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, at_own_level
 from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import claim_candidates
-from controller.plan.pool import sandboxpool as pools
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
@@ -110,7 +109,7 @@ def _still_members(
         stored = transaction.instances_of([member.uid for _, member in some])
         for pool, member in some:
             now = stored.get(member.uid)
-            if now is not None and now.role == pools.WARM and _unmoved(transaction, pool):
+            if now is not None and now.role == WARM and _unmoved(transaction, pool):
                 yield pool, now
 
 

@@ -1,0 +1,116 @@
+"""What passes and claims ask of all instances, kept from the changes: no answer looks at every instance."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from controller.kinds.common.tracked_map import derived
+from controller.kinds.planning.instance_record import RETIRED, SANDBOX, WARM, Instance
+from controller.kinds.quota import RESOURCES, Amount, pool_scope
+from controller.policy.quota_ledger import HOST
+
+_NO_AMOUNTS: Mapping[str, Amount] = MappingProxyType({})
+_NO_MEMBERS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceIndex:
+    """Sums and lists of instances. `held` is by namespace, the host ("") and pool (`pool_scope`).
+
+    `members` are the uids of warm and retired members by their pool's uid, `of_pools` the number of instances that are
+    or were a pool's, `own_uids` all that are still members, `claiming` the claims under way.
+    """
+
+    held: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_MEMBERS)
+    of_pools: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
+    own_uids: frozenset[str] = frozenset()
+    claiming: frozenset[str] = frozenset()
+
+    def moved(self, changes: Iterable[tuple[str, Instance | None, Instance | None]]) -> "InstanceIndex":
+        """Return the index after these changes."""
+        found = list(changes)
+        uids = {uid for uid, _, _ in found}
+        return InstanceIndex(
+            moved_sums(self.held, ((before, now) for _, before, now in found)),
+            _moved_members(self.members, found),
+            _moved_counts(self.of_pools, found),
+            self.own_uids - uids | {uid for uid, _, now in found if now is not None and now.member_uid},
+            self.claiming - uids | {uid for uid, _, now in found if now is not None and now.memory.claiming},
+        )
+
+    def all_members(self) -> Iterable[str]:
+        """Return the uids of the members of all pools."""
+        return (uid for some in self.members.values() for uid in some)
+
+
+_EMPTY = InstanceIndex()
+
+
+def index_of(instances: Mapping[str, Instance]) -> InstanceIndex:
+    """Return the index of these instances."""
+    return derived(instances, _EMPTY)
+
+
+def moved_sums(
+    sums: Mapping[str, Amount], changes: Iterable[tuple[Instance | None, Instance | None]]
+) -> dict[str, Amount]:
+    """Return what namespaces, the host ("") and pools (`pool_scope`) hold after changes (before, after) of instances.
+
+    A scope that holds nothing is left out.
+    """
+    moved: dict[str, list[int]] = {}
+    for before, after in changes:
+        for each, sign in ((before, -1), (after, 1)):
+            if each is None:
+                continue
+            limits, pool = each.reserves, each.memory.pool
+            scopes = {HOST, each.namespace}
+            for scope in (*scopes, pool_scope(pool)) if pool else scopes:
+                total = moved.setdefault(scope, [0] * len(RESOURCES))
+                total[0] += sign * limits.cpu_millicores
+                total[1] += sign * limits.memory_bytes
+                total[2] += sign * limits.pids
+                # A pool's members have no seat before they are claimed, and a pool holds no number of sandboxes.
+                total[3] += sign * (each.role == SANDBOX and scope in scopes)
+                total[4] += sign * limits.disk_bytes
+                total[5] += sign * limits.gpus
+    made = {scope: sums.get(scope, Amount()) + Amount(*total) for scope, total in moved.items() if any(total)}
+    return {scope: each for scope, each in {**sums, **made}.items() if each != Amount()}
+
+
+def _moved_members(
+    members: Mapping[str, tuple[str, ...]], changes: Iterable[tuple[str, Instance | None, Instance | None]]
+) -> Mapping[str, tuple[str, ...]]:
+    moved: dict[str, dict[str, None]] = {}
+    for uid, before, now in changes:
+        was, will = _pool_of(before), _pool_of(now)
+        if was == will:
+            continue
+        for pool in filter(None, (was, will)):
+            moved.setdefault(pool, dict.fromkeys(members.get(pool, ())))
+        if was:
+            moved[was].pop(uid, None)
+        if will:
+            moved[will][uid] = None
+    fresh = {pool: tuple(uids) for pool, uids in moved.items()}
+    return {pool: uids for pool, uids in {**members, **fresh}.items() if uids} if fresh else members
+
+
+def _pool_of(instance: Instance | None) -> str:
+    return instance.parent_uid if instance is not None and instance.role in (WARM, RETIRED) else ""
+
+
+def _moved_counts(
+    counts: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
+) -> Mapping[str, int]:
+    moved: dict[str, int] = {}
+    for _, before, now in changes:
+        was, will = (each.memory.pool if each is not None else "" for each in (before, now))
+        if was == will:
+            continue
+        for pool, step in ((was, -1), (will, 1)):
+            if pool:
+                moved[pool] = moved.get(pool, counts.get(pool, 0)) + step
+    return {pool: count for pool, count in {**counts, **moved}.items() if count} if moved else counts

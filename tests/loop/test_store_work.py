@@ -1,0 +1,108 @@
+"""Work that one sandbox makes: statements, and calls among many others. They are counted, not timed."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from controller.kinds.sandbox import FINALIZER
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import box, insert
+from tests.loop.harness import TINY, LoopHarness
+
+ALLOWED_STATEMENTS = 69
+ALLOWED_MORE_CALLS = 200  # with 400 more stored
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """Every statement that SQLite's driver runs, whoever sent it."""
+    ran: list[str] = []
+
+    def trace(connection: object, _record: object) -> None:
+        connection.set_trace_callback(ran.append)  # type: ignore[attr-defined]
+
+    event.listen(Engine, "connect", trace)
+    yield ran
+    event.remove(Engine, "connect", trace)
+
+
+def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list[str]) -> None:
+    """A sandbox is created, deleted and gone.
+
+    Its transactions: created, recorded before its container exists, Ready, deletion requested, TERM recorded before it
+    is sent, the end recorded before the container goes, gone.
+    """
+    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
+    store.open()
+    house = LoopHarness(store)
+    for name in ("first", "second"):
+        statements.clear()
+        house.apply(name)
+        house.settle(seconds=0)
+        house.delete(name)
+        house.settle(seconds=0)
+    own = list(statements)
+    assert house.names() == []
+    house.close()
+    store.close()
+    assert own.count("BEGIN IMMEDIATE") == 7
+    # A batch is traced row by row.
+    verbs = [" ".join(each.split()[:3]) for each in own if re.match("SELECT|INSERT|UPDATE|DELETE", each)]
+    sent = [verb for verb, before in zip(verbs, ["", *verbs], strict=False) if verb != before or verb[0] == "S"]
+    assert len(sent) <= ALLOWED_STATEMENTS, sent
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Count the functions that an action calls in this thread, those of C too."""
+    count = 0
+
+    def note(_frame: object, what: str, _argument: object) -> None:
+        nonlocal count
+        count += what in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def calls_among(stored: int, path: Path) -> dict[str, int]:
+    """Count the calls of a claim and of the passes after an event and a creation, with so many stored sandboxes."""
+    store = SqlStore(f"sqlite:///{path / str(stored)}.db")
+    store.open()
+    suspended = {"template": {"image": TINY}, "runState": "Suspended"}
+    insert(store, *(box(f"box-{number:04}", spec=suspended) for number in range(stored)))
+    pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
+    insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+    insert(store, replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
+    house = LoopHarness(store)
+    house.apply("a")
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    found: dict[str, list[int]] = {"claim": [], "event": [], "creation": []}
+    for number in range(3):  # the first time much is made once
+        house.clock.advance(1.0)
+        house.settle(seconds=0)
+        found["claim"].append(calls_of(lambda number=number: house.refer(f"warm-{number}", "t")))  # type: ignore[misc]
+        house.clock.advance(1.0)
+        house.settle(seconds=0)
+        house.engine.pause(house.container_name("a"))
+        found["event"].append(calls_of(house.run_pass))
+        house.settle(seconds=0)
+        house.apply(f"new-{number}")
+        found["creation"].append(calls_of(house.run_pass))
+    house.close()
+    store.close()
+    return {name: min(counts) for name, counts in found.items()}
+
+
+def test_one_change_costs_the_same_among_many(tmp_path: Path) -> None:
+    few, many = calls_among(20, tmp_path), calls_among(420, tmp_path)
+    assert {name: many[name] - few[name] for name in few if many[name] - few[name] > ALLOWED_MORE_CALLS} == {}
