@@ -85,11 +85,11 @@ class RunningDaemon:
         return str(self.served()["metrics"])
 
     def instance_id(self) -> str:
-        """The label by which its containers are known, asked of its own database once."""
+        """Return the label by which its containers are known, asked of its own database once."""
         if not self._instance_id:
             from controller.store.sql_store import SqlStore
 
-            store = SqlStore(f"sqlite:///{self.folder / 'paddock.db'}")
+            store = SqlStore(self.environment.get("PADDOCK_DATABASE_URL") or f"sqlite:///{self.folder / 'paddock.db'}")
             store.open()
             try:
                 self._instance_id = store.instance_id

@@ -33,8 +33,6 @@ def services_of(
 ) -> Services:
     """Build all use-cases for the listeners."""
     settings, canary = core.settings, loop.canary
-    usage = CgroupUsage()  # its own, since a read closes the files of other containers
-    core.undo.callback(usage.close)
     host = HostPorts(
         engine=engine,
         streams=engine.streams,
@@ -49,7 +47,7 @@ def services_of(
         exec_folder=settings.state_dir / "execs",
         run_folder=settings.state_dir / "runs",
         models=core.models,
-        usage=usage,
+        usage=CgroupUsage(hold=False),
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),

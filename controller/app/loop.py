@@ -143,8 +143,6 @@ def _make_pass(
     core.undo.callback(prober.stop)
     lineage = StoreLineage(settings.state_dir / "lineage.json", store.instance_id)
     core.undo.callback(lineage.close)
-    cpu = CgroupUsage()
-    core.undo.callback(cpu.close)
     rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
 
     def sweep() -> SweepRules:
@@ -161,7 +159,7 @@ def _make_pass(
         sweep=sweep,
         may_act=host.lease.held,
         activity=activity,
-        usage=cpu,
+        usage=CgroupUsage(hold=False),  # a sample of each sandbox is far from the next
         clock_jumped=ClockJump(core.clock, tell=schedule.reset).jumped,
         pressure=PressureWatch(
             HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale

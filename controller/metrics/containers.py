@@ -9,17 +9,16 @@ from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import Metric
-from prometheus_client.samples import Sample
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import LayerUsage, Usage
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandbox import Template, at_own_level
-from controller.metrics.catalogue import CATALOGUE, CONTAINERS
+from controller.metrics.catalogue import CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
-from controller.metrics.families import empty, enum, filled, single
+from controller.metrics.families import empty, enum, filled, single, written
 from controller.metrics.probed import health_of
-from controller.metrics.render import Labels
+from controller.metrics.render import Labels, number_text
 from controller.plan.sandbox.disk_limit import limit_of
 from controller.ports import UsageReader
 
@@ -157,9 +156,9 @@ def _getters(figures: Mapping[str, str], shown: set[str]) -> list[tuple[str, Cal
 
 
 def _family(name: str, read: Callable[[Row], Any], rows: list[Row]) -> Metric:
-    metric = empty(CATALOGUE[name])
-    metric.samples = [Sample(name, row.labels, value) for row in rows if (value := read(row)) is not None]
-    return metric
+    """Return the family of one figure."""
+    lines = [f"{name}{row.labels.text} {number_text(value)}\n" for row in rows if (value := read(row)) is not None]
+    return written(name, lines, lambda: [(row.labels, value) for row in rows if (value := read(row)) is not None])
 
 
 def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Row]:

@@ -1,13 +1,12 @@
 """prometheus_client families from the catalogue, for collectors that build them at each scrape."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import Metric
-from prometheus_client.samples import Sample
 
 from controller.metrics.catalogue import CATALOGUE
 from controller.metrics.catalogue.family import Family
-from controller.metrics.render import Labels
+from controller.metrics.render import Labels, Pairs, Series
 
 
 def empty(family: Family) -> Metric:
@@ -22,15 +21,23 @@ def single(name: str, value: float) -> Metric:
 
 def filled(name: str, samples: Iterable[tuple[dict[str, str], float]]) -> Metric:
     """Return a family of the catalogue with these samples."""
+    pairs = list(samples)
+    return _of(Series(name, lambda: pairs), name)
+
+
+def written(name: str, lines: list[str], pairs: Callable[[], Pairs]) -> Metric:
+    """Return a family of the catalogue whose samples are text already; `pairs` are the same as labels and values."""
+    return _of(Series(name, pairs, lines), name)
+
+
+def _of(samples: Series, name: str) -> Metric:
     metric = empty(CATALOGUE[name])
-    metric.samples = [Sample(name, labels, value) for labels, value in samples]
+    metric.samples = samples  # type: ignore[assignment]  # read like a list of them
     return metric
 
 
-def enum(name: str, label: str, rows: Iterable[tuple[dict[str, str], str]]) -> Metric:
+def enum(name: str, label: str, rows: Iterable[tuple[Labels, str]]) -> Metric:
     """Return a family that is 1 for a label's current value and 0 for its others. Rows: (labels, current)."""
     values = CATALOGUE[name].values[label]
-    samples = (
-        (Labels({**labels, label: value}), int(value == current)) for labels, current in rows for value in values
-    )
+    samples = ((labels.plus(label, value), int(value == current)) for labels, current in rows for value in values)
     return filled(name, samples)

@@ -1,44 +1,70 @@
 """Desired and actual state of each sandbox, from the last snapshot (section B of the catalogue)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 from prometheus_client import Metric
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.sandbox import SandboxSpec, Template, at_own_level, idle_timeout_seconds
-from controller.metrics.catalogue import OBJECTS
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.sandbox import SandboxSpec, at_own_level, idle_timeout_seconds
+from controller.kinds.securityprofile import StoredProfile
+from controller.metrics.catalogue import CATALOGUE, OBJECTS
 from controller.metrics.catalogue.family import OTHER
 from controller.metrics.catalogue.objects import END_REASONS
-from controller.metrics.families import empty, enum, filled
-from controller.metrics.render import Labels
+from controller.metrics.families import empty, filled, written
+from controller.metrics.render import Labels, Pairs, line
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
 from controller.policy.levels.profiles import network_of
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sandbox, with the labels that its samples share. `spec` is None if unreadable for this version."""
+    """One sandbox, with the labels that its samples share."""
 
     labels: Labels
-    obj: StoredObject
-    spec: SandboxSpec | None
-    template: Template | None
+    sandbox: Sandbox
     instance: Instance | None
     containers: tuple[Container, ...]
-    pool: str = ""
-    network: str = ""
+    pool: str
+
+    @property
+    def obj(self) -> StoredObject:
+        return self.sandbox.obj
+
+    @property
+    def spec(self) -> SandboxSpec | None:
+        """The spec; None if unreadable for this version."""
+        return self.sandbox.spec
+
+
+_Series = Iterator[tuple[str, Labels, float]]  # names of families, labels and values
+# Families whose values change by themselves; the others are those of the stored and observed object.
+_LIVE = ("paddock_sandbox_last_activity_timestamp_seconds", "paddock_sandbox_status_drifted_fields")
+_STATES = CATALOGUE["paddock_sandbox_status_state"].values["state"]
+_USER_LABELS = "paddock_sandbox_labels"
+_Lines = tuple[Row, tuple[str, ...]]  # a sandbox, and its lines of each family
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What the last scrape wrote, by uid, and the profiles that it took networks from."""
+
+    profiles: Mapping[str, StoredProfile] | None = None
+    lines: Mapping[str, _Lines] = field(default_factory=dict)
 
 
 class ObjectCollector:
     """Collector of every sandbox of the last snapshot. Series vanish with their object.
 
-    `label_allowlist` names the users' own labels that are exported; the rest never reach Prometheus. `detail` adds the
-    families that are off by default.
+    The lines of a sandbox that did not change since the last scrape are those of before. `label_allowlist` names the
+    users' own labels that are exported; the rest never reach Prometheus. `detail` adds the families that are off by
+    default.
     """
 
     def __init__(
@@ -46,6 +72,9 @@ class ObjectCollector:
     ) -> None:
         self._snapshot, self._detail = snapshot, detail
         self._label_allowlist = tuple(label_allowlist)
+        without = _LIVE if label_allowlist else (*_LIVE, _USER_LABELS)
+        self._names = [each.name for each in OBJECTS if each.name not in without]
+        self._last = _Last()
 
     def describe(self) -> Iterable[Metric]:
         return [empty(each) for each in OBJECTS]
@@ -54,65 +83,96 @@ class ObjectCollector:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        rows = [_row(snapshot, uid) for uid in snapshot.sandboxes]
-        yield from _desired(rows)
-        yield from _status(rows)
-        yield from _past(rows)
-        used = ((row.labels, _last_use(row, snapshot)) for row in rows)
+        last = self._last if self._last.profiles is snapshot.profiles else _Last()
+        lines = {uid: self._written(snapshot, uid, last.lines.get(uid)) for uid in snapshot.sandboxes}
+        self._last = _Last(snapshot.profiles, lines)
+
+        @cache
+        def pairs() -> Mapping[str, Pairs]:
+            return _by_name(each for row, _ in lines.values() for each in self._series(row, snapshot.profiles))
+
+        for index, name in enumerate(self._names):
+            texts = [texts[index] for _, texts in lines.values() if texts[index]]
+            yield written(name, texts, partial(_pairs_of, pairs, name))
+        used = ((row.labels, _last_use(row, snapshot)) for row, _ in lines.values())
         yield filled("paddock_sandbox_last_activity_timestamp_seconds", ((at, each) for at, each in used if each))
         if self._detail:
-            drifted = ((row.labels, snapshot.drifted.get(row.obj.uid, 0)) for row in rows)
+            drifted = ((row.labels, snapshot.drifted.get(uid, 0)) for uid, (row, _) in lines.items())
             yield filled("paddock_sandbox_status_drifted_fields", drifted)
-        if self._label_allowlist:
-            yield _user_labels(rows, self._label_allowlist)
+
+    def _written(self, snapshot: Snapshot, uid: str, known: _Lines | None) -> _Lines:
+        """Return a sandbox with its lines: the known ones, unless something about it is another object now."""
+        sandbox, instance = snapshot.sandboxes[uid], snapshot.instances.get(uid)
+        containers, pool = snapshot.observed.containers.get(uid, ()), snapshot.pool_of(uid)
+        if known is not None:
+            row = known[0]
+            same = row.sandbox is sandbox and row.instance is instance and row.containers is containers
+            if same and row.pool == pool:
+                return known
+        labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
+        row = Row(labels, sandbox, instance, containers, pool)
+        found = _by_name(self._series(row, snapshot.profiles))
+        return row, tuple("".join(line(name, *each) for each in found.get(name, ())) for name in self._names)
+
+    def _series(self, row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
+        """Yield what follows from the object as it is stored and observed."""
+        yield from _desired(row, profiles)
+        yield from _status(row)
+        yield from _past(row)
+        shown = {
+            "label_" + re.sub(r"[^A-Za-z0-9_]", "_", each): row.obj.labels[each]
+            for each in self._label_allowlist
+            if each in row.obj.labels
+        }
+        if shown:  # `_` is for characters that Prometheus refuses
+            yield _USER_LABELS, Labels({**row.labels, **shown}), 1
 
 
-def _row(snapshot: Snapshot, uid: str) -> Row:
-    sandbox = snapshot.sandboxes[uid]
-    labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
-    seen = snapshot.observed.containers.get(uid, ())
-    pool = snapshot.pool_of(uid)
-    template = at_own_level(sandbox.spec, sandbox.template) if sandbox.template else None
-    network = network_of(template, snapshot.profiles.values()) if template else ""
-    return Row(labels, sandbox.obj, sandbox.spec, template, snapshot.instances.get(uid), seen, pool, network)
+def _pairs_of(pairs: Callable[[], Mapping[str, Pairs]], name: str) -> Pairs:
+    return pairs().get(name, [])
 
 
-def _desired(rows: list[Row]) -> Iterator[Metric]:
+def _by_name(series: _Series) -> Mapping[str, Pairs]:
+    found: dict[str, Pairs] = defaultdict(list)
+    for name, labels, value in series:
+        found[name].append((labels, value))
+    return found
+
+
+def _desired(row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
     """Yield the desired state."""
-    yield filled("paddock_sandbox_info", ((_info(row), 1) for row in rows))
-    yield filled("paddock_sandbox_created_timestamp_seconds", ((row.labels, row.obj.created_at) for row in rows))
-    yield filled(
-        "paddock_sandbox_deletion_timestamp_seconds",
-        ((row.labels, row.obj.deleted_at) for row in rows if row.obj.deleted_at is not None),
-    )
-    yield filled("paddock_sandbox_metadata_generation", ((row.labels, row.obj.generation) for row in rows))
-    yield filled(
-        "paddock_sandbox_spec_running",
-        ((row.labels, int(row.spec.run_state == "Running")) for row in rows if row.spec),
-    )
-    cpu = ((row.labels, _limit(row, "cpu", "cpu_millicores")) for row in rows)
-    yield filled("paddock_sandbox_spec_cpu_limit_cores", ((at, each / 1000) for at, each in cpu if each))
-    memory = ((row.labels, _limit(row, "memory", "memory_bytes")) for row in rows)
-    yield filled("paddock_sandbox_spec_memory_limit_bytes", ((at, each) for at, each in memory if each))
-    idle = ((row.labels, idle_timeout_seconds(row.spec)) for row in rows)
-    yield filled("paddock_sandbox_spec_idle_timeout_seconds", ((at, each) for at, each in idle if each is not None))
+    at, obj, spec = row.labels, row.obj, row.spec
+    yield "paddock_sandbox_info", _info(row, profiles), 1
+    yield "paddock_sandbox_created_timestamp_seconds", at, obj.created_at
+    if obj.deleted_at is not None:
+        yield "paddock_sandbox_deletion_timestamp_seconds", at, obj.deleted_at
+    yield "paddock_sandbox_metadata_generation", at, obj.generation
+    if spec:
+        yield "paddock_sandbox_spec_running", at, int(spec.run_state == "Running")
+    if cpu := _limit(row, "cpu", "cpu_millicores"):
+        yield "paddock_sandbox_spec_cpu_limit_cores", at, cpu / 1000
+    idle = idle_timeout_seconds(spec)
+    if idle is not None:
+        yield "paddock_sandbox_spec_idle_timeout_seconds", at, idle
     for name, asked, reserved in (
+        ("paddock_sandbox_spec_memory_limit_bytes", "memory", "memory_bytes"),
         ("paddock_sandbox_spec_pids_limit", "pids", "pids"),
         ("paddock_sandbox_spec_fs_limit_bytes", "disk", "disk_bytes"),
         ("paddock_sandbox_spec_gpus", "gpus", "gpus"),
     ):
-        wanted = [(row.labels, _limit(row, asked, reserved)) for row in rows]
-        yield filled(name, ((at, each) for at, each in wanted if each))
+        if limit := _limit(row, asked, reserved):
+            yield name, at, limit
 
 
-def _info(row: Row) -> Labels:
+def _info(row: Row, profiles: Mapping[str, StoredProfile]) -> Labels:
     """Return the info family of specs."""
-    template = row.template
+    sandbox = row.sandbox
+    template = at_own_level(sandbox.spec, sandbox.template) if sandbox.template else None
     facts = {
         "uid": row.obj.uid,
         "image": template.image if template else "",
         "security_level": template.security_level if template else "",
-        "network": row.network,
+        "network": network_of(template, profiles.values()) if template else "",
         "pool": row.pool,
     }
     return Labels({**row.labels, **facts})
@@ -126,36 +186,33 @@ def _limit(row: Row, asked: str, reserved: str) -> int | None:
     return value
 
 
-def _status(rows: list[Row]) -> Iterator[Metric]:
+def _status(row: Row) -> _Series:
     """Yield the status."""
-    states = [(row.labels, sandbox_state(row.obj, row.containers)) for row in rows]
-    yield enum("paddock_sandbox_status_state", "state", states)
-    seen = ((row.labels, row.obj.status.get("observedGeneration")) for row in rows)
-    yield filled("paddock_sandbox_status_observed_generation", ((at, each) for at, each in seen if each is not None))
-    conditions = [(row.labels, dict(known_conditions(row.obj))) for row in rows]
-    ready = ((at, int(each.get("Ready", False))) for at, each in conditions)
-    yield filled("paddock_sandbox_status_ready", ready)
-    yield filled(
-        "paddock_sandbox_status_condition",
-        ((Labels({**at, "condition": type_}), int(true)) for at, each in conditions for type_, true in each.items()),
-    )
-    waiting = ((row.labels, waiting_reason(row.obj)) for row in rows)
-    yield filled(
-        "paddock_sandbox_status_waiting_reason",
-        ((Labels({**at, "reason": reason}), 1) for at, reason in waiting if reason),
-    )
+    at, obj = row.labels, row.obj
+    state = sandbox_state(obj, row.containers)
+    for each in _STATES:
+        yield "paddock_sandbox_status_state", at.plus("state", each), int(each == state)
+    generation = obj.status.get("observedGeneration")
+    if generation is not None:
+        yield "paddock_sandbox_status_observed_generation", at, generation
+    conditions = dict(known_conditions(obj))
+    yield "paddock_sandbox_status_ready", at, int(conditions.get("Ready", False))
+    for type_, true in conditions.items():
+        yield "paddock_sandbox_status_condition", at.plus("condition", type_), int(true)
+    if reason := waiting_reason(obj):
+        yield "paddock_sandbox_status_waiting_reason", at.plus("reason", reason), 1
 
 
-def _past(rows: list[Row]) -> Iterator[Metric]:
+def _past(row: Row) -> _Series:
     """Yield stored instance state, which survives restarts of the daemon and new containers."""
-    kept = [(row.labels, row.instance.memory) for row in rows if row.instance]
-    yield filled("paddock_sandbox_status_restarts_total", ((at, memory.restarts) for at, memory in kept))
-    ends = [(at, memory.last_end) for at, memory in kept if memory.last_end]
-    yield filled(
-        "paddock_sandbox_status_last_termination_reason",
-        ((Labels({**at, "reason": end.reason if end.reason in END_REASONS else OTHER}), 1) for at, end in ends),
-    )
-    yield filled("paddock_sandbox_status_last_termination_exit_code", ((at, end.exit_code) for at, end in ends))
+    if row.instance is None:
+        return
+    at, memory = row.labels, row.instance.memory
+    yield "paddock_sandbox_status_restarts_total", at, memory.restarts
+    if end := memory.last_end:
+        reason = end.reason if end.reason in END_REASONS else OTHER
+        yield "paddock_sandbox_status_last_termination_reason", at.plus("reason", reason), 1
+        yield "paddock_sandbox_status_last_termination_exit_code", at, end.exit_code
 
 
 def _last_use(row: Row, snapshot: Snapshot) -> float:
@@ -164,16 +221,3 @@ def _last_use(row: Row, snapshot: Snapshot) -> float:
     if seen is not None and seen.open:
         return snapshot.now
     return max(kept.at if kept else 0.0, seen.last_at if seen else 0.0)
-
-
-def _user_labels(rows: list[Row], allowed: tuple[str, ...]) -> Metric:
-    """Return the allowed labels of sandboxes as `label_<name>`, with `_` for characters that Prometheus refuses."""
-    names = {label: "label_" + re.sub(r"[^A-Za-z0-9_]", "_", label) for label in allowed}
-
-    def samples() -> Iterator[tuple[Labels, float]]:
-        for row in rows:
-            shown = {names[label]: row.obj.labels[label] for label in allowed if label in row.obj.labels}
-            if shown:
-                yield Labels({**row.labels, **shown}), 1
-
-    return filled("paddock_sandbox_labels", samples())

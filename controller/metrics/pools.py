@@ -42,7 +42,7 @@ def _members(snapshot: Snapshot, pools: list[tuple[Labels, Pool]]) -> Iterator[t
             if each.member_uid and each.parent_uid == pool.obj.uid:
                 counted[_state(snapshot, each)] += 1
         for state, number in counted.items():
-            yield Labels({**_with_image(labels, pool), "state": state}), number
+            yield _with_image(labels, pool).plus("state", state), number
 
 
 def _state(snapshot: Snapshot, member: Instance) -> str:

@@ -15,7 +15,7 @@ from controller.metrics.render import open_metrics
 from tests.metrics.made_up import MadeUpUsage, many
 
 COUNT = 500
-LIMIT_MS = 0.8
+LIMIT_MS = 0.1  # without reading files, see test_scrape_files.py
 
 
 @pytest.mark.bench
@@ -24,15 +24,16 @@ def test_scrape_of_500_sandboxes(detail: bool) -> None:
     registry = _ours(detail)
     lines = open_metrics(registry).count(b"\n") - 3 * sum(1 for _ in registry.collect())
     ours = _best(lambda: open_metrics(registry))
-    gzipped = _best(lambda: _whole_answer(registry))
+    gzipped = _best(lambda: whole_answer(registry))
     bare_registry = _bare(lines)
     bare = _best(lambda: library_open_metrics(bare_registry), times=3)
-    each = ours * 1000 / COUNT
+    each = gzipped * 1000 / COUNT
     print(
-        f"\nscrape of {COUNT} sandboxes, {lines / COUNT:.0f} series each: {ours * 1000:.0f} ms of CPU, {each:.3f} each"
-        f" (with gzip {gzipped * 1000 / COUNT:.3f}); {lines} bare Gauges: {bare * 1000:.0f} ms; ratio {ours / bare:.2f}"
+        f"\nscrape of {COUNT} sandboxes, {lines / COUNT:.0f} series each: {ours * 1000:.0f} ms of CPU,"
+        f" {ours * 1000 / COUNT:.3f} each, with gzip {each:.3f} (wanted {LIMIT_MS}); {lines} bare Gauges:"
+        f" {bare * 1000:.0f} ms; ratio {ours / bare:.2f}"
     )
-    assert each <= LIMIT_MS
+    assert each <= LIMIT_MS * (1 + detail)
 
 
 def _ours(detail: bool) -> Registry:
@@ -43,7 +44,8 @@ def _ours(detail: bool) -> Registry:
     return registry
 
 
-def _whole_answer(registry: Registry) -> None:
+def whole_answer(registry: Registry) -> None:
+    """Answer Prometheus, which asks for gzip."""
     answer = Pages(registry).answer(
         "/metrics", {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
     )

@@ -32,7 +32,7 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
                 obj = world.sandbox(name)
                 box = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
-                usage = replace(USAGE, memory_working_set_bytes=memory * MIB, network=None)
+                usage = USAGE._replace(memory_working_set_bytes=memory * MIB, network=None)
                 found[obj.uid] = UsageSample(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
             return found
 

@@ -1,14 +1,12 @@
 """The daemon with its store on PostgreSQL, and a lost connection."""
 
-import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.daemon import docker, remove_containers, start_daemon, wait_for
+from tests.postgres import admin, new_database
 
 pytestmark = [pytest.mark.docker, pytest.mark.postgres]
 BOX = """
@@ -22,21 +20,10 @@ spec:
 """
 
 
-def admin() -> psycopg.Connection:
-    url = os.environ["PADDOCK_TEST_POSTGRES"].replace("postgresql+psycopg://", "postgresql://")
-    return psycopg.connect(url, autocommit=True)
-
-
 @pytest.fixture
 def database() -> Iterator[str]:
-    """Create a database for this test; yield its URL."""
-    name = f"paddock_{uuid.uuid4().hex}"
-    with admin() as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    before, _, options = os.environ["PADDOCK_TEST_POSTGRES"].partition("?")
-    yield f"{before.rsplit('/', 1)[0]}/{name}?{options}"
-    with admin() as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database() as url:
+        yield url
 
 
 def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) -> None:

@@ -2,12 +2,13 @@
 
 import itertools
 import os
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
-from controller.engine.kernel.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_figure_at
+from controller.engine.kernel.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_open
 from controller.engine.usage.cgroup import CgroupUsage, parse_net_dev, working_set_bytes
 from controller.engine.usage.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
 from controller.kinds.observed.observed import Container, State
@@ -303,11 +304,8 @@ def test_folders_of_removed_containers_are_dropped(v2: Host) -> None:
 def test_a_large_cgroup_file_is_read_completely(tmp_path: Path) -> None:
     text = "".join(f"8:{number} rbytes=1 wbytes=2\n" for number in range(10_000))
     (tmp_path / "io.stat").write_text(text)
-    folder = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
-    try:
-        assert read_figure_at(folder, "io.stat") == text
-    finally:
-        os.close(folder)
+    with (tmp_path / "io.stat").open("rb") as file:
+        assert [read_open(file.fileno()) for _ in range(2)] == [text.encode()] * 2
 
 
 def test_mounts_that_come_later_are_found(v2: Host) -> None:
@@ -336,6 +334,61 @@ def test_folders_are_held_and_let_go(v1: Host) -> None:
     reader.read([box()])
     reader.close()
     assert open_handles() == before
+
+
+def test_at_most_half_of_few_descriptors_are_held(v1: Host) -> None:
+    """The first containers' are, those of the others are opened for each reading; all are read alike."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    boxes = [box(started_at=float(number)) for number in range(20)]  # as many runs of it
+    before = open_handles()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, before + 128), hard))
+    try:
+        reader = CgroupUsage(v1.cgroups)
+        for _ in range(2):
+            found = [reader.read(boxes)[ID]]
+            held = open_handles() - before
+            assert 52 <= held <= max(256, before + 128) / 2
+        assert [shown(each) for each in found] == [EXPECTED]
+        reader.close()
+        assert open_handles() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_reader_that_holds_nothing_reads_the_same(v1: Host) -> None:
+    before, reader = open_handles(), CgroupUsage(v1.cgroups, hold=False)
+    assert shown(reader.read([box()])[ID]) == EXPECTED
+    assert open_handles() == before
+    v1.fill("pids", {"pids.current": "6"})
+    assert reader.read([box()])[ID].pids == 6
+
+
+def test_held_files_show_what_changes_in_them(v1: Host) -> None:
+    """New figures of all lengths, and a limit that is set after the first reading."""
+    v1.fill("cpu", {"cpu.cfs_quota_us": "-1"})
+    reader = CgroupUsage(v1.cgroups)
+    assert reader.read([box()])[ID].cpu_limit_cores is None
+    v1.fill("cpu", {"cpu.cfs_quota_us": "150000"})
+    v1.fill("memory", {"memory.usage_in_bytes": "12000000", "memory.failcnt": "0"})
+    found = reader.read([box()])[ID]
+    assert (found.cpu_limit_cores, found.cpu_periods, found.memory_usage_bytes) == (1.5, 10, 12_000_000)
+    assert found.memory_limit_hits == 2
+    reader.close()
+
+
+def test_a_held_file_that_fails_is_opened_anew(v2: Host) -> None:
+    """As where the system has made the cgroup anew for the same run; one reading that fails after that is left out."""
+    before, reader = open_handles(), CgroupUsage(v2.cgroups)
+    reader.read([box()])
+    held = open_handles()
+    v2.fill("unified", {"memory.current": "gone"})
+    assert reader.read([box()]) == {}
+    assert open_handles() == before
+    (v2.folder("unified") / "memory.current").unlink()
+    v2.fill("unified", {"memory.current": "9000000"})
+    assert shown(reader.read([box()])[ID]) == EXPECTED
+    assert open_handles() == held
+    reader.close()
 
 
 def test_nothing_is_left_open_when_reading_fails(v1: Host) -> None:

@@ -1,6 +1,7 @@
 """Tests that need a real engine: applied config, counted calls, usage under load, stalled readers."""
 
 import contextlib
+import os
 import re
 import subprocess
 import threading
@@ -450,13 +451,31 @@ def test_network_figures_of_a_box_that_has_one(world: World, uid: str) -> None:
     assert network.receive_bytes >= theirs["rx_bytes"] >= 0
 
 
+def held_files() -> int:
+    """Cgroup files and folders that this process has open."""
+    links = [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return sum(os.path.realpath(each).startswith("/sys/fs/cgroup/") for each in links)
+
+
 def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) -> None:
-    box = world.running(uid)
+    """Also by a reader that holds its files, and those of the next run are its own: no figure of the run before."""
+    script = "head -c 8000000 /dev/zero > /tmp/x; sleep 1000"
+    box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
     reader = CgroupUsage()
-    assert set(reader.read([box])) == {box.id}
+    holds(lambda: reader.read([box])[box.id].memory_usage_bytes > 8_000_000)
+    held = held_files()
+    assert held > 10
     world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
-    assert reader.read([box]) == {}
+    holds(lambda: reader.read([box]) == {})
+    assert held_files() == 0
+    holds(lambda: world.state(uid) == "exited")
+    ok(world.engine.act(StartContainer(uid, box.name, "a test", box.id)))
+    again = world.only(uid)
+    assert again.started_at > box.started_at
+    holds(lambda: reader.read([again])[box.id].memory_usage_bytes > 8_000_000)
+    assert held_files() == held
     reader.close()
+    assert held_files() == 0
 
 
 # Streams

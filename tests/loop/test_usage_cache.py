@@ -1,7 +1,6 @@
 """Samples of use, and the events that come of them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ class Meters:
     """A UsageReader whose figures a test sets; counts how often it was asked."""
 
     def __init__(self) -> None:
-        self.usage: Usage | None = replace(USAGE, cpu_usage_seconds=0.0)
+        self.usage: Usage | None = USAGE._replace(cpu_usage_seconds=0.0)
         self.asked = 0
 
     def read(self, containers: object) -> Mapping[str, Usage]:
@@ -70,7 +69,7 @@ class Watched(LoopHarness):
         """Fifteen seconds later it uses so much: the reasons of the events so far."""
         assert self.meters.usage is not None
         self.clock.advance(15)
-        self.meters.usage = replace(self.meters.usage, **figures)
+        self.meters.usage = self.meters.usage._replace(**figures)
         self.health.observe_now()
         return self.reasons(self.uid)
 
@@ -92,7 +91,7 @@ def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
     first = house.samples.now()[house.uid]
     house.clock.advance(10)
     assert house.meters.usage is not None
-    house.meters.usage = replace(house.meters.usage, cpu_usage_seconds=first.usage.cpu_usage_seconds + 2.5)
+    house.meters.usage = house.meters.usage._replace(cpu_usage_seconds=first.usage.cpu_usage_seconds + 2.5)
     second = house.samples.now()[house.uid]
     assert (second.cpu_cores, second.window_seconds) == (0.25, 10)
 
@@ -100,7 +99,7 @@ def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
 def test_the_first_sample_of_a_run_is_told_by_the_time_since_it_started(house: Watched) -> None:
     house.clock.advance(20)
     started = house.engine.observe().containers[house.uid][0].started_at
-    house.meters.usage = replace(USAGE, cpu_usage_seconds=(house.clock.now() - started) / 2)
+    house.meters.usage = USAGE._replace(cpu_usage_seconds=(house.clock.now() - started) / 2)
     assert house.samples.now()[house.uid].cpu_cores == pytest.approx(0.5)
 
 

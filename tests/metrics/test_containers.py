@@ -114,7 +114,7 @@ def test_info_has_the_facts_to_join_on() -> None:
 
 def test_what_is_not_known_is_absent_never_0() -> None:
     unknown = {"cpu_periods": None, "memory_limit_bytes": None, "pids_peak": None, "network": None}
-    shown = scraped(snapshot(BOX), MadeUpUsage(replace(USAGE, **unknown)))
+    shown = scraped(snapshot(BOX), MadeUpUsage(USAGE._replace(**unknown)))
     for name in ("cpu_cfs_periods_total", "spec_memory_limit_bytes", "pids_peak", "network_receive_bytes_total"):
         assert shown.value(f"paddock_container_{name}", **HERE) is None
     assert shown.value("paddock_container_spec_cpu_shares", **HERE) is None

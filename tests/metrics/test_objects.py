@@ -4,13 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
+from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Activity, StoredUse
 from controller.kinds.planning.instance_record import InstanceState, Termination
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.securityprofile import StoredProfile, stored_profile
 from controller.metrics.catalogue.objects import CONDITIONS, STATES
 from controller.metrics.objects import ObjectCollector
-from tests.metrics.made_up import MIB, NOW, Scraped, instance, many, sandbox, scrape, snapshot
+from controller.metrics.registry import Registry
+from controller.metrics.render import plain_text
+from tests.metrics.made_up import MIB, NOW, SPEC, Scraped, instance, many, sandbox, scrape, snapshot
 
 HERE = {"namespace": "default", "sandbox": "box"}
 BOX = sandbox("box")
@@ -168,3 +173,36 @@ def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
     assert scrape(collector.collect).names(sandbox="box-0001")
     now[0] = many(1)
     assert scrape(collector.collect).names(sandbox="box-0001") == []
+
+
+def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
+    """A scrape of each world after the one before: whatever has changed is written anew."""
+    box = sandbox("box", {**SPEC, "template": {"image": "paddock/python:1", "securityLevel": "own"}})
+    uid, first = box.obj.uid, snapshot(box, sandbox("plain"))
+    world = [first]
+
+    def text(collector: ObjectCollector) -> bytes:
+        registry = Registry()
+        registry.register(collector)
+        found = plain_text(registry)
+        assert found == generate_latest(registry), "the samples are those of the lines"
+        return found
+
+    def own(**spec: Any) -> dict[str, StoredProfile]:
+        stored = {"base": "development", **spec}
+        return {"own": stored_profile(StoredObject("SecurityProfile", "", "own", "own", stored))}
+
+    kept, texts = ObjectCollector(lambda: world[0], label_allowlist=("team",)), []
+    for changed in (
+        {},
+        {"sandboxes": {uid: replace(box, obj=replace(box.obj, labels={"team": "a"}))}},
+        {"observed": replace(first.observed, containers={})},
+        {"instances": {uid: instance(box.obj, InstanceState(restarts=9))}},
+        {"activity": {uid: Activity(1.0, open=1)}},
+        {"profiles": own()},
+        {"profiles": own(network={"mode": "none"})},
+    ):
+        world[0] = replace(first, **changed)
+        texts.append(text(kept))
+        assert texts[-1] == text(kept) == text(ObjectCollector(lambda: world[0], label_allowlist=("team",)))
+    assert len(set(texts)) == len(texts)

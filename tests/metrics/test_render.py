@@ -4,6 +4,8 @@ import shutil
 import subprocess
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, Info
 from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
@@ -67,16 +69,21 @@ def test_awkward_values_labels_and_help_equal_the_librarys(value: float) -> None
     assert open_metrics(registry) == generate_open_metrics(registry)
 
 
-@pytest.mark.parametrize("value", [0, 1, 7, 20000, 999_999, 1_000_000, 1_000_001, -1, -20000, True, 1 << 62])
-def test_whole_numbers_equal_the_librarys(value: int) -> None:
+@given(st.integers() | st.floats() | st.booleans() | st.integers(5, 20).map(lambda digits: 10**digits))
+def test_numbers_equal_the_librarys(value: float) -> None:
     assert number_text(value) == floatToGoString(value)
 
 
-def test_labels_write_their_text_once() -> None:
+@pytest.mark.parametrize("more", ["condition", "pool", "state"])  # before, between and after the others
+def test_labels_write_their_text_once(more: str) -> None:
     labels = Labels({"sandbox": AWKWARD, "namespace": "default"})
     assert labels == {"namespace": "default", "sandbox": AWKWARD}
     assert labels.text == label_text(dict(labels))
     assert label_text({}) == ""
+    for some in (labels, Labels({})):
+        longer = some.plus(more, AWKWARD)
+        assert longer == {**some, more: AWKWARD}
+        assert longer.text == label_text(dict(longer))
 
 
 def test_a_restricted_registry_renders_the_names_asked_for() -> None:

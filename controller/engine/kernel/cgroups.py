@@ -6,12 +6,12 @@ the container's id counts, so a reused pid is never mistaken for the container.
 
 import os
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-_READ_BYTES = 64 << 10
+_READ_BYTES = 8 << 10
 # Containers whose folders are cached, as long as /proc/<pid>/cgroup is unchanged.
 _FOUND_KEPT = 1024  # 4 KiB each
 
@@ -171,24 +171,21 @@ def read_at(folder: int | None, path: str) -> str:
         os.close(handle)
 
 
-def read_figure_at(folder: int, name: str) -> str:
-    """Return the text of a cgroup file in an open folder. A short read is complete, which saves the second read.
+def read_open(handle: int) -> bytes:
+    """Return what a cgroup file that is held open has now. A short read is complete, which saves the second read.
 
-    That does not hold for /proc, which returns long files a page at a time. Raises OSError.
+    That does not hold for /proc, which returns long files a page at a time. Raises OSError: ENODEV once the cgroup is
+    removed.
     """
-    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        parts = [os.read(handle, _READ_BYTES)]
-        while len(parts[-1]) == _READ_BYTES:
-            parts.append(os.read(handle, _READ_BYTES))
-        return b"".join(parts).decode()
-    finally:
-        os.close(handle)
+    data = os.pread(handle, _READ_BYTES, 0)
+    size = _READ_BYTES
+    while len(data) == size:  # all of it again, with room for more: its parts would be of different times
+        size *= 4
+        data = os.pread(handle, size, 0)
+    return data
 
 
-def pairs(text: str) -> Iterator[tuple[str, int]]:
-    """Parse `name number` lines (cpu.stat, memory.stat, memory.events ...); other lines are skipped."""
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if number.lstrip("-").isdigit():
-            yield name, int(number)
+def pairs(data: bytes) -> dict[bytes, bytes]:
+    """Parse the `name number` lines of cpu.stat, memory.stat, memory.events ..."""
+    words = data.split()
+    return dict(zip(words[::2], words[1::2], strict=True))

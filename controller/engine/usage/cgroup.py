@@ -1,18 +1,21 @@
 """Usage of containers, read from their cgroup files and network namespaces; never from Docker.
 
-Folders are held open (O_PATH), keyed by (container id, start time). A file below a held folder belongs to that
-container even if its pid was reused, and short paths halve the time of a reading. `/proc/<pid>/net/dev` is never kept
-open: that would pin the network namespace.
+Files are held open between readings, keyed by (container id, start time): to open and close a file costs six times
+what reading it does. A held file belongs to that container even if its pid was reused; once the cgroup is removed,
+reading it fails. `/proc/<pid>/net/dev` is never kept open: that would pin the network namespace.
 """
 
 import contextlib
+import math
 import os
 import resource
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any
 
-from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at, read_figure_at
+from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at, read_open
 from controller.engine.usage.limits import limit_of, parse_cpu_max
 from controller.engine.usage.pressure_stall import read_stalls
 from controller.kinds.observed.observed import Container, State
@@ -23,52 +26,79 @@ _STALLS = "unified"
 _LIVE = (State.RUNNING, State.PAUSED)
 _NO_OWN_NETWORK = (("none",), ("host",), ())
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-# Share of the process's file descriptors for held folders; beyond it they are opened for each reading.
-_SHARE_OF_HANDLES = 0.5
+# File descriptors of the process that are left to connections and streams, at most a half; beyond the rest, files are
+# opened for each reading. A container has about 26 with cgroup v1 and 17 with v2; the kernel needs 4 KiB for each.
+_LEFT_HANDLES = 4096
 # More than this many rotated log files are not counted.
 _ROTATED = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Open folders of one run of a container. `versions` has the cgroup version of each controller."""
+    """Open folders of one run of a container, and the files in them that were read.
+
+    `versions` has the cgroup version of each controller.
+    """
 
     process: int
     folders: Mapping[str, int]
     versions: Mapping[str, int]
+    files: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def close(self) -> None:
-        for each in {self.process, *self.folders.values()}:
+        for each in {self.process, *self.folders.values(), *self.files.values()}:
             with contextlib.suppress(OSError):
                 os.close(each)
 
-    def text(self, controller: str, name: str) -> str:
-        return read_figure_at(self.folders[controller], name)
+    @property
+    def handles(self) -> int:
+        """Number of open files and folders."""
+        return 1 + len(self.folders) + len(self.files)
+
+    def data(self, controller: str, name: str) -> bytes:
+        folder = self.folders[controller]
+        handle = self.files.get((folder, name))
+        if handle is None:
+            handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            self.files[folder, name] = handle
+        return read_open(handle)
 
     def number(self, controller: str, name: str) -> int:
-        return int(self.text(controller, name))
+        return int(self.data(controller, name))
 
-    def optional(self, controller: str, name: str) -> str | None:
+    def pairs(self, controller: str, name: str) -> Mapping[bytes, bytes]:
+        return pairs(self.data(controller, name))
+
+    def limit(self, controller: str, name: str) -> int | None:
+        return limit_of(self.data(controller, name).decode())
+
+    def optional(self, controller: str, name: str) -> bytes | None:
         """Read a file that not every kernel has; None if missing."""
         try:
-            return self.text(controller, name)
+            return self.data(controller, name)
         except FileNotFoundError:
             return None
 
 
 class CgroupUsage:
-    """ports.UsageReader. Thread-safe: one reading at a time. `stalls`: read pressure stall information, too."""
+    """ports.UsageReader. Thread-safe: one reading at a time.
 
-    def __init__(self, cgroups: Cgroups | None = None, *, stalls: bool = False) -> None:
-        self._cgroups, self._stalls = cgroups or Cgroups(), stalls
+    `stalls`: read pressure stall information, too. `hold`: keep files open until the next reading, for a caller that
+    reads the same containers again and again.
+    """
+
+    def __init__(self, cgroups: Cgroups | None = None, *, stalls: bool = False, hold: bool = True) -> None:
+        self._cgroups, self._stalls, self._hold = cgroups or Cgroups(), stalls, hold
         self._lock = threading.Lock()
         self._held: dict[tuple[str, float], Held] = {}
+        self._handles = 0
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Return the usage of running containers by id. A container that can't be read completely is left out."""
         with self._lock:
             live = [each for each in containers if each.state in _LIVE and each.pid]
             self._forget_all_but({_key(each) for each in live})
+            self._handles = sum(each.handles for each in self._held.values())
             found = {}
             for container in live:
                 with contextlib.suppress(Unreadable):
@@ -76,32 +106,30 @@ class CgroupUsage:
             return found
 
     def close(self) -> None:
-        """Close every folder."""
+        """Close every file."""
         with self._lock:
             self._forget_all_but(set())
 
     def _read(self, container: Container) -> Usage:
         key = _key(container)
         held = self._held.get(key)
-        opened = held is None
-        if held is None:
-            held = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
+        if held is not None:
+            try:
+                return _usage_of(held, container)
+            except Unreadable:  # the cgroup was removed, or is another one since
+                self._held.pop(key).close()
+        held = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
+        keep = False
         try:
-            usage = usage_of(held, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
-        except (OSError, ValueError, KeyError) as error:
-            self._held.pop(key, None)
-            held.close()
-            raise Unreadable(f"the usage of {container.name} can't be read: {error}") from error
-        if opened:
-            self._keep(key, held)
+            usage = _usage_of(held, container)
+            keep = self._hold and self._handles + held.handles <= _most_handles()
+        finally:
+            if keep:
+                self._held[key] = held
+                self._handles += held.handles
+            else:
+                held.close()
         return usage
-
-    def _keep(self, key: tuple[str, float], held: Held) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if (len(self._held) + 1) * (len(_CONTROLLERS) + 1 + self._stalls) > soft * _SHARE_OF_HANDLES:
-            held.close()
-        else:
-            self._held[key] = held
 
     def _forget_all_but(self, kept: set[tuple[str, float]]) -> None:
         for key in [each for each in self._held if each not in kept]:
@@ -109,8 +137,21 @@ class CgroupUsage:
         self._cgroups.keep_only({container_id for container_id, _ in kept})
 
 
+def _most_handles() -> float:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if soft == resource.RLIM_INFINITY else soft - min(soft // 2, _LEFT_HANDLES)
+
+
 def _key(container: Container) -> tuple[str, float]:
     return container.id, container.started_at
+
+
+def _usage_of(held: Held, container: Container) -> Usage:
+    """Read all values of one container. Raises Unreadable."""
+    try:
+        return usage_of(held, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
+    except (OSError, ValueError, KeyError) as error:
+        raise Unreadable(f"the usage of {container.name} can't be read: {error}") from error
 
 
 def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
@@ -161,19 +202,19 @@ def _open_folder(path: str) -> int:
 
 def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
     """Read all values of one container. Raises OSError, ValueError or KeyError if one can't be read."""
-    v1 = {name for name, version in held.versions.items() if version == 1}
-    figures: dict[str, float | None] = {
-        **(_cpu1(held) if "cpuacct" in v1 else _cpu2(held)),
-        **(_quota1(held) if "cpu" in v1 else _quota2(held)),
-        **(_memory1(held) if "memory" in v1 else _memory2(held)),
-        **(_disk1(held) if "blkio" in v1 else _disk2(held)),
-        **_pids(held),
-        **(read_stalls(lambda name: held.text(_STALLS, name)) if _STALLS in held.folders else {}),
+    versions = held.versions
+    values: dict[str, Any] = {  # of each group of files the fields that it fills
+        "source": "cgroup1" if versions["memory"] == 1 else "cgroup2",
         "log_bytes": log_bytes(log_path),
+        "network": parse_net_dev(read_at(held.process, "net/dev")) if with_network else None,
+        **(_cpu1(held) if versions["cpuacct"] == 1 else _cpu2(held)),
+        **(_quota1(held) if versions["cpu"] == 1 else _quota2(held)),
+        **(_memory1(held) if versions["memory"] == 1 else _memory2(held)),
+        **(_disk1(held) if versions["blkio"] == 1 else _disk2(held)),
+        **_pids(held),
+        **(read_stalls(lambda name: held.data(_STALLS, name).decode()) if _STALLS in held.folders else {}),
     }
-    network = parse_net_dev(read_at(held.process, "net/dev")) if with_network else None
-    values: dict[str, object] = {"source": "cgroup1" if "memory" in v1 else "cgroup2", **figures, "network": network}
-    return Usage(**values)  # type: ignore[arg-type]  # one dict per group of files, each with the fields it fills
+    return Usage(**values)
 
 
 Figures = dict[str, float | None]
@@ -181,20 +222,20 @@ Figures = dict[str, float | None]
 
 def _cpu1(held: Held) -> Figures:
     # cpuacct.usage_user counts double on some kernels; cpuacct.stat is coarse (10 ms) but right.
-    ticks = dict(pairs(held.text("cpuacct", "cpuacct.stat")))
+    ticks = held.pairs("cpuacct", "cpuacct.stat")
     return {
         "cpu_usage_seconds": held.number("cpuacct", "cpuacct.usage") / 1e9,
-        "cpu_user_seconds": ticks["user"] / _TICKS_A_SECOND,
-        "cpu_system_seconds": ticks["system"] / _TICKS_A_SECOND,
+        "cpu_user_seconds": int(ticks[b"user"]) / _TICKS_A_SECOND,
+        "cpu_system_seconds": int(ticks[b"system"]) / _TICKS_A_SECOND,
     }
 
 
 def _cpu2(held: Held) -> Figures:
-    stat = dict(pairs(held.text("cpuacct", "cpu.stat")))
+    stat = held.pairs("cpuacct", "cpu.stat")
     return {
-        "cpu_usage_seconds": stat["usage_usec"] / 1e6,
-        "cpu_user_seconds": stat["user_usec"] / 1e6,
-        "cpu_system_seconds": stat["system_usec"] / 1e6,
+        "cpu_usage_seconds": int(stat[b"usage_usec"]) / 1e6,
+        "cpu_user_seconds": int(stat[b"user_usec"]) / 1e6,
+        "cpu_system_seconds": int(stat[b"system_usec"]) / 1e6,
     }
 
 
@@ -202,75 +243,72 @@ def _quota1(held: Held) -> Figures:
     quota, period = held.number("cpu", "cpu.cfs_quota_us"), held.number("cpu", "cpu.cfs_period_us")
     if quota <= 0:
         return {}
-    stat = dict(pairs(held.text("cpu", "cpu.stat")))
-    return {
-        **_throttling(stat),
-        "cpu_throttled_seconds": stat["throttled_time"] / 1e9,
+    stat = held.pairs("cpu", "cpu.stat")
+    return _throttling(stat) | {
+        "cpu_throttled_seconds": int(stat[b"throttled_time"]) / 1e9,
         "cpu_limit_cores": quota / period,
     }
 
 
 def _quota2(held: Held) -> Figures:
-    quota, period = parse_cpu_max(held.text("cpu", "cpu.max"))
+    quota, period = parse_cpu_max(held.data("cpu", "cpu.max").decode())
     if quota is None:
         return {}
-    stat = dict(pairs(held.text("cpu", "cpu.stat")))
-    return {
-        **_throttling(stat),
-        "cpu_throttled_seconds": stat["throttled_usec"] / 1e6,
+    stat = held.pairs("cpu", "cpu.stat")
+    return _throttling(stat) | {
+        "cpu_throttled_seconds": int(stat[b"throttled_usec"]) / 1e6,
         "cpu_limit_cores": quota / period,
     }
 
 
-def _throttling(stat: Mapping[str, int]) -> Figures:
-    return {"cpu_periods": stat["nr_periods"], "cpu_throttled_periods": stat["nr_throttled"]}
+def _throttling(stat: Mapping[bytes, bytes]) -> Figures:
+    return {"cpu_periods": int(stat[b"nr_periods"]), "cpu_throttled_periods": int(stat[b"nr_throttled"])}
 
 
 def _memory1(held: Held) -> Figures:
-    stat = dict(pairs(held.text("memory", "memory.stat")))
+    stat = held.pairs("memory", "memory.stat")
     usage = held.number("memory", "memory.usage_in_bytes")
-    limit = limit_of(held.text("memory", "memory.limit_in_bytes"))
+    limit = held.limit("memory", "memory.limit_in_bytes")
     both = _optional_limit(held, "memory.memsw.limit_in_bytes")
     failed_both = _number(held.optional("memory", "memory.memsw.failcnt")) or 0
     return {
         "memory_usage_bytes": usage,
-        "memory_working_set_bytes": max(0, usage - stat["total_inactive_file"]),
-        "memory_rss_bytes": stat["total_rss"],
-        "memory_cache_bytes": stat["total_cache"],
+        "memory_working_set_bytes": max(0, usage - int(stat[b"total_inactive_file"])),
+        "memory_rss_bytes": int(stat[b"total_rss"]),
+        "memory_cache_bytes": int(stat[b"total_cache"]),
         "memory_kernel_bytes": _number(held.optional("memory", "memory.kmem.usage_in_bytes")),
-        "memory_swap_bytes": stat.get("total_swap"),
+        "memory_swap_bytes": _number(stat.get(b"total_swap")),
         "memory_peak_bytes": held.number("memory", "memory.max_usage_in_bytes"),
-        "memory_major_faults": stat["total_pgmajfault"],
+        "memory_major_faults": int(stat[b"total_pgmajfault"]),
         "memory_limit_hits": held.number("memory", "memory.failcnt") + failed_both,
-        "oom_kills": dict(pairs(held.text("memory", "memory.oom_control"))).get("oom_kill"),
+        "oom_kills": _number(held.pairs("memory", "memory.oom_control").get(b"oom_kill")),
         "memory_limit_bytes": limit,
         "memory_swap_limit_bytes": None if both is None or limit is None else max(0, both - limit),
     }
 
 
 def _memory2(held: Held) -> Figures:
-    stat = dict(pairs(held.text("memory", "memory.stat")))
-    events = dict(pairs(held.text("memory", "memory.events")))
+    stat, events = held.pairs("memory", "memory.stat"), held.pairs("memory", "memory.events")
     usage = held.number("memory", "memory.current")
     return {
         "memory_usage_bytes": usage,
-        "memory_working_set_bytes": max(0, usage - stat["inactive_file"]),
-        "memory_rss_bytes": stat["anon"],
-        "memory_cache_bytes": stat["file"],
-        "memory_kernel_bytes": stat.get("kernel"),
+        "memory_working_set_bytes": max(0, usage - int(stat[b"inactive_file"])),
+        "memory_rss_bytes": int(stat[b"anon"]),
+        "memory_cache_bytes": int(stat[b"file"]),
+        "memory_kernel_bytes": _number(stat.get(b"kernel")),
         "memory_swap_bytes": _number(held.optional("memory", "memory.swap.current")),
         "memory_peak_bytes": _number(held.optional("memory", "memory.peak")),
-        "memory_major_faults": stat["pgmajfault"],
-        "memory_limit_hits": events["max"],
-        "oom_kills": events["oom_kill"],
-        "memory_limit_bytes": limit_of(held.text("memory", "memory.max")),
+        "memory_major_faults": int(stat[b"pgmajfault"]),
+        "memory_limit_hits": int(events[b"max"]),
+        "oom_kills": int(events[b"oom_kill"]),
+        "memory_limit_bytes": held.limit("memory", "memory.max"),
         "memory_swap_limit_bytes": _optional_limit(held, "memory.swap.max"),
     }
 
 
 def _optional_limit(held: Held, name: str) -> int | None:
-    text = held.optional("memory", name)
-    return None if text is None else limit_of(text)
+    data = held.optional("memory", name)
+    return None if data is None else limit_of(data.decode())
 
 
 def _disk1(held: Held) -> Figures:
@@ -295,53 +333,53 @@ def _disk2(held: Held) -> Figures:
     }
 
 
-def _by_word(text: str | None) -> Mapping[str, int]:
+def _by_word(data: bytes | None) -> Mapping[str, int]:
     """Sum v1's `8:0 Read 4096` lines over devices; empty without the file or any device.
 
     Kernels from 6.10 on count nothing until a device has a limit; `Total 0` is no value then.
     """
-    if text is None or ":" not in text:
+    if data is None or b":" not in data:
         return {}
     sums = {"read": 0, "write": 0}
-    for fields in map(str.split, text.splitlines()):
+    for fields in map(str.split, data.decode().splitlines()):
         if len(fields) == 3 and fields[1].lower() in sums:
             sums[fields[1].lower()] += int(fields[2])
     return sums
 
 
-def _by_key(text: str | None) -> Mapping[str, int]:
+def _by_key(data: bytes | None) -> Mapping[str, int]:
     """Sum v2's `8:0 rbytes=4096 wbytes=0 ...` lines over devices; empty without the file."""
-    if text is None:
+    if data is None:
         return {}
     sums = {"rbytes": 0, "wbytes": 0, "rios": 0, "wios": 0}
-    for field in text.split():
-        name, equals, value = field.partition("=")
+    for each in data.decode().split():
+        name, equals, value = each.partition("=")
         if equals and name in sums:
             sums[name] += int(value)
     return sums
 
 
 def _pids(held: Held) -> Figures:
-    events = dict(pairs(held.optional("pids", "pids.events") or ""))
+    events = pairs(held.optional("pids", "pids.events") or b"")
     return {
         "pids": held.number("pids", "pids.current"),
         "pids_peak": _number(held.optional("pids", "pids.peak")),
-        "pids_limit": limit_of(held.text("pids", "pids.max")),
-        "pids_limit_hits": events.get("max"),
+        "pids_limit": held.limit("pids", "pids.max"),
+        "pids_limit_hits": _number(events.get(b"max")),
     }
 
 
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _number(data: bytes | None) -> int | None:
+    return None if data is None else int(data)
 
 
 def parse_net_dev(text: str) -> NetworkUsage:
     """Sum the counters of /proc/<pid>/net/dev over all interfaces but lo."""
     sums = [0] * 16
-    for line in text.splitlines():
-        name, colon, counters = line.partition(":")
-        if colon and name.strip() != "lo":
-            sums = [total + int(each) for total, each in zip(sums, counters.split(), strict=True)]
+    for line in text.splitlines()[2:]:  # without its heading
+        name, _, counters = line.partition(":")
+        if name.strip() != "lo":
+            sums = list(map(add, sums, map(int, counters.split())))
     return NetworkUsage(
         receive_bytes=sums[0],
         receive_packets=sums[1],

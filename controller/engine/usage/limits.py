@@ -81,9 +81,8 @@ def parse_cpu_max(text: str) -> tuple[int | None, int]:
 def limit_of(text: str) -> int | None:
     """Parse a limit file; None for `max` and for v1's huge number."""
     word = text.strip()
-    if word == "max" or int(word) >= UNLIMITED_BYTES:
-        return None
-    return int(word)
+    value = UNLIMITED_BYTES if word == "max" else int(word)
+    return value if value < UNLIMITED_BYTES else None
 
 
 def _read(folder: Folder, name: str) -> str:

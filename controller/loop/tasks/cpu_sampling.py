@@ -17,8 +17,6 @@ def sample(samples: Sequence[Sample], usage: UsageReader | None, clock: Clock, a
     """Take the samples. One that can't be read is recorded as unknown, which counts as use."""
     some = samples[:_AT_ONCE]
     found = usage.read([each.container for each in some]) if usage is not None and some else {}
-    if usage is not None and some:
-        usage.read(())  # close the files it keeps open: the next read is far off
     for each in some:
         read = found.get(each.container.id)
         if read is None:
