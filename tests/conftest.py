@@ -1,5 +1,6 @@
 """What every test may use. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
 
+import gc
 import os
 import shutil
 import signal
@@ -62,6 +63,17 @@ _NOT_QUICK = (
 # run: others compute meanwhile, and nobody waits for them in the end.
 _LAST_BEGINS = 0.6
 _FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # nearly all that is imported and collected stays to the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exclude the tests themselves from garbage collections: they are most of the objects that each would visit."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -102,8 +102,10 @@ class Bridge:
         self._process.stdin.flush()
 
     def answer(self) -> str:
+        """Return the text of the next answer, be it an error; what is said without being asked is passed over."""
         assert self._process.stdout is not None
-        return str(json.loads(self._process.stdout.readline())["result"]["content"][0]["text"])
+        found = next(each for each in map(json.loads, iter(self._process.stdout.readline, "")) if "id" in each)
+        return str(found["result"]["content"][0]["text"] if "result" in found else found["error"]["message"])
 
     def __call__(self, tool: str, text: str = "") -> str:
         self.send(tool, text)
