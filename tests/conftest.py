@@ -42,13 +42,18 @@ _BY_MODULE = (
     "tests/agent/test_container.py",
     "tests/api/test_fuzz.py",
     "tests/contract/test_files_contract.py",
+    "tests/contract/test_images_contract.py",
+    "tests/contract/test_totals_contract.py",
     "tests/e2e/",
+    "tests/engine/test_engine_hanging.py",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
+    "tests/gateway/",
     "tests/mcp/",
     "tests/metrics/test_scrape_access.py",
     "tests/panel/",
     "tests/sdk/",
+    "tests/service/test_pages.py",
 )
 # Left out of `make quick`: what tries every step, and what starts many programs.
 _NOT_QUICK = (
