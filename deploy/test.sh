@@ -139,6 +139,7 @@ find_postgres() {
 }
 
 # A throw-away cluster: reached by a socket in a folder of its own only, and careless about power cuts, which makes it quick.
+# Its shared memory is in its folder: where a session manager tidies /dev/shm up, it would lose it.
 start_postgres() {
     if ! find_postgres; then
         may_install postgresql
@@ -160,7 +161,7 @@ start_postgres() {
     progress "initdb" "${as_pg[@]}" "$pg_bin/initdb" --pgdata "$scratch/data" --username postgres --auth trust --encoding UTF8 --locale C --no-sync ||
         die "the throw-away PostgreSQL could not be created."
     progress "postgres" "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --log "$scratch/log" --wait --timeout 60 \
-        --options "-c listen_addresses='' -c unix_socket_directories=$scratch -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200" start || {
+        --options "-c listen_addresses='' -c unix_socket_directories=$scratch -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200 -c dynamic_shared_memory_type=mmap" start || {
         tail -n 20 "$scratch/log" >&2 || true
         die "the throw-away PostgreSQL did not start."
     }

@@ -1,5 +1,6 @@
 """Fixtures for every test. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
 
+import gc
 import os
 import shutil
 import signal
@@ -41,13 +42,18 @@ _BY_MODULE = (
     "tests/agent/test_container.py",
     "tests/api/test_fuzz.py",
     "tests/contract/test_files_contract.py",
+    "tests/contract/test_images_contract.py",
+    "tests/contract/test_totals_contract.py",
     "tests/e2e/",
+    "tests/engine/test_engine_hanging.py",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
+    "tests/gateway/",
     "tests/mcp/",
     "tests/metrics/test_scrape_access.py",
     "tests/panel/",
     "tests/sdk/",
+    "tests/service/test_pages.py",
 )
 # Left out of `make quick`: what tries every step, and what starts many programs.
 _NOT_QUICK = (
@@ -62,6 +68,17 @@ _NOT_QUICK = (
 # run: others compute meanwhile, and nobody waits for them in the end.
 _LAST_BEGINS = 0.6
 _FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # nearly all that is imported and collected stays to the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exclude the tests themselves from garbage collections: they are most of the objects that each would visit."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

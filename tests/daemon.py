@@ -25,7 +25,7 @@ _TIMED = bool(os.environ.get("PADDOCK_BENCH") or os.environ.get("PADDOCK_DRILLS"
 _MOST_REST_SECONDS = 0.01 if _TIMED else 0.1
 
 
-def wait_for(what: str, true: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_for(what: str, true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer of `true`, asked again and again; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     pause, rest = threading.Event(), 0.002

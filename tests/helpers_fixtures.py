@@ -23,6 +23,7 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     """Everything behind the doors, with an empty store."""
     made = make_world(tmp_path)
     yield made
+    made.services.watches.close()
     made.files.close()
     made.store.close()
 

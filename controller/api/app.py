@@ -83,7 +83,6 @@ def create_app(
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
     app.state.mcp = mcp_app
-    openapi.install(app, services.registry)
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit)
@@ -100,7 +99,8 @@ def create_app(
 def _routed(registry: Registry, speaks_mcp: bool) -> FastAPI:
     """Return an application that has all routes and no services: the listeners' own are copies of it.
 
-    The first request of an application takes a quarter of a second to work out its routes, which copies share.
+    The first request of an application takes a quarter of a second to work out its routes, and the first for its
+    description a second. Copies share both.
     """
     app = FastAPI(
         title="Paddock",
@@ -112,6 +112,7 @@ def _routed(registry: Registry, speaks_mcp: bool) -> FastAPI:
     )
     errors.install(app)
     _include_routes(app, registry, speaks_mcp)
+    openapi.install(app, registry)
     return app
 
 

@@ -284,11 +284,11 @@ def test_the_sockets_group_can_be_set(world: World) -> None:
 def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_not_believed(two: World) -> None:
     with opened(two, host="127.0.0.1") as doors:
         assert doors.url.startswith("http://127.0.0.1:")
-        with httpx.Client(base_url=doors.url) as nobody:
+        with httpx.Client(base_url=doors.url, verify=False, timeout=60) as nobody:
             assert nobody.get("/healthz").text == "ok"
             assert nobody.get("/version").status_code == 401
         sent = {"Authorization": f"Bearer {token(two, 'viewer', 'default')}", "X-Forwarded-For": "10.9.9.9"}
-        with httpx.Client(base_url=doors.url, headers=sent) as viewer:
+        with httpx.Client(base_url=doors.url, headers=sent, verify=False, timeout=60) as viewer:
             assert viewer.get(f"{API}/auth/whoami").json()["source"] == "tcp 127.0.0.1"
             assert viewer.get(f"{B}/secret-box").status_code == 404
             two.services.tokens.revoke("t0")
@@ -314,11 +314,11 @@ def test_tls_by_certificate_files(two: World, pair: tuple[Path, Path]) -> None:
         url = doors.url.replace("0.0.0.0", "127.0.0.1")
         assert url.startswith("https://")
         headers = {"Authorization": f"Bearer {token(two, 'viewer')}"}
-        with httpx.Client(base_url=url, verify=trusting, headers=headers) as viewer:
+        with httpx.Client(base_url=url, verify=trusting, headers=headers, timeout=60) as viewer:
             assert viewer.get(f"{B}/secret-box").status_code == 200
-        with pytest.raises(httpx.ConnectError), httpx.Client(base_url=url) as stranger:
+        with pytest.raises(httpx.ConnectError), httpx.Client(base_url=url, timeout=60) as stranger:
             stranger.get("/healthz")
-        with pytest.raises(httpx.HTTPError), httpx.Client(base_url=url.replace("https", "http")) as plain:
+        with pytest.raises(httpx.HTTPError), httpx.Client(base_url=url.replace("https", "http"), timeout=60) as plain:
             plain.get("/healthz")
 
 

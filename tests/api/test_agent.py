@@ -41,7 +41,9 @@ class Front:
         world.set_ready()
         self.show(agent="paddock-agent-1")
         world.streams.run = lambda **_: iter((Chunk("stdout", OTHER.encode()), Chunk("exit", b"0")))
-        self.http = httpx.Client(base_url=BASE, transport=httpx.HTTPTransport(uds=str(world.socket)), timeout=60)
+        self.http = httpx.Client(
+            base_url=BASE, transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), timeout=60
+        )
 
     def show(self, state: State = State.RUNNING, **more: Any) -> None:
         self.world.view.show(self.world.sandbox(), state, **more)
@@ -197,7 +199,9 @@ def test_notices_stream_through_until_the_client_leaves(front: Front, start: Sta
         assert answer.headers["content-type"] == "text/event-stream"
         events = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
         assert next(events)["method"] == "notifications/subscriptions/acknowledged"
-        with httpx.Client(base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket))) as other:
+        with httpx.Client(
+            base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket), verify=False), timeout=60
+        ) as other:
             written = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
             assert other.post("/mcp/execute", json=written).json()["success"]
         assert next(events)["method"] == "notifications/resources/updated"

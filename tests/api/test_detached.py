@@ -206,7 +206,7 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
     box.services.sandbox_streams._exec_slots.most = 1000
     box.services.sandbox_streams.rules = ExecRules(per_sandbox=1000)
     box.streams.run = box.streams.log = box.streams.endless
-    transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
+    transport = httpx.HTTPTransport(uds=str(box.socket), verify=False, limits=httpx.Limits(max_connections=None))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         for _ in range(40):
             sandbox.detach(["a"])

@@ -52,7 +52,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
 def connected(address: tuple[str, int]) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(socket.create_connection(address, timeout=20))
+    return context.wrap_socket(socket.create_connection(address, timeout=60))
 
 
 def asked(address: tuple[str, int], path: str) -> ssl.SSLSocket:
@@ -83,12 +83,12 @@ def test_stalled_tls_client_is_cut_off(address: tuple[str, int]) -> None:
     wait_for("their ends are gone", lambda: not held(address))
     with asked(address, "/much") as stuck:
         assert select.select([stuck], [], [], 20)[0], "it is served"
-        wait_for("it is ended", lambda: not held(address), 20)
+        wait_for("it is ended", lambda: not held(address), 60)
 
 
 @pytest.mark.parametrize("shaken", [False, True], ids=["no handshake", "no request"])
 def test_silent_tls_client_is_closed(address: tuple[str, int], *, shaken: bool) -> None:
-    with connected(address) if shaken else socket.create_connection(address, timeout=20) as silent:
+    with connected(address) if shaken else socket.create_connection(address, timeout=60) as silent:
         wait_for("it is ended", lambda: is_over(silent))
 
 

@@ -29,7 +29,7 @@ class Files:
         world.apply()
         self.root = world.files.root(world.view.show(world.sandbox()).id)
         self.http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+            transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
         )
 
     def ask(self, method: str, path: str, at: str = "", content: Any = None, **query: Any) -> httpx.Response:

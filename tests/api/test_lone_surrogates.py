@@ -18,7 +18,8 @@ PLAIN = "application/json"
 def http(served: World) -> Iterator[httpx.Client]:
     served.apply()
     served.view.show(served.sandbox())
-    with httpx.Client(base_url="http://paddock", transport=httpx.HTTPTransport(uds=str(served.socket))) as client:
+    transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
+    with httpx.Client(base_url="http://paddock", transport=transport, timeout=60) as client:
         yield client
 
 

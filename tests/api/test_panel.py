@@ -21,7 +21,11 @@ MOST_BYTES = 60_000
 
 @pytest.mark.parametrize("listener", ["unix", "tcp"])
 def test_files_need_no_token_and_reach_no_route(world: World, listener: str) -> None:
-    with opened(world, host="127.0.0.1") as found, client(world) as local, httpx.Client(base_url=found.url) as remote:
+    with (
+        opened(world, host="127.0.0.1") as found,
+        client(world) as local,
+        httpx.Client(base_url=found.url, verify=False, timeout=60) as remote,
+    ):
         asked = local if listener == "unix" else remote
         page = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}
         assert asked.get("/panel").headers["location"] == "/panel/"

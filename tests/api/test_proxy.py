@@ -151,7 +151,7 @@ def test_request_and_answer_pass_without_the_token(box: World) -> None:
         "X-Forwarded-For": "9.9.9.9",
         "Proxy-Authorization": "Basic xyz",
     }
-    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, timeout=60) as remote:
+    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, verify=False, timeout=60) as remote:
         remote.headers["Authorization"] = f"Bearer {secret}"
         answer = remote.post(f"{PROXY}/a%2Fb/%C3%A4;c?d=e&f=%20", content=b"x=1", headers=sent)
         assert answer.status_code == 200
@@ -193,7 +193,10 @@ def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
 def test_web_pages_are_refused_with_a_token_too(box: World) -> None:
     secret = token(box, "admin")
     held = {"Authorization": f"Bearer {secret}"}
-    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, headers=held) as remote:
+    with (
+        opened(box, host="127.0.0.1") as found,
+        httpx.Client(base_url=found.url, headers=held, verify=False, timeout=60) as remote,
+    ):
         for page in ({"Origin": found.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
             answer = remote.get(f"{PROXY}/", headers=page)
             assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden"), page
@@ -301,7 +304,7 @@ def test_websocket_refusal_of_the_program_passes(box: World) -> None:
 
 
 def test_revoked_token_ends_what_is_open(box: World) -> None:
-    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, timeout=60) as remote:
+    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, verify=False, timeout=60) as remote:
         held = {"Authorization": f"Bearer {token(box, 'user', 'default', name='leaver')}"}
         with remote.stream("GET", f"{PROXY}/endless", headers=held) as answer:
             pieces = answer.iter_raw()

@@ -51,7 +51,7 @@ def ending(received: list[bytes]) -> Any:
 
 def logs(world: World, **params: str) -> httpx.Response:
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
     ) as client:
         return client.get(f"{BASE}/logs", params=params)
 
@@ -110,7 +110,7 @@ def test_sandbox_death_is_reported_by_exec_and_websocket(box: World) -> None:
     box.streams.run = dying
     streamed = ending(frames(box, "command=a"))
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(box.socket)), base_url="http://paddock", timeout=60
+        transport=httpx.HTTPTransport(uds=str(box.socket), verify=False), base_url="http://paddock", timeout=60
     ) as client:
         assert client.post(f"{BASE}/exec", json={"command": ["a"]}).json() == streamed
     with Paddock(f"unix://{box.socket}") as paddock, pytest.raises(Refused) as caught:
@@ -194,7 +194,7 @@ def test_large_output_arrives_whole_at_slow_reader(box: World) -> None:
 
 def test_followed_logs_do_not_block_other_requests(box: World) -> None:
     box.streams.log = box.streams.endless
-    transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
+    transport = httpx.HTTPTransport(uds=str(box.socket), verify=False, limits=httpx.Limits(max_connections=None))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         opened = [client.send(client.build_request("GET", f"{BASE}/logs?follow=true"), stream=True) for _ in range(60)]
         assert client.get(BASE, timeout=30).status_code == 200

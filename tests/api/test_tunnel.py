@@ -185,7 +185,7 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
         with sandbox.forward(80) as here:
             local = socket.create_connection(("127.0.0.1", here.port))
             assert exactly(local, 10) == b"0123456789"
-            assert ready.wait(10)
+            assert ready.wait(60)
             assert here.open == 1
         wait_for("nothing carries it", lambda: not [each for each in threading.enumerate() if each.name == CARRYING])
         with local, pytest.raises(ConnectionResetError):
@@ -207,7 +207,7 @@ def test_disconnect_ends_connection_in_sandbox(box: World, said: bytes) -> None:
         assert exactly(link, 5) == b"\x00\x00\x00\x01x"
         link.sendall(said)
         link.close()
-        assert left.wait(10)
+        assert left.wait(60)
         freed(box)
 
 

@@ -20,8 +20,8 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
-    transport = httpx.HTTPTransport(uds=str(served.socket), limits=httpx.Limits(max_connections=None))
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=20) as made:
+    transport = httpx.HTTPTransport(uds=str(served.socket), verify=False, limits=httpx.Limits(max_connections=None))
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
         yield made
 
 
@@ -196,7 +196,7 @@ def test_stopping_the_daemon_ends_watches_cleanly(world: World) -> None:
     server = world.server()
     server.start()
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
     ) as client:
         with watching(client) as events:
             world.services.watches.close()

@@ -21,7 +21,9 @@ def body(name: str = "box", **parts: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def client(served: World) -> Iterator[Client]:
-    with Client(transport=httpx.HTTPTransport(uds=str(served.socket)), base_url="http://paddock") as made:
+    with Client(
+        transport=httpx.HTTPTransport(uds=str(served.socket), verify=False), base_url="http://paddock", timeout=60
+    ) as made:
         yield made
 
 

@@ -39,7 +39,7 @@ def relay(world: World, clock: HandClock) -> Iterator[PanelRelay]:
 def page(relay: PanelRelay) -> Iterator[httpx.Client]:
     """A client that sends as the panel's page does, without a session."""
     headers = {"Origin": relay.origin, "Sec-Fetch-Site": "same-origin"}
-    with httpx.Client(base_url=relay.origin, headers=headers, timeout=60) as made:
+    with httpx.Client(base_url=relay.origin, headers=headers, verify=False, timeout=60) as made:
         yield made
 
 
@@ -178,7 +178,7 @@ def test_two_requests_at_once_open_a_preview_once(world: World, monkeypatch: pyt
         opened(world),
         closing(connect(f"unix://{world.socket}")) as connection,
         PanelRelay(connection) as relay,
-        httpx.Client(base_url=relay.origin, timeout=60) as page,
+        httpx.Client(base_url=relay.origin, verify=False, timeout=60) as page,
     ):
         held = session(relay, page)
         page.post(SANDBOXES, headers={**held, "Content-Type": "application/yaml"}, content=QUICKSTART)
@@ -212,7 +212,11 @@ def test_malformed_requests_are_refused(relay: PanelRelay) -> None:
 def test_unreachable_daemon_is_said_in_words(world: World) -> None:
     with opened(world):
         connection = connect(f"unix://{world.socket}")
-    with closing(connection), PanelRelay(connection) as relay, httpx.Client(base_url=relay.origin) as page:
+    with (
+        closing(connection),
+        PanelRelay(connection) as relay,
+        httpx.Client(base_url=relay.origin, verify=False, timeout=60) as page,
+    ):
         held = session(relay, page)
         answer = page.get(SANDBOXES, headers=held)
         assert (answer.status_code, "no Paddock daemon" in answer.json()["message"]) == (502, True)
@@ -221,7 +225,7 @@ def test_unreachable_daemon_is_said_in_words(world: World) -> None:
 def test_ending_the_command_ends_everything(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with opened(world), closing(connect(f"unix://{world.socket}")) as connection:
         relay = PanelRelay(connection)
-        with httpx.Client(base_url=relay.origin, timeout=60) as page:
+        with httpx.Client(base_url=relay.origin, verify=False, timeout=60) as page:
             held = session(relay, page)
             with page.stream("GET", f"{SANDBOXES}?watch=1", headers=held) as watch:
                 lines = watch.iter_bytes()
@@ -237,4 +241,4 @@ def test_a_taken_port_is_said(world: World) -> None:
     with opened(world), closing(connect(f"unix://{world.socket}")) as connection, PanelRelay(connection) as relay:
         with pytest.raises(ClientError, match="--port"):
             PanelRelay(connection, port=relay.port)
-        assert json.loads(httpx.post(f"{relay.origin}/panel/session", json={}).text)["code"] == 401
+        assert json.loads(httpx.post(f"{relay.origin}/panel/session", json={}, timeout=60).text)["code"] == 401

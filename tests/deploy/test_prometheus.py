@@ -1,5 +1,6 @@
 """deploy/prometheus: rules that name only what there is, and whose tests would notice if any of them were wrong."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -113,23 +114,24 @@ def test_every_expression_matters(tmp_path: Path) -> None:
 def _mutant(folder: Path, rule: dict[str, Any], other: str) -> dict[str, str]:
     """One expression replaced, and the tests that are about it: their files, and what was changed.
 
-    Of the other rules only those that record are kept, for it may need them: all fifty would take minutes.
+    Of the other rules only those that record are kept, for it may need them: all fifty would take minutes. They are
+    written as JSON, which YAML includes and which takes a tenth of the time.
     """
     (folder / "tests").mkdir(parents=True)
     for name, rules in RULES.items():
         changed = [
             {**each, "expr": other} if each is rule else each for each in rules if each is rule or "record" in each
         ]
-        (folder / name).write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": changed}]}))
+        (folder / name).write_text(json.dumps({"groups": [{"name": "all", "rules": changed}]}))
     about = name_of(rule)
     kept = [
         {**whole, "tests": tests}
         for whole in TESTS.values()
-        if (tests := [test for test in whole["tests"] if about in yaml.safe_dump(test)])
+        if (tests := [test for test in whole["tests"] if about in json.dumps(test)])
     ]
     files = {}
     for number, whole in enumerate(kept):
         file = folder / "tests" / f"{number}.yml"
-        file.write_text(yaml.safe_dump(whole))
+        file.write_text(json.dumps(whole))
         files[str(file)] = f"{about} = {other}"
     return files

@@ -87,7 +87,7 @@ def test_silent_connections_block_nobody(tmp_path: Path) -> None:
     with running(tmp_path / "state", prefix=few, **door, **tls) as daemon, ExitStack() as held:
         port = int(daemon.served()["api"].rpartition(":")[2])
         for _ in range(900):
-            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         daemon.apply(BOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
         assert daemon.paddock("exec", "later", "--", "echo", "hello").stdout == "hello\n"

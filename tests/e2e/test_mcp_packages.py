@@ -102,10 +102,11 @@ class Bridge:
         self._process.stdin.flush()
 
     def answer(self) -> str:
+        """Return the text of the next answer; what is said without being asked is passed over."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert "result" in json.loads(line), line
-        return str(json.loads(line)["result"]["content"][0]["text"])
+        found = next(each for each in map(json.loads, iter(self._process.stdout.readline, "")) if "id" in each)
+        assert "result" in found, found
+        return str(found["result"]["content"][0]["text"])
 
     def __call__(self, tool: str, text: str = "") -> str:
         self.send(tool, text)

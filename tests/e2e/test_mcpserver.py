@@ -47,7 +47,7 @@ class Talker:
         **named: Any,
     ) -> Any:
         async def do() -> Any:
-            transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.socket))
+            transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.socket), verify=False)
             async with httpx2.AsyncClient(transport=transport, timeout=120, headers=headers) as http_client:
                 url = f"http://localhost{path or f'{PLACE}/{name}/mcp'}"
                 async with Client(streamable_http_client(url, http_client=http_client), mode=era) as client:

@@ -78,7 +78,7 @@ def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
 
 def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
     """The values of a metric of the pool by state ("" where it has none)."""
-    with urllib.request.urlopen(daemon.metrics_url(), timeout=10) as answer:
+    with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     found = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
     return {each[1] or "": float(each[2]) for each in found if each}

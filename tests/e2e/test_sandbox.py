@@ -274,7 +274,7 @@ def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
     ready(daemon, "seen")
 
     def scrape() -> str:
-        with urllib.request.urlopen(daemon.metrics_url(), timeout=10) as answer:
+        with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
             return str(answer.read().decode())
 
     def value(text: str, name: str) -> float:

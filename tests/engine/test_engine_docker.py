@@ -523,7 +523,7 @@ def test_closing_a_stream_unblocks_its_reader(world: World, uid: str) -> None:
     waiting = threading.Thread(target=lambda: got.append(list(stream)))
     waiting.start()
     stream.close()
-    waiting.join(10)
+    waiting.join(60)
     assert got == [[]]
 
 

@@ -74,7 +74,7 @@ class Namespaces:
 
     def close(self) -> None:
         self._holder.kill()
-        self._holder.wait(10)
+        self._holder.wait(60)
 
 
 class PrivateEngine:
@@ -165,7 +165,7 @@ class PrivateEngine:
         """All of it at once, as by a power cut: dockerd, containerd, every container. What is in /run is gone."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -79,7 +79,7 @@ def _killing(private: PrivateEngine, *containers: str) -> Iterator[None]:
     finally:
         for kill in kills:
             kill.kill()
-            kill.wait(10)
+            kill.wait(60)
 
 
 def _is_blocked(first: int) -> bool:

@@ -98,7 +98,7 @@ class Lab:
     def close(self) -> None:
         for each in self.servers:
             each.kill()
-            each.wait(10)
+            each.wait(60)
             if each.stdout:
                 each.stdout.close()
         with contextlib.ExitStack() as last:  # the namespaces go, whatever becomes of the engine's end

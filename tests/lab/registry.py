@@ -148,5 +148,5 @@ def a_registry(listener: socket.socket | None = None) -> Iterator[Registry]:
     finally:
         registry.hold.set()
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
         server.server_close()

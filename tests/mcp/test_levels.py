@@ -79,7 +79,7 @@ async def through(way: str, daemon: RunningDaemon, name: str, mode: str) -> Asyn
     """Connect the SDK's client by the daemon's front or by a forwarded port."""
     with Paddock(f"unix://{daemon.socket}") as paddock, contextlib.ExitStack() as stack:
         if way == "front":
-            transport = httpx2.AsyncHTTPTransport(uds=str(daemon.socket))
+            transport = httpx2.AsyncHTTPTransport(uds=str(daemon.socket), verify=False)
             url = f"http://localhost/apis/paddock/v1alpha1/namespaces/default/sandboxes/{name}/mcp"
         else:
             transport = httpx2.AsyncHTTPTransport()

@@ -147,7 +147,7 @@ def boxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def connected(daemon: RunningDaemon, name: str, era: str, **more: Any) -> AsyncIterator[Client]:
-    transport = httpx2.AsyncHTTPTransport(uds=str(daemon.socket))
+    transport = httpx2.AsyncHTTPTransport(uds=str(daemon.socket), verify=False)
     async with httpx2.AsyncClient(transport=transport, timeout=120) as http_client:
         path = f"{PLACE}/{name}/mcp" if name else "/mcp/servers?namespace=default"
         async with Client(

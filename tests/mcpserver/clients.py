@@ -48,7 +48,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     """The SDK's client over a Unix socket."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    transport = httpx2.AsyncHTTPTransport(uds=str(listener))
+    transport = httpx2.AsyncHTTPTransport(uds=str(listener), verify=False)
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
         url = f"http://localhost{path}{query}"
         async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:

@@ -159,7 +159,9 @@ def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None
         assert http.post("/mcp", json=CALL, headers=sent).status_code == 200
         assert http.post("/mcp", json=CALL, headers={**sent, "Origin": "http://paddock.example"}).status_code == 403
         assert http.get("/mcp").status_code == 405
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(running.socket)), base_url="http://paddock") as unknown:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(running.socket), verify=False), base_url="http://paddock", timeout=60
+    ) as unknown:
         bad = {**sent, "Authorization": "Bearer pdk_0"}
         assert unknown.post("/mcp", json=CALL, headers=bad).status_code == 401
 

@@ -23,8 +23,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 @pytest.fixture(scope="module")
 def description(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The served /openapi.json as a file."""
-    transport = httpx.HTTPTransport(uds=str(daemon.socket))
-    with httpx.Client(transport=transport, base_url="http://paddock", trust_env=False) as client:
+    transport = httpx.HTTPTransport(uds=str(daemon.socket), verify=False)
+    with httpx.Client(transport=transport, base_url="http://paddock", trust_env=False, timeout=60) as client:
         found = client.get("/openapi.json").json()
     path = tmp_path_factory.mktemp("openapi") / "openapi.json"
     path.write_text(json.dumps(found))

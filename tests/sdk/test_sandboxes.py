@@ -156,15 +156,15 @@ def test_ports_and_previews(shared: Sandbox) -> None:
         served = httpx.URL(preview.url)
         assert served.host.endswith(".localhost"), "no cookies of 127.0.0.1 go there"
         here, name = served.copy_with(host="127.0.0.1"), {"Host": f"{served.host}:{served.port}"}
-        assert httpx.get(here, headers=name, trust_env=False).text == "hello"
-        assert httpx.get(here, trust_env=False).status_code == 421
+        assert httpx.get(here, headers=name, trust_env=False, timeout=60).text == "hello"
+        assert httpx.get(here, trust_env=False, timeout=60).status_code == 421
         with shared.preview(8123) as other:
             assert other.host != preview.host
     with shared.connect(8123) as connection:
         connection.send(b"GET / HTTP/1.0\r\n\r\n")
         assert connection.receive().startswith(b"HTTP/1.0 200")
     with shared.forward(8123, timeout=30) as forward:
-        assert httpx.get(forward.url, trust_env=False).status_code == 200
+        assert httpx.get(forward.url, trust_env=False, timeout=60).status_code == 200
     server.kill()
 
 
@@ -272,7 +272,10 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             server = await sandbox.background("cd /tmp && python3 -m http.server 8124")
             async with await sandbox.preview(8124) as preview:
                 assert preview.url == f"http://{preview.host}:{preview.port}/"
-            async with await sandbox.forward(8124, timeout=60) as port, httpx.AsyncClient(trust_env=False) as web:
+            async with (
+                await sandbox.forward(8124, timeout=60) as port,
+                httpx.AsyncClient(trust_env=False, timeout=60) as web,
+            ):
                 assert (await web.get(f"{port.url}f")).text == "data"
             async with await sandbox.connect(8124) as connection:
                 await connection.send(b"GET /f HTTP/1.0\r\n\r\n")

@@ -427,16 +427,16 @@ def test_a_guard_that_is_lost_freezes_what_only_it_confines(
     for words in (("flush", "set", "inet", "paddock", "private"), ("delete", "table", "inet", "paddock")):
         place.host.run("nft", *words)
         for name in ("production", "local"):
-            wait_for("it is frozen", lambda name=name: boxes[name].inspect()["State"]["Paused"], 20)
+            wait_for("it is frozen", lambda name=name: boxes[name].inspect()["State"]["Paused"], 60)
             wait_for(
-                "it is told", lambda name=name: daemon.condition(name, "Ready")["reason"] == "NetworkUnguarded", 20
+                "it is told", lambda name=name: daemon.condition(name, "Ready")["reason"] == "NetworkUnguarded", 60
             )
         for name in set(LEVELS) - {"production", "local"}:
             assert not boxes[name].inspect()["State"]["Paused"]
             assert differing(boxes, boxes[name]) == {}, name
         place.guard()
         for name in ("production", "local"):
-            wait_for("it goes on", lambda name=name: daemon.condition(name, "Ready")["status"] == "True", 20)
+            wait_for("it goes on", lambda name=name: daemon.condition(name, "Ready")["status"] == "True", 60)
             assert differing(boxes, boxes[name], but=("sibling",)) == {}
 
 

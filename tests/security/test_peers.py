@@ -93,7 +93,7 @@ def db(place: Lab, daemon: RunningDaemon) -> Iterator[Peer]:
     server = made.serve()
     yield made
     server.kill()
-    server.communicate(timeout=10)
+    server.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
