@@ -170,6 +170,20 @@ def test_each_problem_is_reported_with_a_remedy(check: str, grade: Severity, fac
     assert found.action
 
 
+def test_sandboxes_of_older_images_name_the_build() -> None:
+    names = ("default/a", "default/b")
+    [shared] = not_well(engine(shared_users=(("20000", names),)))
+    assert "images/build.sh" in shared.action
+    [other] = not_well(engine(shared_users=(("1000", names),)))
+    assert "images/build.sh" not in other.action
+
+
+def test_an_engine_that_maps_users_has_its_own_range() -> None:
+    options = ("name=seccomp", "name=selinux", "name=userns")
+    [found] = [each for each in judge(told(security_options=options)) if each.check == "sandbox-users"]
+    assert "20001-65533" in found.found
+
+
 def test_optional_parts_may_be_missing() -> None:
     empty = replace(WELL, host_roots=(), secrets=FolderFacts("/s"), mounts=FolderFacts("/m"))
     assert not not_well(empty)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
-from controller.kinds.runtime.user_ids import MAPPED_IDS
+from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
 from controller.policy.host.doctor_folders import folders
 from controller.policy.host.pressure import BANDS
 from controller.policy.host.runc import LEAK as _LEAK
@@ -233,6 +233,8 @@ def _own_users(facts: DoctorFacts) -> Findings:
     for user, names in facts.engine.shared_users:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         action = "leave `user` out of their specs, set `security.runAsNonRoot`, or trust them alike"
+        if user == str(SHARED_ID):
+            action = f"build older images again (`images/build.sh`) and change their specs; or {action}"
         yield _warning(check, f"user {user} is shared by {', '.join(names[:_SHOWN])}{more}", meaning, action)
 
 
