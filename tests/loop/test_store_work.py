@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import FINALIZER
+from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
@@ -83,7 +85,7 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
     insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
     insert(store, replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
-    house = LoopHarness(store)
+    house = LoopHarness(store, policy=Policy(user_ids=IdRange(20_000, 29_999)))
     house.apply("a")
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     found: dict[str, list[int]] = {"claim": [], "event": [], "creation": []}

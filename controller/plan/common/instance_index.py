@@ -18,11 +18,13 @@ _NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 class InstanceIndex:
     """Sums and lists of instances. `held` is by namespace, the host ("") and pool (`pool_scope`).
 
-    `members` are the uids of warm and retired members by their pool's uid, `of_pools` the number of instances that are
-    or were a pool's, `own_uids` all that are still members, `claiming` the claims under way.
+    `user_ids` are those of records, by uid. `members` are the uids of warm and retired members by their pool's uid,
+    `of_pools` the number of instances that are or were a pool's, `own_uids` all that are still members, `claiming`
+    the claims under way.
     """
 
     held: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
+    user_ids: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_MEMBERS)
     of_pools: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     own_uids: frozenset[str] = frozenset()
@@ -34,6 +36,7 @@ class InstanceIndex:
         uids = {uid for uid, _, _ in found}
         return InstanceIndex(
             moved_sums(self.held, ((before, now) for _, before, now in found)),
+            _moved_ids(self.user_ids, found),
             _moved_members(self.members, found),
             _moved_counts(self.of_pools, found),
             self.own_uids - uids | {uid for uid, _, now in found if now is not None and now.member_uid},
@@ -96,6 +99,20 @@ def _moved_members(
             moved[will][uid] = None
     fresh = {pool: tuple(uids) for pool, uids in moved.items()}
     return {pool: uids for pool, uids in {**members, **fresh}.items() if uids} if fresh else members
+
+
+def _moved_ids(
+    ids: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
+) -> Mapping[str, int]:
+    moved = {uid: now.memory.user_id if now is not None else 0 for uid, _, now in changes}
+    moved = {uid: each for uid, each in moved.items() if ids.get(uid, 0) != each}
+    if not moved:
+        return ids
+    fresh = {**ids, **moved}
+    for uid, each in moved.items():
+        if not each:
+            del fresh[uid]
+    return fresh
 
 
 def _pool_of(instance: Instance | None) -> str:

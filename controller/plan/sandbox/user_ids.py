@@ -13,6 +13,7 @@ from controller.kinds.planning.action import CreateContainer
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.user_ids import IdRange, own_id
+from controller.plan.common.instance_index import index_of
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
 
@@ -32,14 +33,14 @@ def lacks(obj: StoredObject, rendered: Rendered | None, memory: InstanceState, c
 
 def in_use(snapshot: Snapshot) -> set[int]:
     """Return the ids of all records, and of all containers, whoever they belong to."""
-    recorded = {each.memory.user_id for each in snapshot.instances.values()}
+    recorded = set(index_of(snapshot.instances).user_ids.values())
     return recorded | {own_id(each.user) for some in snapshot.observed.containers.values() for each in some}
 
 
 def newest(snapshot: Snapshot) -> int:
     """Return the id that was assigned last, as far as the records tell; 0 if none was."""
-    held = ((each.created_at, each.memory.user_id) for each in snapshot.instances.values() if each.memory.user_id)
-    return max(held, default=(0.0, 0))[1]
+    ids, instances = index_of(snapshot.instances).user_ids, snapshot.instances
+    return max(((instances[uid].created_at, each) for uid, each in ids.items()), default=(0.0, 0))[1]
 
 
 def next_free(own: IdRange, taken: Collection[int], last: int) -> int:
