@@ -110,11 +110,17 @@ class RunningDaemon:
 
 
 def start_daemon(
-    folder: Path, *, ready: bool = True, prefix: Sequence[str] | None = None, **settings: str
+    folder: Path,
+    *,
+    ready: bool = True,
+    prefix: Sequence[str] | None = None,
+    network_of: int | None = None,
+    **settings: str,
 ) -> RunningDaemon:
     """Start `paddock serve`; with `ready`, wait until it serves.
 
-    With a `prefix`, be it empty, it is a new interpreter's, by a command that begins so; else it is forked off.
+    With a `prefix`, be it empty, it is a new interpreter's, by a command that begins so; else it is forked off. It runs
+    in the network namespace of the process `network_of`, if one is given.
     In an empty folder its store is there already, and empty: how one is made is tests/store's and tests/deploy's.
     """
     if ready and "PADDOCK_DATABASE_URL" not in settings and not (folder.exists() and any(folder.iterdir())):
@@ -130,9 +136,10 @@ def start_daemon(
     }
     process: subprocess.Popen[str] | ForkedPaddock
     if prefix is None and not _TIMED:
-        process = ForkedPaddock(["serve"], environment=environment, cwd=ROOT)
+        process = ForkedPaddock(["serve"], environment=environment, cwd=ROOT, network_of=network_of)
     else:
-        command = [*(prefix or ()), sys.executable, "-m", "controller", "serve"]
+        network = () if network_of is None else ("nsenter", f"--target={network_of}", "--net", "--")
+        command = [*network, *(prefix or ()), sys.executable, "-m", "controller", "serve"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     daemon = RunningDaemon(folder, environment, process)
 

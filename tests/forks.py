@@ -4,6 +4,7 @@ A test run starts hundreds of commands, daemons and writers to one store; as new
 most of what they do. How the command comes up from nothing is tests/cli/test_startup.py's; the daemon, tests/deploy's.
 """
 
+import ctypes
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+_CLONE_NEWNET = 0x40000000
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "tests.contract.store_process", "tests.forks_imports"])
 
@@ -69,15 +71,27 @@ def start_paddock(
     )
 
 
+def enter_network(pid: int) -> None:
+    """Move this thread, and those that it starts, into the network namespace of that process."""
+    with open(f"/proc/{pid}/ns/net") as network:
+        entered = ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET)
+    assert entered == 0, os.strerror(ctypes.get_errno())
+
+
 class ForkedPaddock:
     """`paddock ARGUMENTS` as its own process, which goes on: to be asked and told what a subprocess.Popen is."""
 
-    def __init__(self, arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, network_of: int | None = None
+    ) -> None:
+        """`network_of`: the process in whose network namespace it runs, if not in ours."""
         self._lock = threading.Lock()  # its exit code can be read only once
         ours, theirs = FORKS.Pipe(duplex=False)
         with theirs:
             self._process = FORKS.Process(
-                target=_lasting_paddock, args=(list(arguments), dict(environment), cwd, theirs), daemon=True
+                target=_lasting_paddock,
+                args=(list(arguments), dict(environment), cwd, theirs, network_of),
+                daemon=True,
             )
             self._process.start()
         with ours:
@@ -104,9 +118,13 @@ class ForkedPaddock:
         self.send_signal(signal.SIGKILL)
 
 
-def _lasting_paddock(arguments: list[str], environment: dict[str, str], cwd: Path, stderr: Connection) -> None:
+def _lasting_paddock(
+    arguments: list[str], environment: dict[str, str], cwd: Path, stderr: Connection, network_of: int | None
+) -> None:
     os.dup2(stderr.fileno(), 2)
     stderr.close()
+    if network_of is not None:
+        enter_network(network_of)
     _become(arguments, environment, cwd)
 
 

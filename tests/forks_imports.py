@@ -1,6 +1,9 @@
-"""Imports of all commands and of the daemon, for the process that they are forked off (forks.py)."""
+"""Imports of all commands and of the daemon, and its routes, for the process that they are forked off (forks.py)."""
 
+import asyncio
 import importlib
+from contextlib import suppress
+from typing import Any
 
 import httpx  # noqa: F401
 import jsonpath  # noqa: F401
@@ -8,9 +11,27 @@ import rich.console
 import rich.table  # noqa: F401
 import websockets.sync.client  # noqa: F401
 import yaml  # noqa: F401
+from starlette.exceptions import HTTPException
 
 import controller.app.daemon  # noqa: F401
+from controller.api.app import routed
 from controller.cli.main import COMMANDS
+from controller.kinds.registry import discover
 
 for name in COMMANDS:
     importlib.import_module(f"controller.cli.commands.{name.replace('-', '_')}")
+
+
+async def _asked(message: Any = None) -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _ask() -> None:
+    """Have the routes of every daemon worked out, as the first request does: for one that is served nowhere."""
+    app = routed(discover(), speaks_mcp=True)
+    scope = {"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": [], "query_string": b""}
+    with suppress(HTTPException):
+        await app.router({**scope, "app": app}, _asked, _asked)
+
+
+asyncio.run(_ask())

@@ -1,11 +1,16 @@
 """A SQLite store that is migrated already, so that tests which need any store don't each pay for making one.
 
 It has no instance id yet: each copy gets one of its own when it is opened. How a store is made is tests/store's.
+All stores on SQLite share what their statements were compiled to, which is a tenth of the time of those that live for
+one test.
 """
 
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
 
 from controller.store import migrate
 from controller.store.connect import connect
@@ -30,3 +35,22 @@ def _migrated() -> bytes:
         finally:
             database.close()  # the last to leave writes the log into the file
         return path.read_bytes()
+
+
+class _Compiled(dict[Any, Any]):
+    """Statements as they were compiled, for each kind of database instead of each connection to one."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get((type(key[0]), *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], value: Any) -> None:
+        super().__setitem__((type(key[0]), *key[1:]), value)
+
+
+_COMPILED = _Compiled()
+
+
+@event.listens_for(Engine, "engine_connect")
+def _share_compiled(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        connection.execution_options(compiled_cache=_COMPILED)

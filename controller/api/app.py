@@ -74,7 +74,7 @@ def create_app(
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     """
-    app = copy(_routed(services.registry, mcp_app is not None))
+    app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.authorise = authorise(services.registry)
@@ -96,7 +96,7 @@ def create_app(
 
 
 @lru_cache(maxsize=4)
-def _routed(registry: Registry, speaks_mcp: bool) -> FastAPI:
+def routed(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
     """Return an application that has all routes and no services: the listeners' own are copies of it.
 
     The first request of an application takes a quarter of a second to work out its routes, and the first for its

@@ -10,7 +10,6 @@ that they outlive the engine: what live-restore keeps running stays mounted and 
 """
 
 import contextlib
-import ctypes
 import http.client
 import os
 import re
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.daemon import wait_for
+from tests.forks import enter_network
 
 UP_SECONDS = 90.0
 _CALL_SECONDS = 5.0
-_CLONE_NEWNET = 0x40000000
 _CONTAINERD = re.compile(r"(\S*/)?containerd ")
 
 
@@ -64,12 +63,7 @@ class Namespaces:
     def within(self, do: Callable[[], T]) -> T:
         """Call `do` in that network, in a thread of this process, with the files of this one."""
 
-        def enter() -> None:
-            with open(f"/proc/{self.pid}/ns/net") as network:
-                entered = ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET)
-            assert entered == 0, os.strerror(ctypes.get_errno())
-
-        with ThreadPoolExecutor(1, initializer=enter) as inside:
+        with ThreadPoolExecutor(1, initializer=enter_network, initargs=(self.pid,)) as inside:
             return inside.submit(do).result()
 
     def close(self) -> None:

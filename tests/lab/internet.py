@@ -85,8 +85,7 @@ class Lab:
 
     def daemon(self, folder: Path, **settings: str) -> RunningDaemon:
         """`paddock serve` in the engine's network namespace, as on any host."""
-        prefix = ("nsenter", f"--target={self.host.pid}", "--net", "--")
-        return start_daemon(folder, prefix=prefix, PADDOCK_DOCKER_HOST=self.engine.base_url, **settings)
+        return start_daemon(folder, network_of=self.host.pid, PADDOCK_DOCKER_HOST=self.engine.base_url, **settings)
 
     def serve(self, namespaces: Namespaces, role: str) -> None:
         command = [sys.executable, inet.__file__, str(self.folder / f"{role}.log"), str(self.folder / "tls.pem"), role]
