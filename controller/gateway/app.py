@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.gateway.budgets import Budgets, BudgetUsed
-from controller.gateway.config import HOST, REPORTED, RUN, Access, Config, Form, Target, choose, is_match
+from controller.gateway.config import HOST, REPORTED, RUN, Access, Config, Form, Target, User, choose, is_match
 from controller.gateway.request import (
     LOOP_HEADER,
     ROUTES,
@@ -68,7 +68,7 @@ class Exchange:
     """One request for a model, while it runs."""
 
     listener: str
-    user: str
+    user: User
     target: Target
     route: str
     model: str
@@ -88,7 +88,7 @@ class Gateway:
     def __init__(self, daemon: Daemon, tls: ssl.SSLContext, clock: Callable[[], float] = time.time) -> None:
         self.config = Config()
         self.budgets = Budgets(clock)
-        self.uses: dict[tuple[str, str], Use] = {}
+        self.uses: dict[tuple[User, str], Use] = {}
         self._daemon, self._tls, self._bodies = daemon, tls, Bodies()
         self._upstreams: dict[str, Upstream] = {}
         self._running: set[Exchange] = set()
@@ -157,7 +157,7 @@ class Gateway:
         finally:
             self._bodies.release(len(body))
 
-    async def _of_host(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[str, tuple[str, ...], str]:
+    async def _of_host(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[User, tuple[str, ...], str]:
         """Return the user, the sources and the rest of the path of a request on the host. Raises Refused."""
         namespace, _, rest = path.removeprefix("/").partition("/")
         if not rest.startswith("v1/"):
@@ -172,12 +172,12 @@ class Gateway:
             if len(self._callers) >= _MOST_KNOWN:
                 self._callers.clear()
             self._callers[token, namespace] = (time.monotonic(), caller)
-        return f"{namespace}/ {caller}", self.config.of_namespace(namespace), f"/{rest}"
+        return User(namespace, caller, "Token"), self.config.of_namespace(namespace), f"/{rest}"
 
     async def _exchange(
         self,
         listener: str,
-        user: str,
+        user: User,
         known: list[Target],
         route: str,
         headers: Mapping[bytes, bytes],
@@ -361,10 +361,10 @@ class Gateway:
         access = self.config.listeners.get(exchange.listener)
         return access is not None and target.id in access.targets
 
-    def _use(self, user: str, target: str) -> Use:
+    def _use(self, user: User, target: str) -> Use:
         return self.uses.setdefault((user, target), Use())
 
-    def _count(self, user: str, target: str, outcome: str) -> None:
+    def _count(self, user: User, target: str, outcome: str) -> None:
         self._use(user, target).outcomes[outcome] += 1
 
     def _later(self, work: Any) -> None:

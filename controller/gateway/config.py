@@ -7,6 +7,7 @@ from typing import Any, Literal
 Form = Literal["OpenAI", "Anthropic", "Any"]
 REPORTED = ("Answering", "Unauthorized", "Unreachable", "NotAllowed")
 """States of a provider that the gateway reports."""
+_MOST_LETTERS = 300
 HOST = "host"
 """Id of the listener on the host."""
 RUN = "run"
@@ -65,10 +66,26 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """One listener: `user` is who uses it (namespace/name of a sandbox), `targets` the ids of its sources in order."""
+class User:
+    """Object whose requests are counted together: a sandbox, a run with agent stages, or a token used on the host."""
 
-    user: str
+    namespace: str
+    name: str
+    kind: Literal["Sandbox", "WorkflowRun", "Token"] = "Sandbox"
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> "User":
+        """Return the user of its JSON, of which nothing is trusted. Raises LookupError; ValueError."""
+        if data["kind"] not in ("Sandbox", "WorkflowRun", "Token"):
+            raise ValueError("a user of no known kind")
+        return cls(str(data["namespace"])[:_MOST_LETTERS], str(data["name"])[:_MOST_LETTERS], data["kind"])
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One listener: `user` is the sandbox that uses it, `targets` are the ids of its sources in order."""
+
+    user: User
     targets: tuple[str, ...]
 
 
@@ -96,7 +113,9 @@ def to_json(config: Config) -> dict[str, Any]:
 def from_json(data: Mapping[str, Any]) -> Config:
     """Return the configuration of its JSON."""
     targets = [_target(each) for each in data["targets"]]
-    listeners = {name: Access(each["user"], tuple(each["targets"])) for name, each in data["listeners"].items()}
+    listeners = {
+        name: Access(User.of_json(each["user"]), tuple(each["targets"])) for name, each in data["listeners"].items()
+    }
     return Config({each.id: each for each in targets}, listeners)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from controller.gateway.channel import Message
-from controller.gateway.config import Config
+from controller.gateway.config import Config, User
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.planning.snapshot import Snapshot
 from controller.ports import Audit, Clock, Meter, StoreError
@@ -21,7 +21,6 @@ _AUDIT_SECONDS = 30.0
 _SAVE_SECONDS = 10.0
 _MOST_BYTES = 16 << 20
 _MOST_LETTERS = 300
-_OF_RUN = "workflowrun "  # before the name of a run: no sandbox has such a name
 _log = structlog.get_logger("paddock.models")
 
 
@@ -40,7 +39,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._used: dict[str, Any] = _read(file)
         self._saved: dict[str, Any] = dict(self._used)
-        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._sums: dict[tuple[User, str], _Sum] = {}
         self._audited_at = self._saved_at = clock.now()
 
     def used(self) -> dict[str, Any]:
@@ -52,11 +51,10 @@ class Ledger:
         """Take a report of the process."""
         for each in message["uses"]:
             target = config.targets.get(each["target"])
-            user = str(each["user"])[:_MOST_LETTERS]
-            namespace, _, _ = user.partition("/")
+            user = User.of_json(each["user"])
             outcomes = {str(name)[:_MOST_LETTERS]: int(count) for name, count in each["outcomes"].items()}
             tokens_in, tokens_out = max(0, int(each["tokensIn"])), max(0, int(each["tokensOut"]))
-            labels = {"namespace": namespace, "provider": target.name if target else ""}
+            labels = {"namespace": user.namespace, "provider": target.name if target else ""}
             for outcome, count in outcomes.items():
                 self._meter.count("paddock_model_requests_total", count, **labels, outcome=outcome)
             for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
@@ -104,11 +102,8 @@ class Ledger:
             sums, self._sums = self._sums, {}
         if not sums:
             return
-        uids = (
-            {f"{each.obj.namespace}/{each.obj.name}": uid for uid, each in snapshot.sandboxes.items()}
-            if snapshot
-            else {}
-        )
+        boxes = snapshot.sandboxes.items() if snapshot else ()
+        uids = {User(each.obj.namespace, each.obj.name): uid for uid, each in boxes}
         entries = [self._entry(user, provider, found, uids.get) for (user, provider), found in sums.items()]
         try:
             self._audit.append(entries)
@@ -123,20 +118,17 @@ class Ledger:
                         later.tokens_out + found.tokens_out,
                     )
 
-    def _entry(self, user: str, provider: str, found: _Sum, uid_of: Callable[[str], str | None]) -> AuditEntry:
-        namespace, _, name = user.partition("/")
-        is_token = name.startswith(" ")  # no sandbox has such a name
-        run = name.removeprefix(_OF_RUN) if name.startswith(_OF_RUN) else ""
-        kind = "Provider" if is_token else "WorkflowRun" if run else "Sandbox"
+    def _entry(self, user: User, provider: str, found: _Sum, uid_of: Callable[[User], str | None]) -> AuditEntry:
+        is_token = user.kind == "Token"
         return AuditEntry(
             at=self._clock.now(),
-            actor=name.strip() if is_token else "paddock",
+            actor=user.name if is_token else "paddock",
             source="",
             verb=VERB,
-            kind=kind,
-            namespace=namespace,
-            name=provider if is_token else run or name,
-            uid="" if is_token else uid_of(user) or "",
+            kind="Provider" if is_token else user.kind,
+            namespace=user.namespace,
+            name=provider if is_token else user.name,
+            uid=uid_of(user) or "",
             detail={
                 "provider": provider,
                 "requests": dict(found.outcomes),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import httpcore
 
-from controller.gateway.config import Target
+from controller.gateway.config import Target, User
 from controller.gateway.conversation import ROUTES, Form, error_of, reply_of, request_body, wants_newer_bound
 from controller.ports import ModelError, ModelReply, ModelRequest
 
@@ -22,7 +22,7 @@ _MOST_NOTED = 1024
 class Connects(Protocol):
     """The supervisor of the gateway's process, as this needs it."""
 
-    def connect(self, namespace: str, source: str, user: str, seconds: float) -> tuple[socket.socket, Target]:
+    def connect(self, namespace: str, source: str, user: User, seconds: float) -> tuple[socket.socket, Target]:
         """Return a connection to the process for one source, and that source. Raises ModelError."""
         ...
 
@@ -40,7 +40,7 @@ class GatewayModels:
             raise ModelError("the daemon is starting, and serves no models yet", again=True)
         until = time.monotonic() + seconds
         while True:
-            user = f"{request.namespace}/workflowrun {request.run}"
+            user = User(request.namespace, request.run, "WorkflowRun")
             sock, target = self.supervisor.connect(request.namespace, request.provider, user, seconds)
             form: Form = "Anthropic" if target.form == "Anthropic" else "OpenAI"
             noted = (target.id, request.model)

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import anyio._backends._asyncio  # noqa: F401 - as above
@@ -27,7 +28,7 @@ from uvicorn.server import ServerState
 
 from controller.gateway.app import Gateway
 from controller.gateway.channel import Channel, ChannelClosed, Message
-from controller.gateway.config import RUN, Access, Target, from_json
+from controller.gateway.config import RUN, Access, Target, User, from_json
 from controller.gateway.request import Refused
 from controller.gateway.upstream import UpstreamError, tls_context
 
@@ -205,7 +206,7 @@ class Process:
             case "listen":
                 await self._listen(message["listener"], sockets[0], is_host=message["host"])
             case "connect":
-                await self._connect(sockets[0], Access(message["user"], (message["target"],)))
+                await self._connect(sockets[0], Access(User.of_json(message["user"]), (message["target"],)))
             case "answer":
                 self._daemon.answered(message, sockets)
 
@@ -237,7 +238,7 @@ class Process:
                 continue
             found = [
                 {
-                    "user": user,
+                    "user": asdict(user),
                     "target": target,
                     "outcomes": dict(use.outcomes),
                     "tokensIn": use.tokens_in,

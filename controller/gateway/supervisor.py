@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 import structlog
 
 from controller.gateway.channel import ChannelClosed, Message
 from controller.gateway.child import Child
-from controller.gateway.config import HOST, REPORTED, Config, Target, to_json
+from controller.gateway.config import HOST, REPORTED, Config, Target, User, to_json
 from controller.gateway.ledger import Ledger
 from controller.gateway.wanted import Wanted, states_of, wanted
 from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
@@ -127,7 +127,7 @@ class Supervisor:
         child = self._child
         return child.pid if child is not None else 0
 
-    def connect(self, namespace: str, source: str, user: str, seconds: float) -> tuple[socket.socket, Target]:
+    def connect(self, namespace: str, source: str, user: User, seconds: float) -> tuple[socket.socket, Target]:
         """Open a connection to the process for one source of a namespace; `user` is who it is counted for.
 
         Waits a moment for the process, and for a source that is new. Raises ModelError.
@@ -141,14 +141,14 @@ class Supervisor:
                 self._changed.wait(min(left, _TICK_SECONDS))
         return made
 
-    def _connected(self, namespace: str, source: str, user: str) -> tuple[socket.socket, Target] | None:
+    def _connected(self, namespace: str, source: str, user: User) -> tuple[socket.socket, Target] | None:
         target, child = self._source(namespace, source), self._child
         if target is None or child is None or self._sent is None or self._sent[0].targets.get(target.id) != target:
             return None
         own, its = socket.socketpair()
         with its:
             try:
-                child.send({"type": "connect", "user": user, "target": target.id}, [its.fileno()])
+                child.send({"type": "connect", "user": asdict(user), "target": target.id}, [its.fileno()])
             except ChannelClosed:  # its end is noticed elsewhere
                 own.close()
                 return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from controller.gateway.config import HOST, Access, Config, Limits, Target, Timeouts
+from controller.gateway.config import HOST, Access, Config, Limits, Target, Timeouts, User
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import ModelServerSpec
@@ -66,11 +66,11 @@ def wanted(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> Wanted:
             missing[uid] = f"there is no {' and no '.join(absent)} in namespace `{box.obj.namespace}`; apply it"
         container = _running(snapshot, uid)
         if container is not None:
-            listeners[uid] = Access(f"{box.obj.namespace}/{box.obj.name}", found)
+            listeners[uid] = Access(User(box.obj.namespace, box.obj.name), found)
             containers[uid] = container
             if why := _deaf(box, policy):
                 deaf[uid] = why
-    listeners[HOST] = Access("", ())
+    listeners[HOST] = Access(User("", "", "Token"), ())  # each request says whose token it has
     return Wanted(Config(targets, listeners), containers, problems, missing, deaf)
 
 

@@ -5,14 +5,14 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from controller.gateway.channel import Message
 from controller.gateway.child import Child
-from controller.gateway.config import HOST, Access, Config, Target, to_json
+from controller.gateway.config import HOST, Access, Config, Target, User, to_json
 from tests.daemon import wait_for
 from tests.gateway import scripted_model
 
@@ -72,8 +72,8 @@ class World:
         return made
 
     def configure(self, used: dict[str, Any] | None = None) -> None:
-        access = {name: Access(f"default/{name}", found) for name, found in self.users.items()}
-        config = Config(self.targets, {**access, HOST: Access("", ())})
+        access = {name: Access(User("default", name), found) for name, found in self.users.items()}
+        config = Config(self.targets, {**access, HOST: Access(User("", "", "Token"), ())})
         message = {"type": "config", "config": to_json(config), "listening": sorted(self.sockets)}
         assert self.child is not None
         self.child.send({**message, **({"used": used} if used is not None else {})})
@@ -93,12 +93,12 @@ class World:
         message = {"type": "listen", "listener": name, "host": name == HOST}
         self.child.send(message, [self.sockets[name].fileno()])
 
-    def connect(self, _namespace: str, source: str, user: str, _seconds: float) -> tuple[socket.socket, Target]:
+    def connect(self, _namespace: str, source: str, user: User, _seconds: float) -> tuple[socket.socket, Target]:
         """Open a connection for an agent stage, as the supervisor does."""
         own, its = socket.socketpair()
         assert self.child is not None
         with its:
-            self.child.send({"type": "connect", "user": user, "target": source}, [its.fileno()])
+            self.child.send({"type": "connect", "user": asdict(user), "target": source}, [its.fileno()])
         return own, self.targets[source]
 
     def connection(self, name: str) -> http.client.HTTPConnection:
@@ -131,7 +131,7 @@ class World:
         found: dict[str, int] = {}
         for message in list(self.messages):
             for each in message.get("uses", ()):
-                if each["user"] == f"default/{user}":
+                if each["user"]["name"] == user:
                     for name, count in (
                         *each["outcomes"].items(),
                         ("in", each["tokensIn"]),

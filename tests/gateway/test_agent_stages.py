@@ -85,7 +85,7 @@ def test_key_is_added_and_use_is_counted(world: World, models: GatewayModels, fo
     with pytest.raises(ModelError, match="try again in") as limited:
         complete(models, ask(f"key-{form}", "agent"))
     assert (limited.value.again, limited.value.limited, limited.value.retry_after > 0) == (True, True, True)
-    wait_for("its use", lambda: world.uses("workflowrun r").get("limited", 0) >= 1)
+    wait_for("its use", lambda: world.uses("r").get("limited", 0) >= 1)
     assert KEY in scripted_model.SEEN[-1]["headers"].get("authorization", "") + scripted_model.SEEN[-1]["headers"].get(
         "x-api-key", ""
     )
@@ -142,7 +142,7 @@ def test_stopped_stage_leaves_its_provider(world: World, models: GatewayModels) 
     stopping.set()
     thread.join(60)
     assert str(failed[0]) == "stopped on request"
-    wait_for("it is counted", lambda: world.uses("workflowrun r").get("cancelled", 0) >= 1)
+    wait_for("it is counted", lambda: world.uses("r").get("cancelled", 0) >= 1)
     scripted_model.HANGING.set()
 
 

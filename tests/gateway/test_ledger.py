@@ -1,11 +1,12 @@
 """Use of models as the daemon keeps it: sums in the audit log, and budgets in a file."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.gateway.config import Config, Target
+from controller.gateway.config import Config, Target, User
 from controller.gateway.ledger import Ledger
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import NullMeter, StoreError
@@ -36,8 +37,12 @@ USED = {"p": {"seconds": {"1000": 2}, "day": 0, "tokens": 9}}
 
 def report(**outcomes: int) -> dict[str, Any]:
     one = {"target": "p", "outcomes": outcomes, "tokensIn": 5, "tokensOut": 4, "firstBytes": [0.1]}
-    users = [{**one, "user": f"default/{each}"} for each in ("box", " token ci", "workflowrun build-1")]
-    return {"uses": users, "used": {**USED, "gone": USED["p"]}, "running": 1}
+    users = User("default", "box"), User("default", "token ci", "Token"), User("default", "build-1", "WorkflowRun")
+    return {
+        "uses": [{**one, "user": asdict(each)} for each in users],
+        "used": {**USED, "gone": USED["p"]},
+        "running": 1,
+    }
 
 
 @pytest.fixture

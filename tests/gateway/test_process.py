@@ -230,7 +230,7 @@ def test_a_token_opens_the_listener_on_the_host(world: World) -> None:
     assert world.ask(HOST, "GET", "/default/v1/models").status == 401
     assert world.ask(HOST, "GET", "/other/v1/models", x_api_key="pdk_right").status == 403
     assert world.ask(HOST, "GET", "/v1/models", x_api_key="pdk_right").status == 404
-    wait_for("its use", lambda: world.uses(" token ci").get("ok") == 1)
+    wait_for("its use", lambda: world.uses("token ci").get("ok") == 1)
 
 
 def test_a_model_server_is_reached_through_the_daemon(world: World) -> None:

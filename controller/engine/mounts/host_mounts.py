@@ -105,10 +105,11 @@ class HostMounts:
 
     def outdated(self) -> frozenset[str]:
         """Return the objects with a file of secrets that were changed or deleted since it was made. Never raises."""
-        if any(each.read_from for noted in self._known().values() for each in noted):
+        known = self._bound or {}  # None: no container was observed yet
+        if any(each.read_from for noted in known.values() for each in noted):
             with contextlib.suppress(NamespaceUnreachable, OSError):
                 self._namespace.run(self._compare)
-        return frozenset(uid for uid, noted in self._known().items() if any(each.outdated for each in noted))
+        return frozenset(uid for uid, noted in (self._bound or {}).items() if any(each.outdated for each in noted))
 
     def bind(self, action: BindMounts) -> Outcome:
         """Create the mount points, and mount there. Raises Fault."""
