@@ -9,6 +9,7 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
+from controller.api.common.dependencies import ListThreads
 from controller.api.common.parsing import Parsing
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
@@ -51,7 +52,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (agent, exec, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
+_OF_SANDBOXES = (agent, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -81,6 +82,7 @@ def create_app(
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
+    app.state.list_threads = ListThreads()
     app.state.port_forwarding = port_forward.PortForwarding()
     app.state.mcp = mcp_app
     # The last one added is outermost: refused requests are counted as well.
@@ -117,13 +119,14 @@ def routed(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
 
 
 def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
-    """Add the routes. They are matched in order, one by one: those that agents call often are the first."""
+    """Add the routes. They are matched in order, one by one: those that are called often are the first."""
     if speaks_mcp:
         app.include_router(mcp.routes)
-    if "Sandbox" in (kind.name for kind in registry):
-        for each in _OF_SANDBOXES:
-            app.include_router(each.routes)
-    for each in (health, auth, audit, backup, apply, diff, images, doctor):
+    sandbox = [kind for kind in registry if kind.name == "Sandbox"]
+    for kind in sandbox:
+        for routes in (exec.routes, kinds.router(kind), apply.routes, *(each.routes for each in _OF_SANDBOXES)):
+            app.include_router(routes)
+    for each in (health, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.groups)
     app.include_router(kinds.discovery)
@@ -131,7 +134,8 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
         if kind.read_only:
             app.include_router(read_only.router(kind))
             continue
-        app.include_router(kinds.router(kind))
+        if kind not in sandbox:
+            app.include_router(kinds.router(kind))
         app.include_router(patch.router(kind))
         if kind.name == "WorkflowRun":
             app.include_router(workflows.routes)

@@ -1,6 +1,10 @@
 """The engine subsystem: the Docker Engine of this host, and the policy of its operator."""
 
+import importlib
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart
@@ -8,7 +12,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
-from controller.engine.mounts.credentials import Authority, CredentialFiles
+from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
 from controller.kinds.runtime.package_hosts import Registries
@@ -20,6 +24,9 @@ from controller.policy.levels.package_hosts import with_packages
 from controller.ports import Secrets
 from controller.service.mcp.installs import InstallRules
 from controller.settings import Settings
+
+if TYPE_CHECKING:
+    from controller.engine.mounts.authority import Authority
 
 _SHOWN = 4
 
@@ -39,7 +46,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         secrets=secrets,
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         users_dir=settings.state_dir.absolute() / "users",
-        credentials=CredentialFiles(Authority(settings.state_dir / "authority"), secrets),
+        credentials=CredentialFiles(partial(_authority, settings.state_dir / "authority"), secrets),
         firewall=NftFirewall() if core.is_local else None,
         gpus=settings.gpu_devices,
     )
@@ -84,3 +91,9 @@ def make_install_rules(settings: Settings, instance_id: str) -> InstallRules:
     npm, pypi = found.npm if "npm" in sources else "", found.pypi if "pip" in sources else ""
     registries = Registries(rules.registries.npm or npm, rules.registries.pypi or pypi)
     return replace(rules, registries=registries, instance_id=instance_id)
+
+
+def _authority(folder: Path) -> "Authority":
+    """Return the certificate authority. Most daemons need none, and not its cryptography library."""
+    made: Authority = importlib.import_module("controller.engine.mounts.authority").Authority(folder)
+    return made

@@ -5,6 +5,7 @@ By default glibc keeps freed memory for each thread, so that one burst of work w
 
 import ctypes
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -51,6 +52,18 @@ def without_collection() -> Iterator[None]:
     finally:
         gc.enable()
         freeze_objects()
+
+
+@contextmanager
+def without_importing(*packages: str) -> Iterator[None]:
+    """Let imports in this context miss these packages, which others use only if they are installed."""
+    hidden = [each for each in packages if each not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: it can't be imported
+    try:
+        yield
+    finally:
+        for each in hidden:
+            del sys.modules[each]
 
 
 def freeze_objects() -> None:

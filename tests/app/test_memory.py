@@ -2,11 +2,15 @@
 
 import contextlib
 import gc
+import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
-from controller.app.memory import without_collection
+import pytest
+
+from controller.app.memory import without_collection, without_importing
 
 BURSTS = """
 import sys, threading
@@ -52,3 +56,25 @@ def test_what_is_loaded_is_looked_through_neither_then_nor_later() -> None:
         assert gc.get_freeze_count() > before
     finally:
         gc.unfreeze()
+
+
+def test_hidden_packages_can_be_imported_afterwards() -> None:
+    assert "this" not in sys.modules
+    with without_importing("this", "json"):
+        with pytest.raises(ImportError):
+            importlib.import_module("this")
+        assert importlib.import_module("json"), "what is imported already stays"
+    assert importlib.util.find_spec("this") is not None
+    assert "this" not in sys.modules
+
+
+def test_the_daemon_loads_no_library_that_few_need() -> None:
+    """Each of them takes some MiB; the SDK of MCP, Alembic and cryptography are loaded when they are first needed."""
+    code = (
+        "import importlib, sys\n"
+        "from controller.app.memory import without_importing\n"
+        "with without_importing('rich'): importlib.import_module('controller.app.daemon')\n"
+        "print([each for each in ('rich', 'mcp', 'alembic', 'cryptography') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, timeout=60)
+    assert done.stdout.strip() == b"[]", done.stderr

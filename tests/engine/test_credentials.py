@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from controller.engine.mounts.credentials import Authority, CredentialFiles
+from controller.engine.mounts.authority import Authority
+from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
 from controller.kinds.runtime.credential import HostCredential, credentials_folder
 from controller.kinds.runtime.mount import Mount
@@ -20,7 +21,7 @@ def files(folder: Path, *values: tuple[str, bytes]) -> CredentialFiles:
     secrets = SecretFolder(folder / "secrets")
     for name, value in values:
         secrets.write(credentials_folder("default", HOST), name, value)
-    return CredentialFiles(Authority(folder / "authority"), secrets)
+    return CredentialFiles(lambda: Authority(folder / "authority"), secrets)
 
 
 def lines(made: CredentialFiles, *credentials: HostCredential, namespace: str = "default") -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.mounts.credentials import Authority
+from controller.engine.mounts.authority import Authority
 from controller.gateway.config import Target
 from controller.gateway.upstream import Upstream, UpstreamError, tls_context
 

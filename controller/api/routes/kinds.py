@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from controller.api.common import models
-from controller.api.common.dependencies import LargeBodies, UseCases, Watches
+from controller.api.common.dependencies import LargeBodies, Lists, UseCases, Watches
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
@@ -95,16 +94,26 @@ class KindHandlers:
         self._kind = kind
 
     async def list_everywhere(
-        self, services: UseCases, streams: Watches, query: Listing, accept: Accept = ""
+        self, services: UseCases, streams: Watches, lists: Lists, query: Listing, accept: Accept = ""
     ) -> Response:
         """The objects of every namespace, or a watch of them."""
-        return await self._many(services, streams, None, query, accept)
+        if query.watch:
+            return await self._watch(services, streams, None, query, accept)
+        return await lists.run(self._list, services, None, query, accept)
 
     async def list_(
-        self, services: UseCases, streams: Watches, namespace: Namespace, query: Listing, accept: Accept = ""
+        self,
+        services: UseCases,
+        streams: Watches,
+        lists: Lists,
+        namespace: Namespace,
+        query: Listing,
+        accept: Accept = "",
     ) -> Response:
         """The objects, or a watch of them."""
-        return await self._many(services, streams, namespace, query, accept)
+        if query.watch:
+            return await self._watch(services, streams, namespace, query, accept)
+        return await lists.run(self._list, services, namespace, query, accept)
 
     async def create(
         self, services: UseCases, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
@@ -147,24 +156,22 @@ class KindHandlers:
         found = services.objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
         return JSONResponse(serialize.obj(found))
 
-    async def _many(
+    async def _watch(
         self, services: Services, streams: WatchStreams, namespace: str | None, query: ListQuery, accept: str
     ) -> Response:
-        if query.watch:
-            open_ = partial(
-                services.watches.open,
-                self._kind,
-                namespace,
-                name=query.name,
-                labels=query.labels,
-                since=query.since,
-                bookmarks=query.bookmarks,
-            )
-            # As tables of one row and that version, or as whole objects.
-            version = as_table(accept)
-            encode = as_tables(self._kind, services.objects.now, version) if version else as_objects(self._kind)
-            return await streams.answer(open_, encode, query.seconds or None)
-        return await run_in_threadpool(self._list, services, namespace, query, accept)
+        open_ = partial(
+            services.watches.open,
+            self._kind,
+            namespace,
+            name=query.name,
+            labels=query.labels,
+            since=query.since,
+            bookmarks=query.bookmarks,
+        )
+        # As tables of one row and that version, or as whole objects.
+        version = as_table(accept)
+        encode = as_tables(self._kind, services.objects.now, version) if version else as_objects(self._kind)
+        return await streams.answer(open_, encode, query.seconds or None)
 
     def _list(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
         found = services.objects.page(

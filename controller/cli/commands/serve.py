@@ -12,13 +12,15 @@ from controller.cli.errors import UsageProblem
 @click.pass_context
 def serve_(ctx: click.Context, config: str | None) -> None:
     """Run the daemon in the foreground until SIGTERM or Ctrl-C."""
-    settings = importlib.import_module("controller.settings")
+    # Imported by name, so that no other command loads the daemon's packages. structlog would draw tracebacks with rich.
+    memory = importlib.import_module("controller.app.memory")
+    with memory.without_importing("rich"):
+        settings = importlib.import_module("controller.settings")
     try:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:
         raise UsageProblem(str(error)) from error
     importlib.import_module("controller.app.open_files").raise_limit()
-    # Imported by name, so that no other command loads the daemon's packages.
-    with importlib.import_module("controller.app.memory").without_collection():
+    with memory.without_collection(), memory.without_importing("rich"):
         app = importlib.import_module("controller.app.daemon")
     ctx.exit(app.serve(loaded))
