@@ -70,7 +70,7 @@ test-panel: ## the web panel in a real browser (Debian's chromium), on a real da
 vendor: ## compare the panel's vendored modules with their packages (ARGS=--write to write them anew)
 	@deploy/vendor.sh $(ARGS)
 
-audit: ## what is known to be weak in images, locks and vendored files (ARGS='--db folder --sarif file'; 3: it could not be looked up)
+audit: ## known vulnerabilities of images, locks and vendored files (ARGS='--db folder --sarif file'; 3: it could not be looked up)
 	@deploy/audit.sh $(ARGS)
 
 sbom: ## bills of materials of images, locks and vendored files: CycloneDX in .cache/sbom (ARGS='--folder F IMAGE' for others)

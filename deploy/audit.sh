@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is known to be weak in what Paddock stands on: its images, lock files and vendored JavaScript.
+# Known vulnerabilities of what Paddock stands on: its images, lock files and vendored JavaScript.
 #   deploy/audit.sh [--db FOLDER] [--sarif FILE] [--all] [IMAGE...]
 # Asks an OSV service, or looks into a folder of advisories (--db: OSV's or Debian's JSON, deploy/README.md), and asks
 # Debian's mirror for newer packages of the images (not with --db).

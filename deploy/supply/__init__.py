@@ -1,1 +1,1 @@
-"""Bills of materials of images, locks and vendored files, and their audit against known weaknesses."""
+"""Bills of materials of images, locks and vendored files, and their audit against known vulnerabilities."""

@@ -16,7 +16,7 @@ def main(words: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     bills = commands.add_parser("sbom", help="write bills of materials (CycloneDX)")
     bills.add_argument("--folder", type=Path, default=_FOLDER, help="where to; default: .cache/sbom")
-    audit = commands.add_parser("audit", help="look for known weaknesses")
+    audit = commands.add_parser("audit", help="look for known vulnerabilities")
     audit.add_argument("--db", type=Path, metavar="FOLDER", help="advisories of OSV or Debian, instead of the network")
     audit.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings as SARIF 2.1.0, too")
     audit.add_argument("--all", action="store_true", help="list what Debian has no fix for, too")

@@ -1,4 +1,4 @@
-"""Known weaknesses of components: asked of an OSV service, or looked up in a folder of advisories.
+"""Known vulnerabilities of components: asked of an OSV service, or looked up in a folder of advisories.
 
 A folder holds what OSV and Debian publish: OSV records (`*.json`, one or a list), OSV's archives of an ecosystem
 (`all.zip`), Debian's security tracker (one `*.json` of all packages).
@@ -30,8 +30,8 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Weakness:
-    """A known weakness of a component. `fixed`: the first version without it; empty where there is none."""
+class Vulnerability:
+    """A known vulnerability of a component. `fixed`: the first version without it; empty where there is none."""
 
     component: Component
     id: str
@@ -55,8 +55,8 @@ class Weakness:
 class Source(Protocol):
     """Source of advisories."""
 
-    def look_up(self, components: Sequence[Component]) -> list[Weakness]:
-        """Return the weaknesses of components of one ecosystem. Raises Unreachable."""
+    def look_up(self, components: Sequence[Component]) -> list[Vulnerability]:
+        """Return the vulnerabilities of components of one ecosystem. Raises Unreachable."""
         ...
 
 
@@ -78,12 +78,12 @@ class Service:
         self._timeout_seconds = timeout_seconds
         self._records: dict[str, Mapping[str, Any]] = {}
 
-    def look_up(self, components: Sequence[Component]) -> list[Weakness]:
+    def look_up(self, components: Sequence[Component]) -> list[Vulnerability]:
         pairs = [pair for at in range(0, len(components), _BATCH) for pair in self._asked(components[at : at + _BATCH])]
         missing = sorted({id_ for _, id_ in pairs} - self._records.keys())
         with ThreadPoolExecutor(8) as pool:
             self._records.update(zip(missing, pool.map(self._record, missing), strict=True))
-        found = (weakness(each, self._records[id_]) for each, id_ in pairs)
+        found = (vulnerability(each, self._records[id_]) for each, id_ in pairs)
         return [each for each in found if each is not None]
 
     def _asked(self, components: Sequence[Component]) -> Iterator[tuple[Component, str]]:
@@ -161,8 +161,8 @@ class Folder:
             elif _is_tracker(each):
                 self._tracker.update(each)
 
-    def look_up(self, components: Sequence[Component]) -> list[Weakness]:
-        found: dict[tuple[str, str], Weakness] = {}
+    def look_up(self, components: Sequence[Component]) -> list[Vulnerability]:
+        found: dict[tuple[str, str], Vulnerability] = {}
         for component in components:
             place, name, _ = ecosystem(component)
             if place not in self._known and not (component.ecosystem == "deb" and self._tracker):
@@ -171,9 +171,9 @@ class Folder:
                 found.setdefault((component.purl, each.id), each)
         return list(found.values())
 
-    def _of(self, component: Component, place: str, name: str) -> Iterator[Weakness]:
+    def _of(self, component: Component, place: str, name: str) -> Iterator[Vulnerability]:
         for record in self._osv.get((place, name), ()):
-            if (each := weakness(component, record)) is not None and affects(component, record):
+            if (each := vulnerability(component, record)) is not None and affects(component, record):
                 yield each
         if component.ecosystem == "deb":
             yield from _tracked(component, self._tracker.get(name, {}))
@@ -200,8 +200,8 @@ def _is_tracker(found: Mapping[str, Any]) -> bool:
     )
 
 
-def _tracked(component: Component, known: Mapping[str, Any]) -> Iterator[Weakness]:
-    """Yield the weaknesses of a Debian package by Debian's security tracker."""
+def _tracked(component: Component, known: Mapping[str, Any]) -> Iterator[Vulnerability]:
+    """Yield the vulnerabilities of a Debian package by Debian's security tracker."""
     _, name, version = ecosystem(component)
     release = _RELEASES.get(component.distro.partition("-")[2].partition(".")[0], "")
     for id_, each in known.items():
@@ -216,10 +216,10 @@ def _tracked(component: Component, known: Mapping[str, Any]) -> Iterator[Weaknes
             continue
         url = f"https://security-tracker.debian.org/tracker/{id_}"
         summary = str(each.get("description", name))
-        yield Weakness(component, id_, summary, _severity(state.get("urgency", "")), fixed, frozenset({id_}), url)
+        yield Vulnerability(component, id_, summary, _severity(state.get("urgency", "")), fixed, frozenset({id_}), url)
 
 
-def weakness(component: Component, record: Mapping[str, Any]) -> Weakness | None:
+def vulnerability(component: Component, record: Mapping[str, Any]) -> Vulnerability | None:
     """Return what an OSV record says about a component; None where it was withdrawn."""
     if record.get("withdrawn"):
         return None
@@ -228,7 +228,7 @@ def weakness(component: Component, record: Mapping[str, Any]) -> Weakness | None
         for range_ in affected.get("ranges", ()):
             later += [each["fixed"] for each in range_.get("events", ()) if "fixed" in each and range_["type"] != "GIT"]
     words = record.get("database_specific") or {}
-    return Weakness(
+    return Vulnerability(
         component,
         record["id"],
         str(record.get("summary") or record.get("details", ""))[:300],
@@ -299,9 +299,9 @@ def _severity(word: str) -> str:
     return plain if plain in ("low", "medium", "high", "critical") else "unknown"
 
 
-def distinct(found: Iterable[Weakness]) -> list[Weakness]:
-    """Return one of each component's weaknesses that are the same under several names: the one that says most."""
-    kept: list[Weakness] = []
+def distinct(found: Iterable[Vulnerability]) -> list[Vulnerability]:
+    """Return one of each component's vulnerabilities that are the same under several names: the one that says most."""
+    kept: list[Vulnerability] = []
     for each in sorted(found, key=lambda one: (one.component.purl, not one.fixed, one.severity == "unknown", one.id)):
         same = (one for one in kept if one.component.purl == each.component.purl and one.aliases & each.aliases)
         if next(same, None) is None:

@@ -1,4 +1,4 @@
-"""Audit of what Paddock stands on: images, locks and vendored files, against known weaknesses.
+"""Audit of what Paddock stands on: images, locks and vendored files, against known vulnerabilities.
 
 Exit code 0: all was looked up, and nothing that anybody could act on is known; 1: something is; 3: something could not
 be looked up, which is never taken for good.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.supply import image, sarif, sources
-from deploy.supply.advisories import Source, Unreachable, Weakness, distinct
+from deploy.supply.advisories import Source, Unreachable, Vulnerability, distinct
 from deploy.supply.components import Component
 from deploy.supply.image import NoImage
 
@@ -28,7 +28,7 @@ _SIMULATED = "command -v apt-get >/dev/null || exit 0; apt-get -q update >&2 && 
 class Report:
     """Findings, each with its file, and what could not be looked up."""
 
-    findings: list[tuple[str, Weakness]] = field(default_factory=list)
+    findings: list[tuple[str, Vulnerability]] = field(default_factory=list)
     outdated: list[str] = field(default_factory=list)
     blind: list[str] = field(default_factory=list)
 
@@ -69,14 +69,14 @@ def run(source: Source, options: Options, version: str) -> int:
     return report.exit_code
 
 
-def looked_up(source: Source, components: Iterable[Component], report: Report, what: str) -> list[Weakness]:
-    """Return the weaknesses of components, one ecosystem after the other. What is unreachable becomes blind."""
+def looked_up(source: Source, components: Iterable[Component], report: Report, what: str) -> list[Vulnerability]:
+    """Return the vulnerabilities of components, one ecosystem after the other. What is unreachable becomes blind."""
     by_kind: dict[str, list[Component]] = defaultdict(list)
     for each in components:
         # What Debian brings is Debian's to fix, and its advisories name Debian's versions.
         if each.ecosystem != "file" and not each.owner:
             by_kind[each.ecosystem].append(each)
-    found: list[Weakness] = []
+    found: list[Vulnerability] = []
     for each in by_kind.values():
         try:
             found += source.look_up(each)
@@ -133,10 +133,13 @@ def newer(name: str, apt: Path, report: Report) -> None:
 
 
 def _show(
-    what: str, found: Sequence[Weakness], options: Options, holders: Callable[[Weakness], list[str]] | None = None
+    what: str,
+    found: Sequence[Vulnerability],
+    options: Options,
+    holders: Callable[[Vulnerability], list[str]] | None = None,
 ) -> None:
     open_ = [each for each in found if not each.actionable]
-    print(f"==> {what}; {len(found) - len(open_)} known weaknesses, {len(open_)} more without a fix yet")
+    print(f"==> {what}; {len(found) - len(open_)} known vulnerabilities, {len(open_)} more without a fix yet")
     for each in found:
         if each.actionable or options.show_all:
             print(f"    {each}" + (f" (in {', '.join(holders(each))})" if holders else ""))
@@ -146,8 +149,8 @@ def _show(
 
 def _conclude(report: Report) -> None:
     if report.exit_code == 1:
-        print("error: known weaknesses were found: see above.", file=sys.stderr)
+        print("error: known vulnerabilities were found: see above.", file=sys.stderr)
     elif report.blind:
-        print("No known weaknesses, but some checks were skipped: see the warnings.")
+        print("No known vulnerabilities, but some checks were skipped: see the warnings.")
     else:
-        print("No known weaknesses.")
+        print("No known vulnerabilities.")

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from deploy.supply.advisories import Weakness
+from deploy.supply.advisories import Vulnerability
 
 _LEVELS = {"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "warning"}
 _SCORES = {"critical": "9.5", "high": "8.0", "medium": "5.5", "low": "2.5"}
 
 
-def document(findings: Iterable[tuple[str, Weakness]], blind: Iterable[str], version: str) -> str:
+def document(findings: Iterable[tuple[str, Vulnerability]], blind: Iterable[str], version: str) -> str:
     """Return the SARIF log of findings, each with the file that is to change; `blind`: what was not looked up."""
     rules: dict[str, dict[str, Any]] = {}
     results = []
@@ -27,7 +27,7 @@ def document(findings: Iterable[tuple[str, Weakness]], blind: Iterable[str], ver
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
-def _rule(each: Weakness) -> dict[str, Any]:
+def _rule(each: Vulnerability) -> dict[str, Any]:
     found: dict[str, Any] = {"id": each.id, "shortDescription": {"text": each.summary or each.id}}
     if each.url:
         found["helpUri"] = each.url
@@ -36,7 +36,7 @@ def _rule(each: Weakness) -> dict[str, Any]:
     return found
 
 
-def _result(file: str, each: Weakness) -> dict[str, Any]:
+def _result(file: str, each: Vulnerability) -> dict[str, Any]:
     path, _, line = file.partition(":")
     return {
         "ruleId": each.id,

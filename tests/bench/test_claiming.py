@@ -48,5 +48,6 @@ def test_twenty_clients_claim_and_delete(backend: str, tmp_path: Path, capsys: p
     with capsys.disabled():
         print(
             f"\n{backend}: {len(ready)} sandboxes by {CLIENTS} clients in {SECONDS:.0f} s,"
-            f" {len(ready) / SECONDS:.1f}/s, {warm} of them warm, no errors; Ready p50 {at(0.5, ready):.0f} ms, p99 {at(0.99, ready):.0f} ms"
+            f" {len(ready) / SECONDS:.1f}/s, {warm} of them warm, no errors;"
+            f" Ready p50 {at(0.5, ready):.0f} ms, p99 {at(0.99, ready):.0f} ms"
         )

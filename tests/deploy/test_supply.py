@@ -1,4 +1,4 @@
-"""Bills of materials and the audit: what is read, how it is written, what is known to be weak."""
+"""Bills of materials and the audit: what is read, how it is written, known vulnerabilities."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from packageurl import PackageURL
 from referencing import Registry, Resource
 
 from deploy.supply import audit, cyclonedx, image, sarif, sources, versions
-from deploy.supply.advisories import Folder, Service, Unreachable, Weakness, distinct
+from deploy.supply.advisories import Folder, Service, Unreachable, Vulnerability, distinct
 from deploy.supply.components import (
     Component,
     from_dpkg,
@@ -311,19 +311,19 @@ def test_a_service_that_fails_is_unreachable() -> None:
         Service(url).look_up([H11])
 
 
-def test_one_weakness_under_two_names_is_one() -> None:
+def test_one_vulnerability_under_two_names_is_one() -> None:
     two = [
-        Weakness(H11, "PYSEC-1", aliases=frozenset({"PYSEC-1", "CVE-1"})),
-        Weakness(H11, "GHSA-1", severity="high", fixed="2", aliases=frozenset({"GHSA-1", "CVE-1"})),
-        Weakness(SCOPED, "CVE-1", aliases=frozenset({"CVE-1"})),
+        Vulnerability(H11, "PYSEC-1", aliases=frozenset({"PYSEC-1", "CVE-1"})),
+        Vulnerability(H11, "GHSA-1", severity="high", fixed="2", aliases=frozenset({"GHSA-1", "CVE-1"})),
+        Vulnerability(SCOPED, "CVE-1", aliases=frozenset({"CVE-1"})),
     ]
     assert {(each.component.name, each.id) for each in distinct(two)} == {("h11", "GHSA-1"), ("@x/y", "CVE-1")}
 
 
 def test_sarif_names_file_line_and_level() -> None:
-    open_ = Weakness(SSL, "CVE-4", summary="open", severity="high")
+    open_ = Vulnerability(SSL, "CVE-4", summary="open", severity="high")
     found = [
-        ("requirements.lock:3", Weakness(H11, "GHSA-1", "weak", "critical", "0.16.0")),
+        ("requirements.lock:3", Vulnerability(H11, "GHSA-1", "weak", "critical", "0.16.0")),
         ("images/base/Dockerfile", open_),
     ]
     log = json.loads(sarif.document(found, ["npm was not reached"], "1"))
@@ -344,7 +344,7 @@ def test_what_is_debians_is_left_to_debian() -> None:
     asked: list[Component] = []
 
     class Asked:
-        def look_up(self, components: Any) -> list[Weakness]:
+        def look_up(self, components: Any) -> list[Vulnerability]:
             asked.extend(components)
             return []
 
@@ -357,13 +357,13 @@ def test_what_is_debians_is_left_to_debian() -> None:
     ("findings", "blind", "code"),
     [
         ([], [], 0),
-        ([Weakness(SSL, "CVE-4")], [], 0),  # only Debian can act
-        ([Weakness(SSL, "CVE-2", fixed="3.0.2-1")], ["x"], 1),
-        ([Weakness(H11, "GHSA-1")], [], 1),
-        ([Weakness(SSL, "CVE-4")], ["npm was not reached"], 3),
+        ([Vulnerability(SSL, "CVE-4")], [], 0),  # only Debian can act
+        ([Vulnerability(SSL, "CVE-2", fixed="3.0.2-1")], ["x"], 1),
+        ([Vulnerability(H11, "GHSA-1")], [], 1),
+        ([Vulnerability(SSL, "CVE-4")], ["npm was not reached"], 3),
     ],
 )
-def test_exit_codes_say_what_to_do(findings: list[Weakness], blind: list[str], code: int) -> None:
+def test_exit_codes_say_what_to_do(findings: list[Vulnerability], blind: list[str], code: int) -> None:
     assert audit.Report([("f", each) for each in findings], [], blind).exit_code == code
 
 
