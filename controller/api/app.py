@@ -9,7 +9,6 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
-from controller.api.common.dependencies import ListThreads
 from controller.api.common.parsing import Parsing
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
@@ -82,7 +81,6 @@ def create_app(
     app.state.doctor = examine
     app.state.file_requests = files.FileRequests(services.files)
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
-    app.state.list_threads = ListThreads()
     app.state.port_forwarding = port_forward.PortForwarding()
     app.state.mcp = mcp_app
     # The last one added is outermost: refused requests are counted as well.

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from controller.api.common import models
-from controller.api.common.dependencies import LargeBodies, Lists, UseCases, Watches
+from controller.api.common.dependencies import LargeBodies, UseCases, Watches
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
@@ -94,18 +95,17 @@ class KindHandlers:
         self._kind = kind
 
     async def list_everywhere(
-        self, services: UseCases, streams: Watches, lists: Lists, query: Listing, accept: Accept = ""
+        self, services: UseCases, streams: Watches, query: Listing, accept: Accept = ""
     ) -> Response:
         """The objects of every namespace, or a watch of them."""
         if query.watch:
             return await self._watch(services, streams, None, query, accept)
-        return await lists.run(self._list, services, None, query, accept)
+        return await run_in_threadpool(self._list, services, None, query, accept)
 
     async def list_(
         self,
         services: UseCases,
         streams: Watches,
-        lists: Lists,
         namespace: Namespace,
         query: Listing,
         accept: Accept = "",
@@ -113,7 +113,7 @@ class KindHandlers:
         """The objects, or a watch of them."""
         if query.watch:
             return await self._watch(services, streams, namespace, query, accept)
-        return await lists.run(self._list, services, namespace, query, accept)
+        return await run_in_threadpool(self._list, services, namespace, query, accept)
 
     async def create(
         self, services: UseCases, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
