@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from controller.engine.mounts.credentials import Authority
+from controller.engine.mounts.authority import Authority
 from controller.engine.mounts.secrets import SecretFolder
 from controller.kinds.runtime.secret import SecretNotFound
 from controller.service.models.keys import provider_key

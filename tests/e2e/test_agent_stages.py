@@ -85,7 +85,8 @@ def test_agents_work_through_a_killed_daemon(tmp_path: Path, provider: int) -> N
         wait_for("the first command of the second agent", begun, 120)
         daemon.kill()
         daemon = start_daemon(tmp_path / "state", **settings)
-        daemon.paddock("exec", box(), "--", "touch", "/workspace/go")
+        go = ("exec", box(), "--", "touch", "/workspace/go")
+        wait_for("its first observation", lambda: daemon.paddock(*go, check=False).returncode == 0, 60)
         wait_for("its end", lambda: status(daemon, "r").get("phase") in ("Succeeded", "Failed"), 120)
         found = status(daemon, "r")
         assert [each["state"] for each in found["stages"]] == ["Succeeded"] * 5, found

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.mounts.credentials import Authority
+from controller.engine.mounts.authority import Authority
 from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.provider import KIND, ProviderSpec
 from controller.policy.access import decide, refusals
