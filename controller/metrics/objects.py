@@ -53,7 +53,7 @@ _Lines = tuple[Row, tuple[str, ...]]  # a sandbox, and its lines of each family
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What the last scrape wrote, by uid, and the profiles that it took networks from."""
+    """Lines of the last scrape, by uid, and the profiles that it took networks from."""
 
     profiles: Mapping[str, StoredProfile] | None = None
     lines: Mapping[str, _Lines] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a core dump of a process would hold, read while it runs."""
+"""Contents of a process's core dump, read while it runs."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -85,7 +85,7 @@ def test_an_images_user_is_left_to_the_engine() -> None:
 
 @pytest.mark.parametrize("level", ["development", "build", "production"])
 def test_a_container_of_an_image_user_stays_as_it_is(level: str) -> None:
-    """Those that an older daemon created have no id, and the hash of their config is what it was."""
+    """Containers that an older daemon created have no id, and the hash of their config is what it was."""
     template = {"securityLevel": level, "security": {"network": {"mode": "none"}}}
     box = one(**template)
     record = records(decided(snapshot([box], []), policy=POLICY))["a-uid"]

@@ -1,4 +1,4 @@
-"""What passes and claims ask of all instances, kept from the changes: no answer looks at every instance."""
+"""Index of all instances for passes and claims, kept from the changes: no answer looks at every instance."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
