@@ -83,6 +83,9 @@ elif [ "${1:-}" = --soak ]; then
     selection=(-n 0 tests/soak) # a line of its table each minute
 fi
 
+# A clone's machine is shared with others: what fails there is run once more, and listed under RERUN. At a desk it fails.
+if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -rfER); fi
+
 # The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
 # two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
 packages=--dev

@@ -32,7 +32,7 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     page = sign_in("sandboxes/new")
     page.get_by_label("Name", exact=True).fill("whole")
     page.get_by_label("Enabled").uncheck()
-    page.get_by_label("Image").fill("paddock/base:1")
+    page.get_by_label(re.compile("^Image")).fill("paddock/base:1")
     page.get_by_label("Command").fill('sh -c "sleep 1"')
     for label, value in {"CPU": "500m", "Memory": "256Mi", "GPUs": "1", "Processes": "64", "Disk": "1Gi"}.items():
         page.get_by_label(re.compile(f"^{label}")).fill(value)

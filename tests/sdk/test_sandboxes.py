@@ -221,7 +221,7 @@ def test_a_pool_gives_a_warm_sandbox(paddock: Paddock) -> None:
         ("SandboxTemplate", "created"),
         ("SandboxPool", "created"),
     ]
-    wait_for("it is warm", lambda: paddock.pools.get("warm")["status"].get("readyReplicas") == 1)
+    wait_for("it is warm", lambda: paddock.pools.get("warm").get("status", {}).get("readyReplicas") == 1)
     with paddock.sandboxes.create(pool="warm", env={"A": "of the handle"}) as sandbox:
         assert sandbox.object["status"]["launchType"] == "Warm"
         assert sandbox.run("echo $A").text == "of the handle"

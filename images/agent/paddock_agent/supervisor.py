@@ -19,6 +19,7 @@ from . import linux
 
 FAILED, EXITED, BEGUN = b"E", b"X", b"B"
 _CONTROL = 3
+_HALTED = (b"T", b"t", b"Z", b"X")  # stopped, traced or ended
 _MAX_SIGNALS = 65
 _ALL = [each for each in range(1, _MAX_SIGNALS) if each not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
 _STATUS = struct.Struct("=ci")
@@ -142,13 +143,15 @@ def _reap(child: int) -> int | None:
 def end_all(child: int) -> int:
     """Kill every descendant until none is left; return the command's wait status.
 
-    They are stopped first, so that a fork bomb does not outrun the killing; orphans come back to this process.
+    All are stopped before one is killed: a killed one's place among the PIDs would be a fork bomb's next fork.
     """
     result = signal.SIGKILL.value
-    until = time.monotonic() + 5
+    stopping = time.monotonic() + 1
+    until = stopping + 9
     while time.monotonic() < until:
         found = descendants(os.getpid())
-        for number in (signal.SIGSTOP, signal.SIGKILL):
+        ending = all(state in _HALTED for state in found.values()) or time.monotonic() > stopping
+        for number in (signal.SIGSTOP, signal.SIGKILL) if ending else (signal.SIGSTOP,):
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
@@ -161,13 +164,14 @@ def end_all(child: int) -> int:
                     result = status
         except ChildProcessError:
             return result
-        select.select((), (), (), 0.002)
+        select.select((), (), (), 0.002 if ending else 0.0005)
     return result
 
 
-def descendants(root: int) -> list[int]:
-    """Return the processes below ROOT, from /proc."""
+def descendants(root: int) -> dict[int, bytes]:
+    """Return the processes below ROOT and the letter of each one's state, from /proc."""
     parents: dict[int, list[int]] = {}
+    states: dict[int, bytes] = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -176,11 +180,12 @@ def descendants(root: int) -> list[int]:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
+        states[int(name)] = fields[0]
         parents.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    found: dict[int, bytes] = {}
     pending = [root]
     while pending:
         inner = parents.get(pending.pop(), [])
-        found += inner
+        found.update((pid, states[pid]) for pid in inner)
         pending += inner
     return found
