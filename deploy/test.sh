@@ -84,7 +84,7 @@ elif [ "${1:-}" = --soak ]; then
 fi
 
 # A clone's machine is shared with others: what fails there is run once more, and listed under RERUN. At a desk it fails.
-if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -rfER); fi
+if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -raR); fi
 
 # The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
 # two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
