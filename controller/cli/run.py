@@ -1,10 +1,12 @@
 """A sandbox for one command: created, waited for, used, and removed in every case.
 
 A killed client removes nothing. Its command is killed with it; the daemon deletes the sandbox after a minute of
-idleness, and after a day at the latest.
+idleness, and after a day at the latest. A detached command is the sandbox's main command instead: it outlives its
+client.
 """
 
 import contextlib
+import math
 import re
 import secrets
 import signal
@@ -36,6 +38,8 @@ _HERE = Path(__file__).parents
 _SPECS = (_HERE[2] / "specs", _HERE[1] / "specs")  # of a checkout, of an installed package
 _OWN = ("sandboxtemplate/javascript.yaml", "sandboxtemplate/python.yaml")
 _MAX_SCRIPT_BYTES = 8 << 20
+_MAX_DETACHED_BYTES = 96 << 10  # Linux passes at most 128 KiB as one argument
+_WRITE_AND_RUN = 'printf %s "$1" >"$0"; shift; exec "$@"'
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _NO_GPUS = "NoDeviceDriver"
 _GPUS = re.compile(r'"?((count=)?(?P<count>[0-9]{1,4}|all)|device=(?P<ids>[^,"]+(,[^,"]+)*))"?')
@@ -47,6 +51,7 @@ _LIFECYCLE = {
     "ttlSecondsAfterFinished": 0,
     "shutdownGracePeriodSeconds": 0,
 }
+_KEPT_SECONDS = 86400  # after the end of a detached command: for its log and its exit code
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,21 @@ class Job:
             raise UsageProblem(f"{file}: no interpreter for this suffix; rename it to one of {known}")
         path = f"/tmp/{source.name}"  # noqa: S108 - in the sandbox, which has no other user
         return cls((*interpreter, path, *arguments), path, _read(source))
+
+    def as_main(self) -> list[str]:
+        """Return the command that does it all, script included. CliError for a script that is no such argument."""
+        if not self.path:
+            return list(self.command)
+        if len(self.script) > _MAX_DETACHED_BYTES:
+            limit = f"larger than {_MAX_DETACHED_BYTES >> 10} KiB, the limit of a detached script"
+            raise CliError(f"{Path(self.path).name} is {limit}; leave -d out, or `paddock cp` it into a sandbox")
+        try:
+            text = self.script.decode()
+        except UnicodeDecodeError as error:
+            raise CliError(
+                f"{Path(self.path).name} is not UTF-8 text, as a detached script must be; convert it"
+            ) from error
+        return ["sh", "-c", _WRITE_AND_RUN, self.path, text, *self.command]
 
 
 def runtime_of(template: str, image: str) -> Runtime | None:
@@ -139,8 +159,12 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, and GPUs."""
+    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, and GPUs.
 
+    An empty name is a random one.
+    """
+
+    name: str = ""
     template: str = ""
     image: str = ""
     level: str = ""
@@ -150,26 +174,64 @@ class Asked:
 @contextlib.contextmanager
 def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds: float) -> Iterator[Sandbox]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
-    client, name = connect(ctx), f"run-{secrets.token_hex(5)}"
-    spec = {
-        **_container_spec(client, namespace, asked),
-        **({"resources": asked.gpus.resources(client)} if asked.gpus != Gpus() else {}),
-        "restartPolicy": "Never",
-        "lifecycle": _LIFECYCLE,
-    }
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": "Sandbox",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": LABEL}},
-        "spec": spec,
-    }
+    client = connect(ctx)
+    document = _document(client, namespace, asked, _container_spec(client, namespace, asked), _LIFECYCLE)
+    name = document["metadata"]["name"]
     with _exit_on_signals():
+        _create(client, namespace, document, asked)
         try:
-            client.request("POST", _SANDBOXES.path(namespace), json=document)
             _wait(client, namespace, name, seconds)
             yield Sandbox(client, namespace, name)
         finally:
             _remove(client, namespace, name)
+
+
+def _create(client: Client, namespace: str, document: Mapping[str, Any], asked: Asked) -> None:
+    """Create the sandbox. An interrupted request may have made it, too.
+
+    It is removed then, unless the user chose its name: that may be another sandbox's.
+    """
+    try:
+        client.request("POST", _SANDBOXES.path(namespace), json=document)
+    except BaseException as error:
+        if not asked.name and not isinstance(error, Refused):
+            _remove(client, namespace, document["metadata"]["name"])
+        raise
+
+
+def start_detached(
+    ctx: click.Context,
+    namespace: str,
+    asked: Asked,
+    job: Job,
+    env: Mapping[str, str],
+    seconds: float,
+    timeout_seconds: float | None,
+    *,
+    rm: bool,
+) -> str:
+    """Create a sandbox whose main command is the job; return its name once that has begun.
+
+    It stays for a day after its end, or with RM not at all. If it does not begin, it is removed.
+    """
+    client = connect(ctx)
+    template = {**_template(client, namespace, asked)[0], "command": job.as_main()}
+    template.pop("args", None)
+    others = [each for each in template.get("env", ()) if each["name"] not in env]
+    template["env"] = [*others, *({"name": key, "value": value} for key, value in env.items())]
+    lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 0 if rm else _KEPT_SECONDS}
+    if timeout_seconds:
+        lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds)
+    document = _document(client, namespace, asked, {"template": template}, lifecycle)
+    name: str = document["metadata"]["name"]
+    with _exit_on_signals():
+        _create(client, namespace, document, asked)
+        try:
+            _wait(client, namespace, name, seconds, may_end=True)
+        except BaseException:
+            _remove(client, namespace, name)
+            raise
+    return name
 
 
 def run_job(
@@ -195,27 +257,51 @@ def run_job(
             return INTERRUPTED
 
 
+def _document(
+    client: Client, namespace: str, asked: Asked, container: dict[str, Any], lifecycle: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Sandbox",
+        "metadata": {
+            "name": asked.name or f"run-{secrets.token_hex(5)}",
+            "namespace": namespace,
+            "labels": {"app": LABEL},
+        },
+        "spec": {
+            **container,
+            **({"resources": asked.gpus.resources(client)} if asked.gpus != Gpus() else {}),
+            "restartPolicy": "Never",
+            "lifecycle": lifecycle,
+        },
+    }
+
+
 def _container_spec(client: Client, namespace: str, asked: Asked) -> dict[str, Any]:
     """Return the spec of the container. Only a templateRef without another level can claim a pool member.
 
     A template of the namespace comes before Paddock's own of that name.
     """
-    template, level = asked.template, asked.level
-    own = own_template(template) if template else None
-    if template and not level and own is None:
-        return {"templateRef": {"name": template}}
+    if asked.template and not asked.level and own_template(asked.template) is None:
+        return {"templateRef": {"name": asked.template}}
+    template, stored = _template(client, namespace, asked)
+    return {"templateRef": {"name": asked.template}} if stored and not asked.level else {"template": template}
+
+
+def _template(client: Client, namespace: str, asked: Asked) -> tuple[dict[str, Any], bool]:
+    """Return the template at the level asked for, and whether it is a stored one. Raises Refused if there is none."""
     found: dict[str, Any] = {"image": asked.image or IMAGE, "command": ["sleep", "infinity"]}
-    if template:
+    stored = False
+    if asked.template:
+        own = own_template(asked.template)
         try:
-            found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(template)}")["spec"]
+            found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(asked.template)}")["spec"]
+            stored = True
         except Refused as error:
             if own is None or error.code != 404:
                 raise
             found = own
-        else:
-            if not level:
-                return {"templateRef": {"name": template}}
-    return {"template": {**found, **({"securityLevel": level} if level else {})}}
+    return {**found, **({"securityLevel": asked.level} if asked.level else {})}, stored
 
 
 def own_template(name: str) -> dict[str, Any] | None:
@@ -230,11 +316,13 @@ def own_template(name: str) -> dict[str, Any] | None:
     return None
 
 
-def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
+def _wait(client: Client, namespace: str, name: str, seconds: float, *, may_end: bool = False) -> None:
     last = Obstacle("Pending", "Pending: not reconciled yet")
 
     def ready(_name: str, obj: Object | None) -> bool:
         nonlocal last
+        if may_end and (obj is None or _has_ended(obj)):
+            return True
         for type_, status in (("Accepted", "False"), ("Finished", "True")):
             found = condition_of(obj or {}, type_)
             if found is not None and found["status"] == status:
@@ -252,6 +340,12 @@ def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
         late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
     if late:
         raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.message}; raise --wait")
+
+
+def _has_ended(obj: Object) -> bool:
+    """Say whether its command ran to an end of its own, whatever its exit code."""
+    finished = condition_of(obj, "Finished")
+    return finished is not None and finished["status"] == "True" and "lastTermination" in obj["status"]
 
 
 def _remove(client: Client, namespace: str, name: str) -> None:

@@ -25,6 +25,7 @@ def run(served: World, *words: str) -> Result:
         (["-c", "1", "-f", "a.py"], "nothing to run"),
         (["-e", "A", "--", "true"], "NAME=VALUE"),
         (["-t", "--", "true"], "stdin is not a terminal"),
+        (["-d", "-i", "--", "true"], "-d leaves no one to talk to"),
         (["-f", "a.exe"], "no interpreter for this suffix"),
         (["--gpus", "many", "-c", "1"], "--gpus many: not understood; write a number, all, or device=ID[,ID]"),
         (["--gpus", '"device=0","capabilities=gpu"', "-c", "1"], "not understood"),
@@ -49,6 +50,42 @@ def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> N
         ["sleep", "infinity"],
     )
     assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
+
+
+def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: World) -> None:
+    served.apply("apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: mine}\nspec: {template: {image: a}}\n")
+    for detached in ([], ["-d"]):
+        done = run(served, *detached, "--name", "mine", "-c", "1")
+        assert (done.exit_code, "mine" in done.stderr) == (1, True)
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.deleted_at is None
+
+
+def test_a_detached_command_is_the_main_one(served: World, tmp_path: Path) -> None:
+    script = tmp_path / "hello.sh"
+    script.write_text("echo $A\n")
+    words = ["--name", "x", "--rm", "--timeout", "90s", "-e", "A=b", "-f", str(script), "--", "one"]
+    done = run(served, "-d", "--wait", "100ms", *words)
+    assert "the sandbox was not Ready within 0.1 s" in done.stderr
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.deleted_at is not None  # as it did not begin
+    template = left.spec["template"]
+    assert (template["image"], template["env"]) == ("paddock/python:1", [{"name": "A", "value": "b"}])
+    assert template["command"][3:] == ["/tmp/hello.sh", "echo $A\n", "sh", "/tmp/hello.sh", "one"]
+    assert left.spec["restartPolicy"] == "Never"
+    wanted = {"keepRunning": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 90}
+    assert wanted.items() <= left.spec["lifecycle"].items()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"#" * (100 << 10), "a.sh is larger than 96 KiB, the limit of a detached script"), (b"\xff", "not UTF-8 text")],
+)
+def test_scripts_that_are_no_argument(served: World, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "a.sh").write_bytes(content)
+    done = run(served, "-d", "-f", str(tmp_path / "a.sh"))
+    assert (done.exit_code, said in done.stderr) == (1, True)
+    assert not served.store.list("Sandbox")[0]
 
 
 def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:

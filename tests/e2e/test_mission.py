@@ -109,6 +109,7 @@ kind: MCPServer
 metadata: {name: asked}
 spec: {trust: user_added, command: npx, args: [server-filesystem@2026.8.31], sandbox_enabled: false}
 """
+SNIPPET = "echo 'Hello!'\n"
 # Command line: exit code, and words of its output in order. `FILE` is a file with the text of that name.
 LINES: list[tuple[str, int, tuple[str, ...]]] = [
     (
@@ -152,6 +153,10 @@ LINES: list[tuple[str, int, tuple[str, ...]]] = [
     ("sandbox top my-app", 0, ("my-app",)),
     ("sandbox stop my-app", 0, ("run state updated",)),
     ("sandbox start my-app", 0, ("run state updated",)),
+    ("run --image paddock/test-tiny:1 -f SNIPPET.sh", 0, ("Hello!",)),
+    ("run --image paddock/test-tiny:1 -d --name snippet -f SNIPPET.sh", 0, ("snippet",)),
+    ("sandbox logs snippet", 0, ()),
+    ("sandbox stop snippet", 0, ("run state updated",)),
     ("apply -f DOCKER_LLM", 1, ("docker_llm: not a document; write a ModelServer", "http://127.0.0.1:8090")),
     (
         "apply -f POOL",
@@ -256,6 +261,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 def test_commands_and_configuration(daemon: RunningDaemon, tmp_path: Path) -> None:
     for name in ("DOCKER_LLM", "POOL", "PANEL", "WORKFLOW", "MANIFEST", "SERVER"):
         (tmp_path / name).write_text(globals()[name])
+    (tmp_path / "SNIPPET.sh").write_text(SNIPPET)
     for line, code, words in LINES:
         typed = [str(tmp_path / each) if (tmp_path / each).is_file() else each for each in shlex.split(line)]
         done = daemon.paddock(*typed, check=False)

@@ -71,6 +71,28 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
     none_left(daemon)
 
 
+def test_a_detached_command_stays_with_its_log(daemon: RunningDaemon, tmp_path: Path) -> None:
+    script = tmp_path / "hello.sh"
+    script.write_text('echo "$A $1"; exec sleep 1000\n')
+    words = ("-d", "--template", "tiny", "--name", "long", "-e", "A=hello", "-f", str(script), "--", "there")
+    assert daemon.paddock("run", *words).stdout == "long\n"
+    wait_for("its line", lambda: daemon.paddock("logs", "long").stdout == "hello there\n")
+    daemon.paddock("sandbox", "stop", "long")
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/long")
+    daemon.paddock("delete", "sandbox/long")
+    # One that ends at once did begin.
+    assert daemon.paddock("run", "-d", "--name", "short", "--", "sh", "-c", "echo done; exit 3").stdout == "short\n"
+    daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/short")
+    assert daemon.paddock("logs", "short").stdout == "done\n"
+    assert daemon.get("short")["status"]["lastTermination"]["exitCode"] == 3
+    daemon.paddock("delete", "sandbox/short")
+    absent = daemon.paddock("run", "-d", "--wait", "5s", "--image", "paddock/none-such:1", "--", "true", check=False)
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert "none-such" in absent.stderr
+    assert daemon.paddock("run", "-d", "--rm", "--template", "tiny", "--", "true").stdout.startswith("run-")
+    none_left(daemon)
+
+
 def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
     daemon.apply(FULL)
     daemon.paddock("wait", "-n", "full", "--for=condition=Ready", "--timeout=60s", "sandbox/holder")

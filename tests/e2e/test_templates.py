@@ -34,3 +34,6 @@ def test_a_typescript_runs_in_its_template(daemon: RunningDaemon, tmp_path: Path
     assert code.stdout == "Hello!\n", code.stderr
     failed = daemon.paddock("run", "--template", template, "-c", "process.exit(7)", check=False)
     assert failed.returncode == 7
+    name = daemon.paddock("run", "-d", "--template", template, "-f", str(script), "--", "last").stdout.strip()
+    daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", f"sandbox/{name}")
+    assert daemon.paddock("logs", name).stdout == "42 last closed\n"

@@ -17,7 +17,9 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     help="A SandboxTemplate; node, bun and deno are known. [default: by the script, else paddock/python:1]",
 )
 @click.option("--image", default="", metavar="IMAGE", help="A container image, instead of a template.")
-@click.option("--rm", is_flag=True, help="As for docker and kubectl; the sandbox is always removed.")
+@click.option("-d", "--detach", is_flag=True, help="Print the sandbox's name and leave it running.")
+@click.option("--rm", is_flag=True, help="With -d, remove it when it ends, not a day later; without, it always is.")
+@click.option("--name", default="", metavar="NAME", help="Name of the sandbox. [default: run-ID]")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
 @click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .js, .ts, .sh, .pl or .rb.")
@@ -42,7 +44,9 @@ def run_(
     namespace: str | None,
     template: str,
     image: str,
-    rm: bool,  # noqa: ARG001 - the sandbox is always removed
+    detach: bool,
+    rm: bool,
+    name: str,
     level: str,
     gpus: str,
     script: str,
@@ -57,35 +61,46 @@ def run_(
     """Run one command, script or piece of code in a new sandbox, and remove it afterwards.
 
     A ready member of the template's pool is used if there is one. Arguments after `--` are the command, or the
-    arguments of the script or code. The exit code is that of the command.
+    arguments of the script or code. The exit code is that of the command. On a terminal, escape sequences in the
+    output are filtered as for `paddock exec`.
 
-    On a terminal, escape sequences in the output are filtered as for `paddock exec`.
+    With -d it is the main command of a sandbox that stays: `paddock logs -f NAME`, `paddock sandbox stop NAME`,
+    `paddock delete sandbox/NAME`.
 
     \b
     paddock run -c 'print(6 * 7)'
     paddock run -f script.py -- --verbose
-    paddock run --template bun -f script.ts
     paddock run --template deno -c 'console.log("Hello!")'
+    paddock run -d --template bun -f script.ts
     paddock run --rm -i --image paddock/python:1 -- python3 - < script.py
     """
     if template and image:
         raise click.UsageError("--template and --image exclude each other; give one")
     if sum(map(bool, (script, code))) > 1 or not (script or code or command):
         raise click.UsageError("nothing to run; give one of -f FILE, -c CODE or -- COMMAND")
-    if any(not each.partition("=")[0] or "=" not in each for each in env):
-        raise click.UsageError("--env takes NAME=VALUE")
+    if detach and (with_stdin or tty or raw):
+        raise click.UsageError("-d leaves no one to talk to; leave -i, -t and --raw out")
+    variables = _variables(env)
     from controller.cli import run
     from controller.cli.errors import UsageProblem
     from controller.cli.terminal import is_terminal
 
     if tty and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    if not template and not image:
-        template = run.template_for(script)
+    template = template if template or image else run.template_for(script)
     job = run.Job.of(command, script, code, run.runtime_of(template, image))
-    asked = run.Asked(template, image, level, run.Gpus.parse(gpus))
-    with run.temporary_sandbox(ctx, namespace or DEFAULT_NAMESPACE, asked, wait_seconds) as sandbox:
-        variables = dict(each.split("=", 1) for each in env)
+    asked = run.Asked(name, template, image, level, run.Gpus.parse(gpus))
+    namespace = namespace or DEFAULT_NAMESPACE
+    if detach:
+        click.echo(run.start_detached(ctx, namespace, asked, job, variables, wait_seconds, timeout, rm=rm))
+        return
+    with run.temporary_sandbox(ctx, namespace, asked, wait_seconds) as sandbox:
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
         code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)
     ctx.exit(code_)
+
+
+def _variables(env: Sequence[str]) -> dict[str, str]:
+    if any(not each.partition("=")[0] or "=" not in each for each in env):
+        raise click.UsageError("--env takes NAME=VALUE")
+    return dict(each.split("=", 1) for each in env)
