@@ -16,6 +16,7 @@ from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
+from tests.statements import traced
 
 ALLOWED_STATEMENTS = 69
 ALLOWED_OF_A_CLAIM = 36  # statements, from its request to Ready
@@ -24,15 +25,8 @@ ALLOWED_MORE_CALLS = 200  # with 400 more stored
 
 @pytest.fixture
 def statements() -> Iterator[list[str]]:
-    """Every statement that SQLite's driver runs, whoever sent it."""
-    ran: list[str] = []
-
-    def trace(connection: object, _record: object) -> None:
-        connection.set_trace_callback(ran.append)  # type: ignore[attr-defined]
-
-    event.listen(Engine, "connect", trace)
-    yield ran
-    event.remove(Engine, "connect", trace)
+    with traced() as ran:
+        yield ran
 
 
 def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list[str]) -> None:
