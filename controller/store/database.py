@@ -1,10 +1,11 @@
 """A database with three kinds of transactions: reading, writing, migrating."""
 
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from sqlalchemy import Connection, Delete, Engine, Insert, Select, Update, event
 from sqlalchemy.engine import Dialect
@@ -19,33 +20,86 @@ MIGRATION_WAIT_SECONDS = 60.0
 class Quick:
     """A statement of the calls that are made most. On SQLite the driver alone runs it, in a fraction of the time.
 
-    `columns` are those that a write sets. Both results have `fetchone` and `fetchall`; the driver's errors are foreign.
+    `columns` are those that a write sets. A parameter that is a list stands for an expanding one, and each length of it
+    is a text of its own. The driver's errors are foreign.
     """
 
     def __init__(
         self, statement: "Select[Any] | Insert | Update | Delete", columns: Sequence[str] | None = None
     ) -> None:
         self._statement, self._columns = statement, columns
-        self._compiled: tuple[str, Sequence[str], Mapping[str, Any]] | None = None
+        self._compiled: dict[tuple[int, ...], _Compiled] = {}
 
     def run(self, connection: Connection, parameters: Mapping[str, Any] | None = None) -> Any:
-        """Run it in the transaction of a connection."""
+        """Run it in the transaction of a connection. The result has `fetchone` and `fetchall`."""
         if connection.dialect.name != "sqlite":
             return connection.execute(self._statement, parameters or {})
         return self.on_driver(connection.connection.dbapi_connection, connection.dialect, parameters or {})
 
+    def many(self, connection: Connection, parameters: Sequence[Mapping[str, Any]]) -> None:
+        """Run it once for each of these parameters, none of which is a list."""
+        if not parameters:
+            return
+        if connection.dialect.name != "sqlite":
+            connection.execute(self._statement, parameters)
+            return
+        made = self._compile(connection.dialect, parameters[0])
+        driver: Any = connection.connection.dbapi_connection
+        driver.executemany(made.text, [made.values(each) for each in parameters])
+
+    def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+        """Return the rows that it finds in the transaction of a connection, by the names of their columns."""
+        if connection.dialect.name != "sqlite":
+            return connection.execute(self._statement, parameters).mappings().all()
+        driver: Any = connection.connection.dbapi_connection
+        return self.rows_on_driver(driver, connection.dialect, parameters)
+
     def on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> Any:
         """Run it on a connection of SQLite's driver; return the cursor."""
-        if self._compiled is None:
-            made = self._statement.compile(dialect=dialect, column_keys=self._columns)
-            fixed: Mapping[str, Any] = {name: each for name, each in made.params.items() if each is not None}
-            self._compiled = str(made), tuple(getattr(made, "positiontup", None) or ()), fixed
-        text, names, fixed = self._compiled
-        return driver.execute(text, [parameters[each] if each in parameters else fixed[each] for each in names])
+        made = self._compile(dialect, parameters)
+        return driver.execute(made.text, made.values(parameters))
 
-    def mapped(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the rows that it finds, by the names of their columns."""
-        return [dict(each) for each in connection.execute(self._statement, parameters).mappings()]
+    def rows_on_driver(
+        self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]
+    ) -> Sequence[Mapping[Any, Any]]:
+        """Return the rows that it finds on a connection of SQLite's driver.
+
+        All are read: a cursor that is left open keeps its view of the file.
+        """
+        made, cursor = self._compile(dialect, parameters), driver.cursor()
+        cursor.row_factory = sqlite3.Row  # as small as a tuple
+        found: Sequence[Mapping[Any, Any]] = cursor.execute(made.text, made.values(parameters)).fetchall()
+        return found
+
+    def _compile(self, dialect: Dialect, parameters: Mapping[str, Any]) -> "_Compiled":
+        lists = {name: each for name, each in parameters.items() if isinstance(each, list)}
+        lengths = tuple(map(len, lists.values()))
+        found = self._compiled.get(lengths)
+        if found is None:
+            made = self._statement.compile(dialect=dialect, column_keys=self._columns)
+            fixed = {name: each for name, each in made.params.items() if each is not None}
+            text, names = str(made), tuple(made.positiontup or ())
+            if lists:
+                expanded = made.construct_expanded_state(lists)
+                text, names = expanded.statement, tuple(expanded.positiontup or ())
+            found = self._compiled[lengths] = _Compiled(text, names, fixed)
+        return found
+
+
+class _Compiled(NamedTuple):
+    """The text of a statement, its parameters in order, and those with a value of their own."""
+
+    text: str
+    names: Sequence[str]
+    fixed: Mapping[str, Any]
+
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return the values in order. Those of a list are named by their places, from 1 on."""
+        given = dict(parameters)
+        for name, each in parameters.items():
+            if isinstance(each, list):
+                given |= {f"{name}_{place}": value for place, value in enumerate(each, 1)}
+        return [given[each] if each in given else self.fixed[each] for each in self.names]
 
 
 class StoreLease(ABC):
@@ -83,10 +137,10 @@ class Database(ABC):
         with self._reader.begin() as connection:
             yield connection
 
-    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """Return the rows that a statement finds: a read transaction of its own."""
         with self.reading() as connection:
-            return statement.mapped(connection, parameters)
+            return statement.rows(connection, parameters)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

@@ -28,11 +28,12 @@ from controller.store.transaction import (
     ALL_INSTANCES,
     COUNT_INSTANCES,
     INSTANCE_NAMED,
+    INSTANCES_OF,
     NAMED,
     SqlTransaction,
+    batches,
     listed,
     named,
-    stored_instances,
 )
 
 _Foreign = tuple[type[Exception], ...]
@@ -41,8 +42,8 @@ _RUNNING: _Foreign = (SQLAlchemyError, sqlite3.Error)
 _OPENING: _Foreign = (*_RUNNING, OSError)
 _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
-_QUICKLY_TAKE_META, _ONE_NAMED = Quick(_TAKE_META), Quick(NAMED)
-_REVISION = select(meta.c.revision)
+_QUICKLY_TAKE_META = Quick(_TAKE_META)
+_REVISION = Quick(select(meta.c.revision))
 
 
 def _whole_revisions() -> Select[Any]:
@@ -143,7 +144,7 @@ class SqlStore:
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         database = self._database()
         with self._operation("get", database):
-            found = database.rows(_ONE_NAMED, named(kind, namespace, name))
+            found = database.rows(NAMED, named(kind, namespace, name))
         return rows.object_from_row(found[0]) if found else None
 
     def list(
@@ -170,16 +171,17 @@ class SqlStore:
         `after` is namespace and name of the last object of the page before, `limit` the most objects.
         """
         with self._reading("list") as connection:
-            revision: int = connection.execute(_REVISION).scalar_one()
-            found = list(listed(connection, kind, namespace, after=after, limit=limit))
+            revision: int = _REVISION.run(connection).fetchone()[0]
+            found = listed(connection, kind, namespace, after=after, limit=limit)
         versions = [(row["uid"], row["resource_version"]) for row in found]
         return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revision)
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
-        with self._reading("revision") as connection:
-            found: int = connection.execute(_REVISION).scalar_one()
-            return found
+        database = self._database()
+        with self._operation("revision", database):
+            found: int = database.rows(_REVISION, {})[0]["revision"]
+        return found
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
         """Return the changes after revision `since`, oldest first, at most `limit`.
@@ -196,10 +198,17 @@ class SqlStore:
         return [Change(each["revision"], each["type"], rows.object_from_change(each["object"])) for each in written]
 
     def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]:
+        if uids is not None:
+            return self._instances_of(uids)
         with self._reading("instances") as connection:
-            if uids is not None:
-                return list(stored_instances(connection, uids).values())
             return rows.instances_from_rows(connection.execute(ALL_INSTANCES).mappings().all())
+
+    def _instances_of(self, uids: Iterable[str]) -> Sequence[Instance]:
+        """Return the instances with these uids. Many are read in several reads."""
+        database = self._database()
+        with self._operation("instances", database):
+            found = [row for some in batches(uids) for row in database.rows(INSTANCES_OF, {"uids": some})]
+        return list({each.uid: each for each in rows.instances_from_rows(found)}.values())
 
     def instance(self, name: str) -> Instance | None:
         with self._reading("instances") as connection:

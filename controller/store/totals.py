@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.planning.instance_record import SANDBOX
 from controller.kinds.quota import RESOURCES, Amount, pool_scope
+from controller.store.database import Quick
 from controller.store.rows import Row
 from controller.store.schema import totals
 
@@ -22,7 +23,7 @@ OBJECTS = "objects"
 _UNITS = tuple(each.unit for each in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-_OF_SCOPES = select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True)))
+_OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
 _SUMMED = "cpu_millicores, memory_bytes, pids, disk_bytes, gpus"
 _SEAT = f"CASE WHEN role = '{SANDBOX}' THEN 1 ELSE 0 END"
 _SUM_INSTANCES = text(
@@ -75,7 +76,7 @@ class Moves:
 
 def stored(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
     """Return the rows of these scopes; one without a row holds nothing."""
-    return {row["scope"]: dict(row) for row in connection.execute(_OF_SCOPES, {"scopes": scopes}).mappings()}
+    return {row["scope"]: dict(row) for row in _OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
 
 
 def amount_of_row(row: Row | None) -> Amount:
@@ -85,7 +86,7 @@ def amount_of_row(row: Row | None) -> Amount:
 def add(connection: Connection, moves: Moves) -> None:
     """Add the moves to the stored rows. The transaction holds the counter row: no other writer is amid its own."""
     if made := moves.rows():
-        connection.execute(_adding_insert(connection.dialect.name), made)
+        _adding_insert(connection.dialect.name).many(connection, made)
 
 
 def recount(connection: Connection) -> None:
@@ -96,9 +97,10 @@ def recount(connection: Connection) -> None:
 
 
 @cache
-def _adding_insert(dialect: str) -> Any:
+def _adding_insert(dialect: str) -> Quick:
     statement = _INSERT_OF[dialect](totals)
     new = statement.excluded
-    return statement.on_conflict_do_update(
+    adding = statement.on_conflict_do_update(
         index_elements=["scope"], set_={name: totals.c[name] + new[name] for name in _COLUMNS}
     )
+    return Quick(adding, ["scope", *_COLUMNS])

@@ -21,6 +21,7 @@ from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows, totals
 from controller.store.audit import append
+from controller.store.database import Quick
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.totals import Moves
@@ -30,43 +31,44 @@ _IN_ONE_QUERY = 500
 _NO_OWNERS = rows.to_text(())
 
 # Statements are made once: making one, and the key that SQLAlchemy knows it by, takes as long as running it.
-NAMED = select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name")))
+NAMED = Quick(select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name"))))
 _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
-_OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
+_OF_UIDS = Quick(select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True))))
 ALL_INSTANCES = select(instances).order_by(instances.c.name)
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
-_INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
+INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 # An instance's version, and all that totals are made of.
 _RESERVED = select(
     *(instances.c[name] for name in ("uid", "version", "namespace", "role", "pool_uid")),
     *(instances.c[name] for name in ("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus")),
 )
-_RESERVED_OF = _RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True)))
-_RESERVED_BELOW = _RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True)))
+_RESERVED_OF = Quick(_RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True))))
+_RESERVED_BELOW = Quick(_RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True))))
 _OWNED = select(objects).where(text("owner_references <> '[]'"))  # literally: so its index serves
-_INSERT_OBJECT = insert(objects)
+_INSERT_OBJECT = Quick(insert(objects), [column.name for column in objects.c])
 # What names an object never changes, and setting it would have its indexes written again.
 _NAMING = ("uid", "kind", "namespace", "name")
-_UPDATE_OBJECT = (
+_UPDATE_OBJECT = Quick(
     update(objects)
     .where(objects.c.uid == bindparam("of_uid"))
     .values({name: bindparam(name) for name in rows.OBJECT_COLUMNS if name not in _NAMING})
 )
-_DELETE_OBJECT = delete(objects).where(objects.c.uid == bindparam("of_uid"))
-_INSERT_CHANGE = insert(changes)
-_INSERT_INSTANCE = insert(instances)
-_UPDATE_INSTANCE = (
+_DELETE_OBJECT = Quick(delete(objects).where(objects.c.uid == bindparam("of_uid")))
+_INSERT_CHANGE = Quick(insert(changes), [column.name for column in changes.c])
+_INSERT_INSTANCE = Quick(insert(instances), [column.name for column in instances.c])
+_UPDATE_INSTANCE = Quick(
     update(instances)
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
-_DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
-_TAKE_COUNTER = select(meta.c.revision).with_for_update()
-_MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
+_DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
+_TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
+_MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
+_EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -76,7 +78,7 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
-        self._newest = connection.execute(_TAKE_COUNTER).scalar_one()
+        self._newest: int = _TAKE_COUNTER.run(connection).fetchone()[0]
         self._revisions: dict[str, int] = {}
         self._view: dict[_Key, Row | None] = {}
         self._keys: dict[str, _Key] = {}
@@ -152,7 +154,7 @@ class SqlTransaction:
             for each in self._instances.values():
                 moves.instance(rows.instance_row(each), 1)
         found: dict[str, Row] = {}
-        for some in _batches(scopes):
+        for some in batches(scopes):
             found.update(totals.stored(self._connection, some))
         return {each: totals.amount_of_row(found.get(each)) + moves.amount(each) for each in scopes}
 
@@ -160,7 +162,7 @@ class SqlTransaction:
         """Return the instances with these uids, by uid, with pending writes."""
         asked = list(uids)
         moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
-        return {**stored_instances(self._connection, asked), **moved}
+        return {**_stored_instances(self._connection, asked), **moved}
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
@@ -175,8 +177,8 @@ class SqlTransaction:
 
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Missing ones are skipped."""
-        for some in _batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
-            self._remember(self._connection.execute(_OF_UIDS, {"uids": some}).mappings())
+        for some in batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
+            self._remember(_OF_UIDS.rows(self._connection, {"uids": some}))
 
     def is_stored(self, uid: str) -> bool:
         """Return True if a loaded object exists, with pending writes."""
@@ -232,16 +234,16 @@ class SqlTransaction:
         # Deletions first: their names may be taken again. With an object go its instances.
         for row in _reserved(self._connection, _RESERVED_BELOW, [row["uid"] for row in gone]).values():
             moves.instance(row, -1)
-        self._many(_DELETE_OBJECT, [{"of_uid": row["uid"]} for row in gone])
-        self._many(_INSERT_OBJECT, new)
-        self._many(_UPDATE_OBJECT, [_update_of(row) for row in there if row["uid"] in self._in_database])
+        _DELETE_OBJECT.many(self._connection, [{"of_uid": row["uid"]} for row in gone])
+        _INSERT_OBJECT.many(self._connection, new)
+        _UPDATE_OBJECT.many(self._connection, [_update_of(row) for row in there if row["uid"] in self._in_database])
         for row in gone:
             moves.object(row["namespace"], -1)
         for row in new:
             moves.object(row["namespace"], 1)
         self._log_changes()
         if self._events:
-            self._many(_counting_insert(self._connection.dialect.name), self._events)
+            _counting_insert(self._connection.dialect.name).many(self._connection, self._events)
         written = self._write_instances(moves)
         totals.add(self._connection, moves)
         self._check_ceilings()
@@ -259,13 +261,15 @@ class SqlTransaction:
                 raise Conflict(f"instance {each.name}: changed meanwhile; read it again")
         for row in stored.values():
             moves.instance(row, -1)
-        self._many(_DELETE_INSTANCE, [{"of_uid": each.uid} for each in gone])
+        _DELETE_INSTANCE.many(self._connection, [{"of_uid": each.uid} for each in gone])
         written = [replace(each, version=each.version + 1) for each in wanted]
         as_rows = [rows.instance_row(each) for each in written]
         for row in as_rows:
             moves.instance(row, 1)
-        self._many(_INSERT_INSTANCE, [row for row in as_rows if row["uid"] not in stored])
-        self._many(_UPDATE_INSTANCE, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored])
+        _INSERT_INSTANCE.many(self._connection, [row for row in as_rows if row["uid"] not in stored])
+        _UPDATE_INSTANCE.many(
+            self._connection, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored]
+        )
         return written
 
     def _check_ceilings(self) -> None:
@@ -286,7 +290,7 @@ class SqlTransaction:
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
-            self._remember(self._connection.execute(NAMED, named(*key)).mappings())
+            self._remember(NAMED.rows(self._connection, named(*key)))
             self._view.setdefault(key, None)
         return self._view.get(key)
 
@@ -346,29 +350,24 @@ class SqlTransaction:
             }
             for type_, row in self._changed.values()
         ]
-        self._many(_INSERT_CHANGE, log)
-        self._connection.execute(_MOVE_COUNTER, {"to_revision": max(each["revision"] for each in log)})
-
-    def _many(self, statement: Any, parameters: Sequence[Mapping[str, Any]]) -> None:
-        if parameters:
-            self._connection.execute(statement, parameters)
+        _INSERT_CHANGE.many(self._connection, log)
+        _MOVE_COUNTER.run(self._connection, {"to_revision": max(each["revision"] for each in log)})
 
 
-def _reserved(connection: Connection, statement: Any, uids: Iterable[str]) -> dict[str, Row]:
+def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:
     """Return version and reservations of stored instances by uid."""
     found: dict[str, Row] = {}
-    for some in _batches(uids):
-        found.update((row["uid"], dict(row)) for row in connection.execute(statement, {"uids": some}).mappings())
+    for some in batches(uids):
+        found.update((row["uid"], dict(row)) for row in statement.rows(connection, {"uids": some}))
     return found
 
 
-def stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:
+def _stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:
     """Return the stored instances with these uids, by uid."""
     found: dict[str, Instance] = {}
-    for some in _batches(uids):
-        read = connection.execute(_INSTANCES_OF, {"uids": some}).mappings()
-        made = (rows.instance_from_row(dict(row)) for row in read)
-        found.update((each.uid, each) for each in made)
+    for some in batches(uids):
+        read = INSTANCES_OF.rows(connection, {"uids": some})
+        found.update((each.uid, each) for each in rows.instances_from_rows(read))
     return found
 
 
@@ -384,22 +383,28 @@ def listed(
     *,
     after: tuple[str, str] | None = None,
     limit: int | None = None,
-) -> Iterable[Mapping[Any, Any]]:
+) -> Sequence[Mapping[Any, Any]]:
     """Return the rows of a kind's objects, of one namespace or all, in order of namespace and name.
 
     `after` is the namespace and name of the last row of the page before, `limit` the most rows.
     """
     asked: dict[str, Any] = {"kind": rows.clean(kind)}
-    query = _OF_KIND
     if namespace is not None:
-        query, asked["namespace"] = _OF_KIND_IN, rows.clean(namespace)
+        asked["namespace"] = rows.clean(namespace)
     if after is not None:
-        query = query.where(_LATER)
         asked |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
     if limit is not None:
-        query = query.limit(bindparam("most", type_=BigInteger))
         asked["most"] = limit
-    return connection.execute(query.order_by(*_IN_ORDER), asked).mappings()
+    return _listing(namespace is not None, after is not None, limit is not None).rows(connection, asked)
+
+
+@cache
+def _listing(in_namespace: bool, later: bool, some: bool) -> Quick:
+    """Return the statement that lists a kind: of one namespace, after a place in the order, at most so many."""
+    query = _OF_KIND_IN if in_namespace else _OF_KIND
+    query = query.where(_LATER) if later else query
+    query = query.limit(bindparam("most", type_=BigInteger)) if some else query
+    return Quick(query.order_by(*_IN_ORDER))
 
 
 def _key(row: Row) -> _Key:
@@ -410,7 +415,7 @@ def _update_of(row: Row) -> Mapping[str, Any]:
     return {"of_uid": row["uid"]} | {name: row[name] for name in rows.OBJECT_COLUMNS if name not in _NAMING}
 
 
-def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
+def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
     """Split values into batches within the databases' parameter limit.
 
     Compiled statements are cached by text (SQLite: 20 KiB each, per connection). So the last value is repeated up to a
@@ -422,11 +427,11 @@ def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
 
 
 @cache
-def _counting_insert(dialect: str) -> Any:
+def _counting_insert(dialect: str) -> Quick:
     """Return the statement that inserts an event or increments the count of an equal one."""
     statement = _INSERT_OF[dialect](events)
     new = statement.excluded
-    return statement.on_conflict_do_update(
+    counting = statement.on_conflict_do_update(
         index_elements=["uid", "digest"],
         set_={
             "count": events.c.count + new.count,
@@ -434,3 +439,4 @@ def _counting_insert(dialect: str) -> Any:
             "last_at": case((new.last_at > events.c.last_at, new.last_at), else_=events.c.last_at),
         },
     )
+    return Quick(counting, _EVENT_COLUMNS)

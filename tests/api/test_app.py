@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.helpers_api import QUICKSTART, World
+from tests.statements import traced
 
 API = "/apis/paddock/v1alpha1"
 SANDBOXES = f"{API}/namespaces/default/sandboxes"
@@ -19,6 +20,12 @@ def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
         yield made
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    with traced() as ran:
+        yield ran
 
 
 def apply(client: httpx.Client, text: str = QUICKSTART, **options: Any) -> Any:
@@ -199,3 +206,17 @@ def test_a_defect_is_a_500_that_tells_the_client_nothing_of_it(client: httpx.Cli
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["reason"]) == (500, "InternalError")
     assert "secret" not in answer.text
+
+
+def test_a_list_is_read_once_between_writes(statements: list[str], client: httpx.Client) -> None:
+    apply(client)
+    first = client.get(SANDBOXES)
+    statements.clear()
+    again = client.get(SANDBOXES)
+    assert again.json() == first.json()
+    assert again.headers["content-type"] == first.headers["content-type"] == "application/json"
+    assert len(statements) == 1, statements  # of the revision
+    assert client.get(f"{API}/sandboxes").json()["items"] == first.json()["items"]
+    apply(client, QUICKSTART.replace("name: quickstart", "name: other"))
+    assert [each["metadata"]["name"] for each in client.get(SANDBOXES).json()["items"]] == ["other", "quickstart"]
+    assert client.get(f"{API}/namespaces/none/sandboxes").json()["items"] == []

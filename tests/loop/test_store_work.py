@@ -16,22 +16,17 @@ from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
+from tests.statements import traced
 
 ALLOWED_STATEMENTS = 69
+ALLOWED_OF_A_CLAIM = 36  # statements, from its request to Ready
 ALLOWED_MORE_CALLS = 200  # with 400 more stored
 
 
 @pytest.fixture
 def statements() -> Iterator[list[str]]:
-    """Every statement that SQLite's driver runs, whoever sent it."""
-    ran: list[str] = []
-
-    def trace(connection: object, _record: object) -> None:
-        connection.set_trace_callback(ran.append)  # type: ignore[attr-defined]
-
-    event.listen(Engine, "connect", trace)
-    yield ran
-    event.remove(Engine, "connect", trace)
+    with traced() as ran:
+        yield ran
 
 
 def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list[str]) -> None:
@@ -58,6 +53,39 @@ def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list
     verbs = [" ".join(each.split()[:3]) for each in own if re.match("SELECT|INSERT|UPDATE|DELETE", each)]
     sent = [verb for verb, before in zip(verbs, ["", *verbs], strict=False) if verb != before or verb[0] == "S"]
     assert len(sent) <= ALLOWED_STATEMENTS, sent
+
+
+def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[str]) -> None:
+    """The claim itself, and the pass that finds it Ready."""
+    by_sqlalchemy: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        by_sqlalchemy.append(statement)
+
+    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
+    store.open()
+    pool = {"templateRef": {"name": "t"}, "warmReplicas": 2}
+    insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+    house = LoopHarness(store)
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    house.settle(seconds=0)
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for name in ("first", "second"):
+            house.settle(seconds=0)
+            statements.clear()
+            by_sqlalchemy.clear()
+            house.refer(name, "t")
+            house.turn.run()
+            own = list(statements)
+            assert house.condition(name, "Ready").startswith("True")
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    house.close()
+    store.close()
+    assert own.count("BEGIN IMMEDIATE") == 2
+    assert len(own) <= ALLOWED_OF_A_CLAIM, own
+    assert by_sqlalchemy == ["BEGIN IMMEDIATE"] * 2  # the driver alone runs the others
 
 
 def calls_of(action: Callable[[], object]) -> int:

@@ -12,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.service.objects import serialize
 from controller.service.objects.objects import Objects
-from controller.service.objects.texts import ObjectTexts
+from controller.service.objects.texts import ObjectTexts, WholeList
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import box
@@ -95,3 +95,20 @@ def test_objects_that_are_not_stored_are_not_held() -> None:
     texts, computed = ObjectTexts(), box("b")
     assert texts.json(computed) == texts.json(replace(computed))
     assert texts.known(computed.uid, 0) is None
+
+
+def test_a_list_is_held_until_the_next_write() -> None:
+    texts, ours, every = ObjectTexts(), WholeList("Sandbox", "default"), WholeList("Sandbox", None)
+    texts.keep_list(ours, 7, b"of seven")
+    assert texts.known_list(ours, 7) == b"of seven"
+    assert texts.known_list(ours, 8) is None
+    assert texts.known_list(every, 7) is None
+    texts.keep_list(ours, 8, b"x" * (2 << 20))  # too long to be held
+    assert (texts.known_list(ours, 7), texts.known_list(ours, 8)) == (None, None)
+
+
+def test_the_oldest_list_goes_first() -> None:
+    texts, made = ObjectTexts(), [WholeList("Sandbox", f"n-{number}") for number in range(6)]
+    for each in made:
+        texts.keep_list(each, 7, b"[]")
+    assert [texts.known_list(each, 7) is not None for each in made] == [False, False, True, True, True, True]

@@ -10,14 +10,18 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from controller.api.common.parsing import BoundedRequest, BoundedRoute
+from controller.api.common.queries import ListQuery
 
 _JSON = "application/json"
+_NO_QUERY = ListQuery()
 
 
 class DirectRoute(BoundedRoute):
-    """A route whose endpoint gets `services`, `request`, the names in its path and a JSON `body`, and no more.
+    """A route whose endpoint gets only what is known here.
 
-    It asks `app.state.authorise`, as every route does. A request that does not fit is FastAPI's, which says why.
+    That is `services`, `streams` (of watches), `request`, `accept` (the header), the names in its path (`namespace` is
+    empty if there is none), a JSON `body`, and an empty `query` of a list. It asks `app.state.authorise`, as every
+    route does. A request that does not fit is FastAPI's, which says why: so is every list with a query.
     """
 
     def get_route_handler(self) -> Callable[[Request], Any]:
@@ -28,12 +32,17 @@ class DirectRoute(BoundedRoute):
 
         async def direct(plain: Request) -> Response:
             request = BoundedRequest(plain.scope, plain.receive)
-            given: dict[str, Any] = {"services": request.app.state.services, "request": request, **request.path_params}
+            if "query" in names and request.scope["query_string"]:
+                return await by_fastapi(request)
+            state = request.app.state
+            given: dict[str, Any] = {"services": state.services, "streams": state.watch_streams, "request": request}
+            given |= {"accept": request.headers.get("accept", ""), "query": _NO_QUERY}
+            given |= {"namespace": "", **request.path_params}
             if model is not None:
                 given["body"] = await _body(request, model)
                 if given["body"] is None:
                     return await by_fastapi(request)
-            await request.app.state.authorise(request)
+            await state.authorise(request)
             return await endpoint(**{name: given[name] for name in names})
 
         return direct

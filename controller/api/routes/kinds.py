@@ -1,5 +1,6 @@
 """Routes of a kind, generated from its registration; a new kind needs no code here."""
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases, Watches
+from controller.api.common.direct_route import DirectRoute
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
@@ -21,6 +23,7 @@ from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.objects import Found
 from controller.service.objects.table import KUBERNETES, table
+from controller.service.objects.texts import WholeList
 from controller.service.services import Services
 from controller.version import API_GROUP, API_VERSION
 
@@ -129,12 +132,9 @@ class KindHandlers:
         gone = services.objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
         return list_of(self._kind, Found(gone, 0))
 
-    def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
+    async def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> Response:
         """The object."""
-        found = services.objects.get(self._kind, namespace, name)
-        if version := as_table(accept):
-            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
-        return JSONResponse(serialize.obj(found))
+        return await run_in_threadpool(self._read, services, namespace, name, accept)
 
     async def replace(
         self,
@@ -173,7 +173,26 @@ class KindHandlers:
         encode = as_tables(self._kind, services.objects.now, version) if version else as_objects(self._kind)
         return await streams.answer(open_, encode, query.seconds or None)
 
+    def _read(self, services: Services, namespace: str, name: str, accept: str) -> Response:
+        found = services.objects.get(self._kind, namespace, name)
+        if version := as_table(accept):
+            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
+        return JSONResponse(serialize.obj(found))
+
     def _list(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
+        if query != ListQuery() or as_table(accept):
+            return self._page(services, namespace, query, accept)
+        texts, whole = services.watches.texts, WholeList(self._kind.name, namespace)
+        body = texts.known_list(whole, services.objects.revision())
+        if body is not None:
+            return Response(body, media_type="application/json")
+        found = services.objects.page(self._kind, namespace)
+        answer = list_of(self._kind, found, texts)
+        if found.versions:
+            texts.keep_list(whole, found.revision, bytes(answer.body))
+        return answer
+
+    def _page(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
         found = services.objects.page(
             self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit, token=query.rest
         )
@@ -198,7 +217,7 @@ def router(kind: Kind) -> APIRouter:
     if kind.namespaced:
         everywhere = f"list{kind.name}ForAllNamespaces"
         path = f"/{kind.plural}"
-        routes.get(path, operation_id=everywhere, responses=_listed(kind))(handlers.list_everywhere)
+        _add_read(routes, path, handlers.list_everywhere, operation_id=everywhere, responses=_listed(kind))
     _add_collection(routes, kind, handlers)
     _add_object(routes, kind, handlers)
     return routes
@@ -211,12 +230,20 @@ def collection(kind: Kind) -> tuple[str, list[Any]]:
     return f"/{kind.plural}", []
 
 
+def _add_read(routes: APIRouter, path: str, handler: Callable[..., Any], **described: Any) -> None:
+    """Add a route that clients poll."""
+    routes.add_api_route(path, handler, methods=["GET"], route_class_override=DirectRoute, **described)
+
+
 def _add_collection(routes: APIRouter, kind: Kind, handlers: KindHandlers) -> None:
     path, dependencies = collection(kind)
     deleted: dict[int | str, dict[str, Any]] = {200: {"model": models.list_model(kind)}}
     created: dict[int | str, dict[str, Any]] = {201: {"model": models.object_model(kind)}}
-    routes.get(path, operation_id=f"list{kind.name}", responses=_listed(kind), dependencies=dependencies)(
-        handlers.list_
+    _add_read(
+        *(routes, path, handlers.list_),
+        operation_id=f"list{kind.name}",
+        responses=_listed(kind),
+        dependencies=dependencies,
     )
     routes.post(
         path,
@@ -239,12 +266,12 @@ def _add_object(routes: APIRouter, kind: Kind, handlers: KindHandlers) -> None:
     path, model = f"{many}/{{name}}", models.object_model(kind)
     read_one: dict[int | str, dict[str, Any]] = {200: {"model": model | models.Table}}
     changed: dict[int | str, dict[str, Any]] = {200: {"model": model}}
-    routes.get(
-        path,
+    _add_read(
+        *(routes, path, handlers.read),
         operation_id=f"read{kind.name}",
         responses={**read_one, **models.failures(*_READ_FAILURES)},
         dependencies=dependencies,
-    )(handlers.read)
+    )
     routes.put(
         path,
         operation_id=f"replace{kind.name}",

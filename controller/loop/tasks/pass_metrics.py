@@ -29,6 +29,7 @@ class PassMetrics:
         self._warm: set[str] = set()
         self._failed: dict[str, int] = {}  # by a pool's member: how often it has failed to start
         self._short: set[tuple[str, str, str]] = set()
+        self._waiting: Counter[tuple[str, str]] | None = None  # as published
 
     def tell(self, decided: Plan, snapshot: Snapshot) -> None:
         """Publish the figures of this pass."""
@@ -99,10 +100,11 @@ class PassMetrics:
         short = {(each.uid, each.scope, each.resource) for each in decided.shortages}
         short |= {each for each in self._short if each[0] in snapshot.in_flight}
         waiting = Counter((scope, resource) for _, scope, resource in short)
-        for scope, resource in _quota_labels():
+        for scope, resource in _quota_labels() if waiting != self._waiting else ():
             self._meter.gauge(
                 "paddock_quota_waiting_sandboxes", waiting[scope, resource], scope=scope, resource=resource
             )
+        self._waiting = waiting
         for _, scope, resource in short - self._short:
             self._meter.count("paddock_quota_rejections_total", scope=scope, resource=resource)
         self._short = short

@@ -57,6 +57,11 @@ class Objects:
         """Return the time for tables, in Unix seconds."""
         return self._clock.now()
 
+    def revision(self) -> int:
+        """Return the revision of the newest write."""
+        with errors.translate_store_errors():
+            return self._store.revision()
+
     def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """Return the object. Raises NotFound."""
         with errors.translate_store_errors():

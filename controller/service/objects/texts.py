@@ -9,6 +9,7 @@ from controller.kinds.meta import StoredObject
 from controller.service.objects import serialize
 
 _MOST_BYTES = 24 << 20
+_MOST_LISTS, _MOST_LIST_BYTES = 4, 1 << 20  # a longer one is put together each time
 
 
 class _Text(NamedTuple):
@@ -16,16 +17,25 @@ class _Text(NamedTuple):
     text: bytes
 
 
+class WholeList(NamedTuple):
+    """All objects of a kind, in one or all namespaces."""
+
+    kind: str
+    namespace: str | None
+
+
 class ObjectTexts:
     """A bounded cache of one store's objects, by uid: the newest version of each. Thread-safe.
 
-    An object that is not stored (resource version 0) is serialized each time.
+    An object that is not stored (resource version 0) is serialized each time. The lists asked for last are held, too,
+    each with the revision of the store that it was read at.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         """Hold at most `most_bytes` of text; what was not asked for longest is dropped first."""
         self._most_bytes, self._bytes = most_bytes, 0
         self._texts: OrderedDict[str, _Text] = OrderedDict()
+        self._lists: OrderedDict[WholeList, _Text] = OrderedDict()
         self._lock = threading.Lock()
 
     def known(self, uid: str, version: int) -> bytes | None:
@@ -48,6 +58,21 @@ class ObjectTexts:
         if obj.resource_version:
             self._keep(obj.uid, _Text(obj.resource_version, made))
         return made
+
+    def known_list(self, whole: WholeList, revision: int) -> bytes | None:
+        """Return the JSON of a list, if nothing was written since it was read."""
+        with self._lock:
+            found = self._lists.get(whole)
+            return found.text if found is not None and found.version == revision else None
+
+    def keep_list(self, whole: WholeList, revision: int, text: bytes) -> None:
+        """Hold the JSON of a list that was read at that revision."""
+        with self._lock:
+            self._lists.pop(whole, None)
+            if len(text) <= _MOST_LIST_BYTES:
+                self._lists[whole] = _Text(revision, text)
+            if len(self._lists) > _MOST_LISTS:
+                self._lists.popitem(last=False)
 
     def _keep(self, uid: str, made: _Text) -> None:
         """Hold a text, unless a newer one is held. A watch that catches up does not displace what lists ask for."""
