@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, Delete, Engine, Insert, Select, Update, event
+from sqlalchemy import Connection, Delete, Engine, Insert, Result, Select, Update, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
@@ -43,9 +44,19 @@ class Quick:
         text, names, fixed = self._compiled
         return driver.execute(text, [parameters[each] if each in parameters else fixed[each] for each in names])
 
-    def mapped(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def mapped(
+        self, connection: Connection, parameters: Mapping[str, Any] = MappingProxyType({})
+    ) -> Sequence[Mapping[Any, Any]]:
         """Return the rows that it finds, by the names of their columns."""
-        return [dict(each) for each in connection.execute(self._statement, parameters).mappings()]
+        found = self.run(connection, parameters)
+        return found.mappings().all() if isinstance(found, Result) else by_name(found)
+
+
+def by_name(cursor: Any) -> Sequence[Mapping[str, Any]]:
+    """Return all rows of a cursor of SQLite's driver, by the names of their columns."""
+    names = [each[0] for each in cursor.description]
+    # To the end: a cursor that is left open keeps its view of the file.
+    return [dict(zip(names, each, strict=True)) for each in cursor.fetchall()]
 
 
 class StoreLease(ABC):
@@ -83,7 +94,7 @@ class Database(ABC):
         with self._reader.begin() as connection:
             yield connection
 
-    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """Return the rows that a statement finds: a read transaction of its own."""
         with self.reading() as connection:
             return statement.mapped(connection, parameters)

@@ -171,7 +171,7 @@ class SqlStore:
         """
         with self._reading("list") as connection:
             revision: int = connection.execute(_REVISION).scalar_one()
-            found = list(listed(connection, kind, namespace, after=after, limit=limit))
+            found = listed(connection, kind, namespace, after=after, limit=limit)
         versions = [(row["uid"], row["resource_version"]) for row in found]
         return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revision)
 
@@ -199,7 +199,7 @@ class SqlStore:
         with self._reading("instances") as connection:
             if uids is not None:
                 return list(stored_instances(connection, uids).values())
-            return rows.instances_from_rows(connection.execute(ALL_INSTANCES).mappings().all())
+            return rows.instances_from_rows(ALL_INSTANCES.mapped(connection))
 
     def instance(self, name: str) -> Instance | None:
         with self._reading("instances") as connection:

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from controller.ports import StoreError
 from controller.store.backup import copy_of, restore
-from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
+from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick, by_name
 from controller.store.lease import FileLease
 
 _BEGIN = "paddock_begin"
@@ -43,17 +43,14 @@ class SqliteDatabase(Database):
         with super().reading() as connection:
             yield connection
 
-    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """As the base class, by the driver alone. One statement is a transaction of its own."""
         self._check_there()
         link = self._engine.raw_connection()
         try:
-            cursor = statement.on_driver(link.dbapi_connection, self._engine.dialect, parameters)
-            found = cursor.fetchall()  # to the end: a cursor that is left open keeps its view of the file
+            return by_name(statement.on_driver(link.dbapi_connection, self._engine.dialect, parameters))
         finally:
             link.close()
-        names = [each[0] for each in cursor.description]
-        return [dict(zip(names, each, strict=True)) for each in found]
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

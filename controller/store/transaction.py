@@ -21,6 +21,7 @@ from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows, totals
 from controller.store.audit import append
+from controller.store.database import Quick
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.totals import Moves
@@ -36,7 +37,7 @@ _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
 _OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
-ALL_INSTANCES = select(instances).order_by(instances.c.name)
+ALL_INSTANCES = Quick(select(instances).order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 _INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
@@ -140,8 +141,7 @@ class SqlTransaction:
             self._delete(row)
 
     def instances(self) -> Sequence[Instance]:
-        found = self._connection.execute(ALL_INSTANCES).mappings()
-        return [rows.instance_from_row(dict(row)) for row in found]
+        return rows.instances_from_rows(ALL_INSTANCES.mapped(self._connection))
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of namespaces, the host ("") and pools (`pool_scope`), with pending writes."""
@@ -384,22 +384,28 @@ def listed(
     *,
     after: tuple[str, str] | None = None,
     limit: int | None = None,
-) -> Iterable[Mapping[Any, Any]]:
+) -> Sequence[Mapping[Any, Any]]:
     """Return the rows of a kind's objects, of one namespace or all, in order of namespace and name.
 
     `after` is the namespace and name of the last row of the page before, `limit` the most rows.
     """
     asked: dict[str, Any] = {"kind": rows.clean(kind)}
-    query = _OF_KIND
     if namespace is not None:
-        query, asked["namespace"] = _OF_KIND_IN, rows.clean(namespace)
+        asked["namespace"] = rows.clean(namespace)
     if after is not None:
-        query = query.where(_LATER)
         asked |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
     if limit is not None:
-        query = query.limit(bindparam("most", type_=BigInteger))
         asked["most"] = limit
-    return connection.execute(query.order_by(*_IN_ORDER), asked).mappings()
+    query = _list(within=namespace is not None, later=after is not None, limited=limit is not None)
+    return query.mapped(connection, asked)
+
+
+@cache
+def _list(*, within: bool, later: bool, limited: bool) -> Quick:
+    query = _OF_KIND_IN if within else _OF_KIND
+    query = query.where(_LATER) if later else query
+    query = query.limit(bindparam("most", type_=BigInteger)) if limited else query
+    return Quick(query.order_by(*_IN_ORDER))
 
 
 def _key(row: Row) -> _Key:

@@ -3,6 +3,7 @@
 The baseline of each figure is the same call on the small store of the same run.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.common.listing import list_of
+from controller.app.memory import without_collection
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.quota import pool_scope
 from controller.kinds.registry import Kind, discover
@@ -75,6 +77,12 @@ def claim(store: SqlStore) -> None:
 
     with store.transaction() as transaction:
         within(transaction)
+
+
+def first_pass(house: LoopHarness) -> None:
+    """Run a pass as the loop of a daemon that starts."""
+    with without_collection():
+        house.run_pass()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -172,15 +180,11 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
         found.setdefault("a warm claim", []).append(best_ms(claim_one, before=claimable))
         claimed = [each for each in store.instances() if each.memory.launch == "Warm"]
         assert len(claimed) == 15, "some were started cold"
-        measured = {
-            "no change": (lambda: None, 15),
-            "one change": (change, 15),
-            "one event": (pause, 15),
-            "one creation": (create, 15),
-            "start": (house.daemon, 3),
-        }
-        for name, (before, rounds) in measured.items():
-            found.setdefault(name, []).append(best_ms(house.run_pass, rounds, before=before))
+        measured = {"no change": lambda: None, "one change": change, "one event": pause, "one creation": create}
+        for name, before in measured.items():
+            found.setdefault(name, []).append(best_ms(house.run_pass, before=before))
+        found.setdefault("start", []).append(best_ms(lambda house=house: first_pass(house), 3, before=house.daemon))
+        gc.unfreeze()
         house.close()
     print(f"\n{'call or pass':20} {SMALL:>8} ms {LARGE:>8} ms    (allowed ratio: 1.3; start {ALLOWED_START_MS} ms)")
     for name, (small, large) in found.items():
