@@ -17,7 +17,7 @@ from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
 
-ALLOWED_STATEMENTS = 69
+ALLOWED_STATEMENTS = 65
 ALLOWED_MORE_CALLS = 200  # with 400 more stored
 
 
