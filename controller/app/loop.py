@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, replace
 
 from controller.app.core import Core
+from controller.app.memory import without_collection
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.host import HostGauge, disk_share
@@ -87,6 +88,7 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
         ),
+        loading=without_collection,
     )
     return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary)
 

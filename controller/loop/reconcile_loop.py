@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,9 +59,13 @@ class ReconcileLoop:
         meter: Meter,
         resync_seconds: float,
         periodic: Sequence[Periodic] = (),
+        loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`periodic` is other work that is done beside the passes."""
-        self._periodic = periodic
+        """`periodic` is other work that is done beside the passes.
+
+        `loading` is entered around each pass until one has decided for all objects: that reads and makes what is kept.
+        """
+        self._periodic, self._loading = periodic, loading
         self._pass, self._waker, self._workers = reconcile_pass, waker, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
@@ -120,9 +125,14 @@ class ReconcileLoop:
                 self._housekeeping()
             except RuntimeError as error:  # no thread could be started: the rest is done at the next pass
                 _log.warning("background jobs postponed", error=str(error))
-            wait = self._one_pass()
+            with nullcontext() if self._has_loaded() else self._loading():
+                wait = self._one_pass()
             # Never longer: setting the clock makes no event, and the schedule depends on the clock.
             wait = self._resync_seconds if wait is None else min(wait, self._resync_seconds)
+
+    def _has_loaded(self) -> bool:
+        """Return True once a pass has decided for all objects."""
+        return self._pass.last is not None and self._pass.last.observed.revision > 0
 
     def _housekeeping(self) -> None:
         if "resync" in self._due:

@@ -108,6 +108,11 @@ DECIDERS = (
     Decider("network", complete=_networks),
 )
 
+_PROPOSE = tuple(each.propose for each in DECIDERS if each.propose is not None)
+_AMEND = tuple(each.amend for each in DECIDERS if each.amend is not None)
+_WITHHOLD = tuple(each.withhold for each in DECIDERS if each.withhold is not None)
+_COMPLETE = tuple(each.complete for each in DECIDERS if each.complete is not None)
+
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
     """Decide for every object that has nothing in flight. A host that was never observed gets an empty plan."""
@@ -125,7 +130,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
 def decide(context: ReconcileContext) -> Decision:
     """Return the decision for one object by itself: the first proposal in the order of DECIDERS."""
     context, event = sandbox.observe(context)
-    decision = _first(each.propose(context) for each in DECIDERS if each.propose is not None)
+    decision = _first(propose(context) for propose in _PROPOSE)
     assert decision is not None, "the lifecycle decider has an answer to everything"
     return sandbox.settle(decision, event)
 
@@ -249,20 +254,18 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
 
 def _amended(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
     """Return the decision as the pools leave it; None: the start waits for a later pass."""
-    for each in DECIDERS:
-        if each.amend is not None:
-            amended = each.amend(builder, context, decision)
-            if amended is None:
-                return None
-            decision = amended
+    for amend in _AMEND:
+        amended = amend(builder, context, decision)
+        if amended is None:
+            return None
+        decision = amended
     return decision
 
 
 def _completed(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with devices and networks for it."""
-    for each in DECIDERS:
-        if each.complete is not None:
-            decision = each.complete(builder, context, decision)
+    for complete in _COMPLETE:
+        decision = complete(builder, context, decision)
     return decision
 
 
@@ -272,7 +275,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
         return
     builder.ledger = _ledger(builder)
     for each in sorted(builder.pending, key=lambda each: admission_order(each.context)):
-        withheld = _first(one.withhold(builder, each) for one in DECIDERS if one.withhold is not None)
+        withheld = _first(withhold(builder, each) for withhold in _WITHHOLD)
         if withheld is None:
             conclude(builder, each, _completed(builder, each.context, each.decision), each.claim.whole)
             continue

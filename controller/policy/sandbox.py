@@ -40,6 +40,8 @@ _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
     **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
 }
+# What `render` says of each sandbox anew.
+_OWN = ("name", "hostname", "user", "own_id", "mounts")
 _LONGEST_NAMESPACE = "n" * 52
 _LEVEL_AT = "spec.template.securityLevel"
 
@@ -270,12 +272,13 @@ def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
 class Shape:
     """The part of rendered configurations that all sandboxes of one spec and template have in common.
 
-    `config` lacks the names, the mounts, the network and the agent. `template` is at the spec's own level.
+    `fields` are those of the config without names, user, mounts, network and agent. `template` is at the spec's own
+    level.
     """
 
     template: Template
     level: Level
-    config: ContainerConfig
+    fields: Mapping[str, Any]
     template_hash: str
     template_fields: Mapping[str, str]
     probes: ProbeSet
@@ -316,7 +319,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
     return Shape(
         template=template,
         level=level,
-        config=config,
+        fields={name: each for name, each in config.fields().items() if name not in _OWN},
         template_hash=_template_hash(spec, fields, extra),
         template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **extra}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
@@ -341,8 +344,8 @@ def render(
     this spec and template under this policy, if it is known. `user_id` is the id of its own (0: none).
     """
     shape = shape or shape_of(spec, template, policy)
-    config = replace(
-        shape.config,
+    config = ContainerConfig(
+        **shape.fields,
         name=container_name(name, uid),
         hostname=hostname or name,
         **_user_of(shape.template, shape.level, user_id),

@@ -201,7 +201,7 @@ class SqlStore:
         if uids is not None:
             return self._instances_of(uids)
         with self._reading("instances") as connection:
-            return rows.instances_from_rows(connection.execute(ALL_INSTANCES).mappings().all())
+            return rows.instances_from_rows(ALL_INSTANCES.rows(connection, {}))
 
     def _instances_of(self, uids: Iterable[str]) -> Sequence[Instance]:
         """Return the instances with these uids. Many are read in several reads."""

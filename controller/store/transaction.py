@@ -36,18 +36,25 @@ _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
-_OF_UIDS = Quick(select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True))))
-ALL_INSTANCES = select(instances).order_by(instances.c.name)
+ALL_INSTANCES = Quick(select(instances).order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 # An instance's version, and all that totals are made of.
-_RESERVED = select(
-    *(instances.c[name] for name in ("uid", "version", "namespace", "role", "pool_uid")),
-    *(instances.c[name] for name in ("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus")),
+_RESERVED_NAMES = (
+    *("uid", "version", "namespace", "role", "pool_uid"),
+    *("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
 )
+_RESERVED = select(*(instances.c[name] for name in _RESERVED_NAMES))
 _RESERVED_OF = Quick(_RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 _RESERVED_BELOW = Quick(_RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True))))
+# Objects, each with that of its own instance: a pass writes both.
+_OWN = {name: f"instance_{name}" for name in _RESERVED_NAMES}
+_OF_UIDS = Quick(
+    select(objects, *(instances.c[name].label(label) for name, label in _OWN.items()))
+    .outerjoin(instances, instances.c.uid == objects.c.uid)
+    .where(objects.c.uid.in_(bindparam("uids", expanding=True)))
+)
 _OWNED = select(objects).where(text("owner_references <> '[]'"))  # literally: so its index serves
 _INSERT_OBJECT = Quick(insert(objects), [column.name for column in objects.c])
 # What names an object never changes, and setting it would have its indexes written again.
@@ -88,6 +95,7 @@ class SqlTransaction:
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: dict[str, Instance] = {}
+        self._own: dict[str, Row | None] = {}  # of loaded objects: their instances' versions and reservations
         self._retired: dict[str, Instance] = {}
         self._ceilings: Sequence[Ceiling] = ()
         self._audit: list[AuditEntry] = []
@@ -142,14 +150,13 @@ class SqlTransaction:
             self._delete(row)
 
     def instances(self) -> Sequence[Instance]:
-        found = self._connection.execute(ALL_INSTANCES).mappings()
-        return [rows.instance_from_row(dict(row)) for row in found]
+        return rows.instances_from_rows(ALL_INSTANCES.rows(self._connection, {}))
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of namespaces, the host ("") and pools (`pool_scope`), with pending writes."""
         moves = Moves()
         if self._instances:
-            for row in _reserved(self._connection, _RESERVED_OF, self._instances).values():
+            for row in self._reserved_of(self._instances).values():
                 moves.instance(row, -1)
             for each in self._instances.values():
                 moves.instance(rows.instance_row(each), 1)
@@ -178,7 +185,11 @@ class SqlTransaction:
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Missing ones are skipped."""
         for some in batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
-            self._remember(_OF_UIDS.rows(self._connection, {"uids": some}))
+            found = _OF_UIDS.rows(self._connection, {"uids": some})
+            self._remember({name: row[name] for name in rows.OBJECT_COLUMNS} for row in found)
+            for row in found:
+                own = {name: row[label] for name, label in _OWN.items()}
+                self._own[row["uid"]] = None if own["uid"] is None else own
 
     def is_stored(self, uid: str) -> bool:
         """Return True if a loaded object exists, with pending writes."""
@@ -235,6 +246,7 @@ class SqlTransaction:
         for row in _reserved(self._connection, _RESERVED_BELOW, [row["uid"] for row in gone]).values():
             moves.instance(row, -1)
         _DELETE_OBJECT.many(self._connection, [{"of_uid": row["uid"]} for row in gone])
+        self._own.update((row["uid"], None) for row in gone)
         _INSERT_OBJECT.many(self._connection, new)
         _UPDATE_OBJECT.many(self._connection, [_update_of(row) for row in there if row["uid"] in self._in_database])
         for row in gone:
@@ -254,7 +266,7 @@ class SqlTransaction:
         """Write and delete instances by compare-and-set on `version`."""
         gone = [each for each in self._retired.values() if each.version]
         wanted = [each for uid, each in self._instances.items() if uid not in self._retired]
-        stored = _reserved(self._connection, _RESERVED_OF, [each.uid for each in (*gone, *wanted)])
+        stored = self._reserved_of([each.uid for each in (*gone, *wanted)])
         for each in (*gone, *wanted):
             found = stored.get(each.uid)
             if (found["version"] if found else 0) != each.version:
@@ -271,6 +283,12 @@ class SqlTransaction:
             self._connection, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored]
         )
         return written
+
+    def _reserved_of(self, uids: Iterable[str]) -> dict[str, Row]:
+        """Return version and reservations of stored instances by uid: those that are known, and the others read."""
+        asked = list(uids)
+        found = _reserved(self._connection, _RESERVED_OF, [uid for uid in asked if uid not in self._own])
+        return found | {uid: own for uid in asked if (own := self._own.get(uid)) is not None}
 
     def _check_ceilings(self) -> None:
         """Check what is stored now. Raises Conflict if a ceiling is exceeded."""

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +70,7 @@ class Body:
     engine: FakeEngine
     store: SqlStore
     waker: LoopWaker
+    loads: list[int]  # passes before each that was run as one that loads
 
 
 @pytest.fixture
@@ -86,7 +88,13 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         policy=Policy(),
     )
-    reconcile_pass = Troubled(made)
+    reconcile_pass, loads = Troubled(made), []
+
+    @contextmanager
+    def loading() -> Iterator[None]:
+        loads.append(reconcile_pass.passes)
+        yield
+
     reconcile_loop = ReconcileLoop(
         reconcile_pass=reconcile_pass,  # type: ignore[arg-type]
         waker=waker,
@@ -97,8 +105,9 @@ def body(world: World) -> Iterator[Body]:
         clock=clock,
         meter=NullMeter(),
         resync_seconds=30,
+        loading=loading,
     )
-    yield Body(reconcile_loop, reconcile_pass, workers, jobs, engine, store, waker)
+    yield Body(reconcile_loop, reconcile_pass, workers, jobs, engine, store, waker, loads)
     reconcile_loop.stop()
 
 
@@ -110,6 +119,20 @@ def test_it_runs_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     body.reconcile_loop.stop()
     assert not body.jobs.running
     assert "reconcile-loop" not in {each.name for each in threading.enumerate()}
+
+
+def test_passes_load_until_one_has_decided(body: Body) -> None:
+    body.reconcile_pass.broken = StoreError("disk full")
+    body.reconcile_loop.start()
+    wait_for("it says so", lambda: body.reconcile_loop.failure == "disk full")
+    body.reconcile_pass.broken = None
+    wait_for("it is over", lambda: not body.reconcile_loop.failure)
+    decided = body.reconcile_pass.passes
+    body.waker.wake()
+    wait_for("another pass", lambda: body.reconcile_pass.passes > decided)
+    assert len(body.loads) > 1
+    assert body.loads == list(range(len(body.loads)))
+    assert len(body.loads) <= decided
 
 
 def test_nothing_is_gathered_once_somebody_waits() -> None:

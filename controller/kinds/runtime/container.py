@@ -88,6 +88,10 @@ class ContainerConfig:
     own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
     owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
 
+    def fields(self) -> dict[str, Any]:
+        """Return all fields by name."""
+        return {name: getattr(self, name) for name in _names(ContainerConfig)}
+
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""
         kept = ((name, getattr(self, name), added) for name, added in _hashed())

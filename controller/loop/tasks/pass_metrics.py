@@ -51,12 +51,14 @@ class PassMetrics:
                 known.pop(uid, None)
                 continue
             obj = sandbox.obj
+            instance = snapshot.instances.get(uid)
+            since = accepted_at(obj, instance)
+            if since is not None and self._begun is not None and since < self._begun:
+                continue  # never timed: so are most when a daemon starts
             if known.get(uid) == obj.generation or not is_in_force(obj):
                 continue
             known[uid] = obj.generation
-            instance = snapshot.instances.get(uid)
-            since = accepted_at(obj, instance)
-            if since is not None and self._begun is not None and since >= self._begun:
+            if since is not None:
                 self._took(snapshot, obj, instance, snapshot.now - since)
 
     def _took(self, snapshot: Snapshot, obj: StoredObject, instance: Instance | None, seconds: float) -> None:

@@ -123,6 +123,8 @@ def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
 
 
 def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
+    if one is other:  # nothing is in use, and nothing wanted: so of all that are stopped
+        return one
     return Limits(
         of(one.cpu_millicores, other.cpu_millicores),
         of(one.memory_bytes, other.memory_bytes),

@@ -36,6 +36,9 @@ class Rest:
     half: bool = False
 
 
+_SUSPENDED = Rest("Suspended", "runState is Suspended")
+
+
 def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
     """Return the decision of `decide` under the lifecycle timers, with the next timer."""
     was_expired = expired(context)
@@ -98,7 +101,7 @@ def rest(context: ReconcileContext) -> Rest | None:
     """Return why it is not to run, None if it is to."""
     spec = context.spec
     if spec is None or spec.run_state == "Suspended":
-        return Rest("Suspended", "runState is Suspended")
+        return _SUSPENDED
     if expired(context):
         message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)

@@ -51,6 +51,17 @@ CONDITIONS = frozenset(
 )
 # Conditions of some sandboxes only.
 OPTIONAL_CONDITIONS = frozenset({agent.TYPE, models.TYPE})
+# Made once: most sandboxes have most of these.
+_ASSIGNED = Condition("Scheduled", "True", "Assigned", "to this host")
+_ADMITTED = Condition("Accepted", "True", "Admitted")
+_CREATED = Condition("Provisioned", "True", "ContainerCreated")
+_IN_FORCE = Condition("Resized", "True", "InForce", "limits read back as asked")
+_NOT_VERIFIED = Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
+_UP_TO_DATE = Condition("Outdated", "False", "UpToDate")
+_SUSPENDED = Condition("Suspended", "True", "Suspended", "runState is Suspended")
+_NOT_SUSPENDED = Condition("Suspended", "False", "NotSuspended")
+_NOT_FINISHED = Condition("Finished", "False", "NotFinished")
+_AS_EXPECTED = Condition("Degraded", "False", "AsExpected")
 
 
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
@@ -117,18 +128,14 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield from models.condition(context)
     yield _outdated(context)
     yield _suspended(context, decision)
-    yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
+    yield Condition("Finished", "True", decision.reason, decision.message) if decision.finished else _NOT_FINISHED
     yield _degraded(decision, context.container)
 
 
 def _scheduled(decision: Decision) -> Condition:
     if decision.reason in WITHHELD:
         return Condition("Scheduled", "False", decision.reason, decision.message)
-    return decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
-
-
-def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
-    return Condition(type_, "True", reason, message) if on else Condition(type_, "False", otherwise)
+    return decision.scheduled or _ASSIGNED
 
 
 def _ready(context: ReconcileContext, decision: Decision) -> Condition:
@@ -163,7 +170,7 @@ def _accepted(context: ReconcileContext) -> Condition:
     if context.above_quota:  # it keeps running, and is restarted; it gets no capacity that it does not hold
         return Condition("Accepted", "False", "QuotaExceeded", context.above_quota)
     if not context.refusals:
-        return Condition("Accepted", "True", "Admitted")
+        return _ADMITTED
     return Condition(
         "Accepted", "False", "Refused", "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
     )
@@ -177,7 +184,7 @@ def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
         return Condition("Provisioned", "False", decision.reason or "NoContainer", decision.message)
     if container.template_hash != rendered.template_hash:
         return Condition("Provisioned", "False", "Recreating", decision.message)
-    return Condition("Provisioned", "True", "ContainerCreated")
+    return _CREATED
 
 
 def _resized(context: ReconcileContext, decision: Decision) -> Condition:
@@ -185,10 +192,10 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
     if context.blind:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
     if container is None or container.limits is None or rendered is None:
-        return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
+        return _NOT_VERIFIED
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
-        return Condition("Resized", "True", "InForce", "limits read back as asked")
+        return _IN_FORCE
     if decision.deferred:
         return Condition("Resized", "False", "Deferred", decision.deferred)
     failure = decision.memory.resize
@@ -199,11 +206,12 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
 
 def _outdated(context: ReconcileContext) -> Condition:
     container, rendered = context.container, context.rendered
-    old = False
-    if container is not None and rendered is not None:
-        old = drift.outdated(container, rendered) or bool(mounts.waiting(context, container, rendered))
+    if container is None or rendered is None:
+        return _UP_TO_DATE
+    if not drift.outdated(container, rendered) and not mounts.waiting(context, container, rendered):
+        return _UP_TO_DATE
     message = "its template, Paddock, a policy or a default changed since; takes effect at its next start"
-    return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
+    return Condition("Outdated", "True", "RenderedDifferently", message)
 
 
 def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
@@ -211,7 +219,7 @@ def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
         return Condition("Suspended", "True", decision.reason, decision.message)
     asked = context.spec is not None and context.spec.run_state == "Suspended" and not context.blind
     stopped = context.container is None or context.container.state in (State.CREATED, State.EXITED, State.DEAD)
-    return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
+    return _SUSPENDED if asked and stopped else _NOT_SUSPENDED
 
 
 def _degraded(decision: Decision, container: Container | None) -> Condition:
@@ -223,7 +231,7 @@ def _degraded(decision: Decision, container: Container | None) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return drift.degraded(container) or Condition("Degraded", "False", "AsExpected")
+    return drift.degraded(container) or _AS_EXPECTED
 
 
 def carried(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
