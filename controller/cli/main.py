@@ -61,6 +61,7 @@ COMMANDS = {
     "audit": "Show the audit log, and verify its hash chain.",
     "backup": "Write a backup of the store to a file, while the daemon runs.",
     "restore": "Replace this host's store with a backup, while no daemon runs.",
+    "host": "Cordon a host, and open it again.",
     "doctor": "Check this host and recommend fixes.",
     "secret": "Set, list and delete secrets of this host.",
     "token": "Create, list and revoke bearer tokens.",
