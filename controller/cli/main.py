@@ -76,6 +76,7 @@ _EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
 _ELSEWHERE = {
     "attach": "paddock logs -f NAME, or paddock exec -it NAME -- sh",
     "cluster-info": "paddock get host, or paddock doctor",
+    "cordon": "paddock host cordon NAME",
     "debug": "paddock exec -it NAME -- sh",
     "images": "paddock get sandboxes -o wide",
     "kill": "paddock delete sandbox NAME --now",
@@ -88,6 +89,7 @@ _ELSEWHERE = {
     "start": "paddock set run-state sandbox/NAME Running",
     "stats": "paddock top",
     "stop": "paddock set run-state sandbox/NAME Suspended",
+    "uncordon": "paddock host uncordon NAME",
 }
 
 

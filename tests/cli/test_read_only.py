@@ -140,6 +140,7 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     assert "disk=fast" in shown
     assert paddock("host", "uncordon", "host").stdout == "host.paddock/host uncordoned\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"
+    assert "write `paddock host uncordon NAME`" in paddock("uncordon", "host").stderr
     missing = paddock("host", "cordon", "other")
     assert (missing.exit_code, "other" in missing.stderr) == (1, True)
     kept = paddock("delete", "host/host")
