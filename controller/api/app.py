@@ -130,6 +130,8 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
     app.include_router(kinds.discovery)
     for kind in registry:
         if kind.read_only:
+            if kind.patchable:
+                app.include_router(patch.router(kind))
             app.include_router(read_only.router(kind))
             continue
         if kind not in sandbox:

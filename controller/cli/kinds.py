@@ -24,6 +24,7 @@ class Resource:
     read_only: str = ""  # why it can't be written, and what to do instead
     watched: bool = True
     deletable: bool = True
+    patchable: bool = True
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """Return the path of the objects, or of one object. `namespace` None: all namespaces."""
@@ -38,6 +39,11 @@ class Resource:
         """Raise CliError for a read-only kind."""
         if self.read_only:
             raise CliError(f"{self.kind} is read-only: {self.read_only}")
+
+    def check_patchable(self) -> None:
+        """Raise CliError for a kind whose objects can't be changed at all."""
+        if not self.patchable:
+            self.check_writable()
 
     def check_deletable(self, *, by_name: bool) -> None:
         """Raise CliError for a kind whose objects can't be deleted, or only by name."""
@@ -75,6 +81,7 @@ class Kinds:
             read_only=found.get("readOnly", ""),
             watched="watch" in found.get("verbs", ("watch",)),
             deletable="delete" in found.get("verbs", ("delete",)),
+            patchable="patch" in found.get("verbs", ("patch",)),
         )
         for word in (found["name"], found["singularName"], *found["shortNames"]):
             self._words[word] = resource

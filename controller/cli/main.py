@@ -61,6 +61,7 @@ COMMANDS = {
     "audit": "Show the audit log, and verify its hash chain.",
     "backup": "Write a backup of the store to a file, while the daemon runs.",
     "restore": "Replace this host's store with a backup, while no daemon runs.",
+    "host": "Cordon a host, and open it again.",
     "doctor": "Check this host and recommend fixes.",
     "secret": "Set, list and delete secrets of this host.",
     "token": "Create, list and revoke bearer tokens.",
@@ -75,6 +76,7 @@ _EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
 _ELSEWHERE = {
     "attach": "paddock logs -f NAME, or paddock exec -it NAME -- sh",
     "cluster-info": "paddock get host, or paddock doctor",
+    "cordon": "paddock host cordon NAME",
     "debug": "paddock exec -it NAME -- sh",
     "images": "paddock get sandboxes -o wide",
     "kill": "paddock delete sandbox NAME --now",
@@ -87,6 +89,7 @@ _ELSEWHERE = {
     "start": "paddock set run-state sandbox/NAME Running",
     "stats": "paddock top",
     "stop": "paddock set run-state sandbox/NAME Suspended",
+    "uncordon": "paddock host uncordon NAME",
 }
 
 

@@ -44,7 +44,7 @@ def find_objects(
     """Return the objects that these words name. A kind without a name needs a selector or `--all`."""
     found = []
     for target in Kinds(client).targets(words):
-        target.resource.check_writable()
+        target.resource.check_patchable()
         names = target.names
         if not names:
             if not selector and not everything:

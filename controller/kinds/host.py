@@ -1,9 +1,13 @@
-"""Host: the machine and its engine, like a Kubernetes Node. There is one, and its name is `host`."""
+"""Host: the machine and its engine, like a Kubernetes Node. There is one, and its name is `host`.
+
+Its spec, labels and annotations are stored once somebody changes them; its status is computed at each read.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
@@ -14,7 +18,10 @@ _NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is recon
 
 
 class HostSpec(Model):
-    """This machine and its container engine, read-only: nothing of it can be changed."""
+    """This machine and its container engine."""
+
+    schedulable: bool = True
+    """False: nothing new starts here (`paddock host cordon`). What runs goes on, and is restarted as its spec says."""
 
 
 class Capacity(Model):
@@ -97,7 +104,24 @@ def status_word(obj: StoredObject, _now: float) -> str:
     """Return Ready, or the required conditions that are not True, as kubectl shows nodes."""
     holding = [each["type"] for each in obj.status["conditions"] if each["status"] == "True"]
     failing = [each for each in _NEEDED if each not in holding]
-    return f"NotReady ({', '.join(failing)})" if failing else "Ready"
+    ready = f"NotReady ({', '.join(failing)})" if failing else "Ready"
+    return f"{ready},SchedulingDisabled" if obj.spec.get("schedulable") is False else ready
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHost:
+    """A stored Host with its spec parsed; None if this version can't read it."""
+
+    obj: StoredObject
+    spec: HostSpec | None
+
+
+def stored_host(obj: StoredObject) -> StoredHost:
+    """Return the object with its spec parsed."""
+    try:
+        return StoredHost(obj, HostSpec.model_validate(obj.spec))
+    except ValidationError:
+        return StoredHost(obj, None)
 
 
 KIND = Kind(
@@ -106,7 +130,8 @@ KIND = Kind(
     namespaced=False,
     spec=HostSpec,
     status=HostStatus,
-    read_only="it shows the state of this machine; change the daemon's settings file instead",
+    read_only="it shows the state of this machine; cordon, label or patch it, or change the daemon's settings file",
+    patchable=True,
     columns=(
         Column("STATUS", status_word),
         Column("CPU", _of("capacity", "cpu")),

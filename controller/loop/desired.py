@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
+from controller.kinds import host, hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
 from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Pool, Sandbox
@@ -70,8 +70,9 @@ class Desired:
         self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
         self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
         self.plugins = ObjectCache((plugin.KIND.name,), lambda obj: obj)
+        self.hosts = ObjectCache((host.KIND.name,), host.stored_host)
         self._caches: tuple[ObjectCache[Any], ...] = (
-            *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins),
+            *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins, self.hosts),
         )
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: Mapping[str, Pool] = MappingProxyType({})
@@ -95,7 +96,7 @@ class Desired:
         listed = {
             kind.name: self._store.list(kind.name, lean=kind.name == "Sandbox")[0]
             for kind in discover()
-            if not kind.read_only
+            if kind.patchable or not kind.read_only
         }
         for cache in self._caches:
             cache.relist(listed)

@@ -162,6 +162,7 @@ class ReconcilePass:
             providers=self._desired.providers.now,
             model_servers=self._desired.model_servers.now,
             gateway=self._gateway(),
+            hosts=self._desired.hosts.now,
         )
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:

@@ -1,7 +1,8 @@
 """The whole host in one pass: plan(snapshot) -> Plan. The only module that knows the order of the deciders.
 
-`DECIDERS` is that order, and the first decider with an answer decides: deletion, security, pressure, quota, lifecycle,
-pool. Called by the loop and by `diff`. It makes no call and keeps nothing but a memo, which changes no answer.
+`DECIDERS` is that order, and the first decider with an answer decides: deletion, security, pressure, cordon, quota,
+lifecycle, pool. Called by the loop and by `diff`. It makes no call and keeps nothing but a memo, which changes no
+answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -15,7 +16,7 @@ from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import preload, pressure
+from controller.plan.capacity import cordon, preload, pressure
 from controller.plan.capacity.admission import CapacityLedger, admission_order
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
@@ -73,6 +74,12 @@ def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | Non
     return Withheld(pressure.REASON, message) if message else None
 
 
+def _cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
+    asked = pending.claim
+    message = cordon.pauses(builder.snapshot.hosts.values(), asked.base, asked.whole)
+    return Withheld(cordon.REASON, message) if message else None
+
+
 def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     assert builder.ledger is not None
     if pending.context.above_quota:
@@ -95,6 +102,7 @@ DECIDERS = (
     Decider("delete", propose=sandbox.reconcile_deletion),
     Decider("security: guard", propose=sandbox.reconcile_guard),
     Decider("pressure", withhold=_pressure),
+    Decider("cordon", withhold=_cordon),
     Decider("quota", withhold=_quota),
     Decider("back-off", propose=sandbox.reconcile_failure),
     Decider("admission", propose=sandbox.reconcile_refusal),

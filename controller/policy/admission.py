@@ -21,9 +21,10 @@ class Refusal:
 
 
 def admit(kind: Kind, spec: Model, policy: Policy) -> tuple[Refusal, ...]:
-    """Return every reason to refuse this spec; empty if it is admitted. A kind without a module here has no rules."""
+    """Return every reason to refuse this spec; empty if it is admitted. A kind without a function here has no rules."""
     name = f"controller.policy.{kind.name.lower()}"
     if importlib.util.find_spec(name) is None:
         return ()
-    refusals: tuple[Refusal, ...] = importlib.import_module(name).admit(spec, policy)
+    rules = getattr(importlib.import_module(name), "admit", None)
+    refusals: tuple[Refusal, ...] = rules(spec, policy) if rules else ()
     return refusals

@@ -217,7 +217,7 @@ def make_services(
     )
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
-    fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
+    fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter, Patch(pipeline, sources))
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
     sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet)
     return Services(**vars(fleet), **vars(sandbox))
@@ -230,6 +230,7 @@ def make_fleet(
     snapshot: LastSnapshot,
     policy: Policy,
     meter: Meter | None,
+    patch: Patch,
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
@@ -240,7 +241,7 @@ def make_fleet(
         compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
-        patch=Patch(pipeline),
+        patch=patch,
         write=Write(pipeline),
         watches=watches,
         plugins=PluginObjects(apply, objects, store, pipeline.registry),

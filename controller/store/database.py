@@ -15,6 +15,8 @@ from controller.kinds.common.store_stats import Connections
 
 # A migration that hangs elsewhere must end in an error, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
+# The lease of the daemon of the only host there is, until hosts have names.
+DEFAULT_LEASE = "host/host"
 
 
 class Quick:
@@ -157,8 +159,8 @@ class Database(ABC):
         """Raise StoreError for problems of a write that can be detected without writing."""
 
     @abstractmethod
-    def lease(self, migrate: Callable[[], None], seconds: float) -> StoreLease:
-        """Return the leader lease; it takes over this Database. `migrate` makes missing tables."""
+    def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> StoreLease:
+        """Return the lease of that name; it takes over this Database. `migrate` makes missing tables."""
 
     @abstractmethod
     def backup(self) -> BinaryIO:

@@ -1,11 +1,11 @@
-"""Leader lease of a store: one process acts at a time; a standby takes over when it ends.
+"""Leases of a store by name: one process holds each of them at a time; a standby takes over when it ends.
 
 SQLite: a lock on a file beside the database, which the kernel frees with the process. A frozen holder keeps it, so it
-can't expire, and only its holder ever writes.
+can't expire. A file has one daemon: the leases of all hosts are one lock.
 
-PostgreSQL: a row that has to be renewed, by the server's clock. A new holder raises its epoch, under the same row lock
-that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So a holder that
-was frozen cannot write after a takeover. By its own clock its lease expires before the row may be taken.
+PostgreSQL: a row of each name that has to be renewed, by the server's clock. A new holder raises its epoch, under the
+same row lock that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So
+a holder that was frozen cannot write after a takeover. By its own clock its lease expires before the row may be taken.
 """
 
 import fcntl
@@ -21,24 +21,25 @@ from sqlalchemy import Connection, Update, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.ports import StoreError
-from controller.store.database import Database, StoreLease
+from controller.store.database import DEFAULT_LEASE, Database, StoreLease
 from controller.store.errors import explain
 from controller.store.schema import leases, meta
 
 LEASE_SECONDS = 6.0
 # What is done in this last part of the time may still be under way when it is over: begin nothing then.
 _LAST_PART = 1 / 6
-_NAME = "daemon"
-_MINE = (leases.c.name == _NAME,)
-_CURRENT = select(leases).where(*_MINE)
+_HOST = "host/"
+# The stored name of the default host's lease is that of the only one there was: daemons of older versions exclude
+# this one, and are excluded by it.
+_STORED = {DEFAULT_LEASE: "daemon"}
 _NOW = func.extract("epoch", func.clock_timestamp())
 
 
 class FileLease(StoreLease):
     """Lock file beside the database. It is never removed: otherwise two processes could hold it."""
 
-    def __init__(self, database: Path) -> None:
-        self._path = Path(f"{database.resolve()}.daemon.lock")
+    def __init__(self, database: Path, name: str) -> None:
+        self._path = Path(f"{database.resolve()}.{'daemon' if name.startswith(_HOST) else name}.lock")
         self._handle: int | None = None
 
     def acquire(self) -> str:
@@ -83,17 +84,21 @@ def boot_seconds() -> float:
 
 
 class RowLease(StoreLease):
-    """Row `daemon` of the table leases. `migrate` makes the tables of an empty database."""
+    """Row `name` of the table leases. `migrate` makes the tables of an empty database."""
 
     def __init__(
         self,
         database: Database,
         migrate: Callable[[], None],
+        name: str = DEFAULT_LEASE,
         *,
         seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._database, self._migrate = database, migrate
+        self._title = "leader lease" if name == DEFAULT_LEASE else f"lease {name}"
+        self._name = _STORED.get(name, name)
+        self._row = leases.c.name == self._name
         self._seconds, self._clock = seconds, clock
         self._holder = f"pid {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
         self._epoch = 0
@@ -105,23 +110,23 @@ class RowLease(StoreLease):
         begun = self._clock()
         with self._writing() as connection:
             # Without a lock first: the holder may be writing, or frozen in the middle of it.
-            if words := _other(connection, self._holder):
+            if words := self._other(connection):
                 return words
             connection.execute(select(meta.c.id).with_for_update())
-            if words := _other(connection, self._holder):
+            if words := self._other(connection):
                 return words
             self._epoch = self._take(connection)
         self._until = begun + self._seconds
         return ""
 
     def _take(self, connection: Connection) -> int:
-        known = connection.execute(select(leases.c.epoch).where(*_MINE)).scalar_one_or_none()
+        known = connection.execute(select(leases.c.epoch).where(self._row)).scalar_one_or_none()
         epoch = (known or 0) + 1
         values = {"holder": self._holder, "epoch": epoch, "acquired_at": _NOW, "expires_at": _NOW + self._seconds}
         if known is None:
-            connection.execute(insert(leases).values(name=_NAME, **values))
+            connection.execute(insert(leases).values(name=self._name, **values))
         else:
-            connection.execute(update(leases).where(*_MINE).values(**values))
+            connection.execute(update(leases).where(self._row).values(**values))
         return epoch
 
     def renew(self) -> bool:
@@ -152,13 +157,20 @@ class RowLease(StoreLease):
             self._database.close()
 
     def fence(self, connection: Connection) -> None:
-        found = connection.execute(select(leases.c.holder, leases.c.epoch).where(*_MINE)).one_or_none()
+        found = connection.execute(select(leases.c.holder, leases.c.epoch).where(self._row)).one_or_none()
         if found is None or not self._epoch or tuple(found) != (self._holder, self._epoch):
             holder = found.holder if found is not None else "no daemon"
-            raise StoreError(f"{self._database.name}: the leader lease is held by {holder} now; nothing was written")
+            raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")
+
+    def _other(self, connection: Connection) -> str:
+        """Return the other holder; "" if there is none."""
+        current = select(leases, _NOW.label("now")).where(self._row)
+        row = connection.execute(current).one_or_none()
+        taken = row is not None and row.holder != self._holder and row.expires_at > float(row.now)
+        return str(row.holder) if row is not None and taken else ""
 
     def _own(self) -> Update:
-        return update(leases).where(*_MINE, leases.c.holder == self._holder, leases.c.epoch == self._epoch)
+        return update(leases).where(self._row, leases.c.holder == self._holder, leases.c.epoch == self._epoch)
 
     def _has_tables(self) -> bool:
         with self._writing() as connection:
@@ -171,10 +183,3 @@ class RowLease(StoreLease):
                 yield connection
         except SQLAlchemyError as error:
             raise explain(error, self._database.name).error from error
-
-
-def _other(connection: Connection, holder: str) -> str:
-    """Return the other holder; "" if there is none."""
-    row = connection.execute(_CURRENT.add_columns(_NOW.label("now"))).one_or_none()
-    taken = row is not None and row.holder != holder and row.expires_at > float(row.now)
-    return str(row.holder) if row is not None and taken else ""

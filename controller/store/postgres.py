@@ -56,8 +56,8 @@ class PostgresDatabase(Database):
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self._schema)}"))
             yield connection
 
-    def lease(self, migrate: Callable[[], None], seconds: float) -> RowLease:
-        return RowLease(self, migrate, seconds=seconds)
+    def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> RowLease:
+        return RowLease(self, migrate, name, seconds=seconds)
 
     def backup(self) -> BinaryIO:
         return portable.copy_of(self)

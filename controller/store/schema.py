@@ -159,7 +159,8 @@ changes = Table(
     Column("object", LargeBinary, nullable=False),
 )
 
-# Leader leases with expiry; `epoch` fences off a holder that was presumed dead.
+# Leases with expiry, by name: `daemon` is that of the default host, other hosts' are `host/<host>`. `epoch` fences off
+# a holder that was presumed dead.
 leases = Table(
     "leases",
     metadata,

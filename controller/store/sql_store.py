@@ -18,7 +18,7 @@ from controller.ports import Change, ChangesGone, Meter, NullMeter, ObjectPage, 
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
-from controller.store.database import Database, Quick, StoreLease
+from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS
@@ -87,13 +87,14 @@ class SqlStore:
         self._instance_id = ""
         self._lease: StoreLease | None = None
 
-    def lease(self, *, seconds: float = LEASE_SECONDS) -> StoreLease:
-        """Return the leader lease; from now on only its holder can write.
+    def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
+        """Return the lease of that name, `host/<host>` or `fleet`; from now on only its holder can write.
 
-        It can be acquired before `open`: a database in use is not migrated under its daemon.
+        The default host's is the leader lease that older versions know. It can be acquired before `open`: a database
+        in use is not migrated under its daemon.
         """
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
-        self._lease = database.lease(self.open, seconds)
+        self._lease = database.lease(self.open, name, seconds)
         return self._lease
 
     def open(self) -> None:
@@ -335,7 +336,7 @@ class SqlStore:
         return transaction
 
     def _fence(self, connection: Connection) -> None:
-        """Fence the write: only the leader may commit. Call it after taking the counter row."""
+        """Fence the write: only the holder of our lease may commit. Call it after taking the counter row."""
         if self._lease is not None:
             self._lease.fence(connection)
 

@@ -77,9 +77,9 @@ class SqliteDatabase(Database):
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise StoreError(f"store {self.name}: the migration left rows without their parent; undone")
 
-    def lease(self, migrate: Callable[[], None], seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
+    def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
         self.close()
-        return FileLease(self._path)
+        return FileLease(self._path, name)
 
     def _check_there(self) -> None:
         """Detect a removed file: SQLite would keep using it, and create an empty one for the next connection."""

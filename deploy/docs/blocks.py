@@ -24,7 +24,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
         f"spec {kind}": partial(fields.spec_fields, kind)
         for kind in (
             *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun"),
-            *("Provider", "ModelServer", "Plugin", "Quota", "SecurityProfile", "Volume"),
+            *("Provider", "ModelServer", "Plugin", "Quota", "SecurityProfile", "Volume", "Host"),
         )
     },
     **{f"status {kind}": partial(fields.status_fields, kind) for kind in ("Volume", "Host", "Instance")},

@@ -79,7 +79,7 @@ def test_describe(paddock: Run, box: World) -> None:
     [
         ["delete", "inst", "pdk-quickstart-00000000"],
         ["delete", "ev", "--all"],
-        ["edit", "host", "host"],
+        ["edit", "inst", "x"],
         ["patch", "inst/x", "-p", "{}"],
         ["label", "inst", "x", "a=b"],
         ["annotate", "inst", "x", "a=b"],
@@ -124,3 +124,24 @@ def test_explain_knows_status_and_flat_fields(paddock: Run) -> None:
     assert "Read-only: Paddock manages one" in paddock("explain", "inst").stdout
     published = json.loads(paddock("explain", "--schema").stdout)
     assert not {"Event", "Host", "Instance"} & set(published["definitions"])
+
+
+def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> None:
+    trial = paddock("host", "cordon", "host", "--dry-run=server")
+    assert trial.stdout == "host.paddock/host cordoned (server dry run)\n"
+    assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"
+    assert paddock("host", "cordon", "host").stdout == "host.paddock/host cordoned\n"
+    assert paddock("host", "cordon", "host").stdout == "host.paddock/host cordoned (no change)\n"
+    assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready,SchedulingDisabled"
+    assert paddock("label", "host/host", "disk=fast").stdout == "host.paddock/host labeled\n"
+    assert paddock("get", "hosts", "-l", "disk=fast", "-o", "name").stdout == "host.paddock/host\n"
+    shown = paddock("describe", "host/host").stdout
+    assert re.search(r"^  EngineReachable +True", shown, re.MULTILINE)
+    assert "disk=fast" in shown
+    assert paddock("host", "uncordon", "host").stdout == "host.paddock/host uncordoned\n"
+    assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"
+    assert "write `paddock host uncordon NAME`" in paddock("uncordon", "host").stderr
+    missing = paddock("host", "cordon", "other")
+    assert (missing.exit_code, "other" in missing.stderr) == (1, True)
+    kept = paddock("delete", "host/host")
+    assert (kept.exit_code, "Host is read-only" in kept.stderr) == (1, True)

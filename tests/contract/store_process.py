@@ -84,16 +84,16 @@ def unprivileged(store: SqlStore, user_id: int) -> None:
         say(store.ping())
 
 
-def lead(store: SqlStore, seconds: float) -> None:
-    """Hold the lease; when told to, say whether it may act, what came of a write, and whether the lease is kept."""
-    lease = store.lease(seconds=seconds)
+def lead(store: SqlStore, seconds: float, name: str = "host/host", obj: str = "late") -> None:
+    """Hold a lease; when told to, say whether it may act, what came of a write, and whether the lease is kept."""
+    lease = store.lease(name, seconds=seconds)
     holder = lease.acquire()
     store.open()
     say(holder)
     wait()
     say(lease.held())
     try:
-        insert(store, box("late"))
+        insert(store, box(obj))
     except StoreError as error:
         say(str(error))
     else:

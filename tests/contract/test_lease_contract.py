@@ -1,13 +1,15 @@
-"""Contract of a store's lease: one process acts at a time, whatever becomes of the one that did."""
+"""Contract of a store's leases: of each name one process acts at a time, whatever becomes of the one that did."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from controller.kinds.meta import Event
 from controller.kinds.planning.plan import Writes
 from controller.store.lease import RowLease
+from controller.store.schema import leases
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
 from tests.daemon import wait_for
@@ -74,6 +76,27 @@ def test_another_store_has_a_lease_of_its_own(world: World, tmp_path: Path) -> N
     assert lease.acquire() == other.acquire() == ""
     lease.release()
     other.release()
+
+
+def test_leases_of_two_names_are_held_together(world: World) -> None:
+    host, fleet, late = world.store().lease(), world.store().lease("fleet"), world.store().lease("fleet")
+    assert host.acquire() == fleet.acquire() == ""
+    assert "pid" in late.acquire()
+    host.release()
+    assert fleet.held()
+    assert fleet.renew()
+    assert "pid" in late.acquire()
+    fleet.release()
+    assert late.acquire() == ""
+    late.release()
+
+
+def test_hosts_of_one_file_exclude_each_other(tmp_path: Path) -> None:
+    with make_world("sqlite", tmp_path) as world:
+        first, second = world.store().lease(), world.store().lease("host/b")
+        assert first.acquire() == ""
+        assert "pid" in second.acquire()
+        first.release()
 
 
 def test_a_file_is_the_same_by_any_of_its_names(tmp_path: Path) -> None:
@@ -159,3 +182,49 @@ def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(post
         assert lease.renew()
         assert lease.held()
         lease.release()
+
+
+@pytest.mark.postgres
+def test_a_takeover_fences_one_name_alone(postgres: World) -> None:
+    """Three processes: the frozen holder of host/a wakes up too late; host/b and the default host write on."""
+    frozen = postgres.child("lead", SHORT, "host/a", "from-frozen")
+    others = [postgres.child("lead", 60.0, name, f"from-{name[-1]}") for name in ("host/b", "host/host")]
+    assert [each.says() for each in (frozen, *others)] == ["", "", ""]
+    store = postgres.store()
+    refused = store.lease("host/b")
+    assert f"pid {others[0].pid}" in refused.acquire()
+    refused.release()
+    frozen.freeze()
+    lease = store.lease("host/a", seconds=60.0)
+    wait_for("it is ours", lambda: not lease.acquire())
+    for each in (*others, frozen):
+        each.thaw()
+        each.go()
+    assert [[each.says() for _ in range(3)] for each in others] == [[True, "written", True]] * 2
+    acts, written, kept = (frozen.says() for _ in range(3))
+    assert (acts, kept) == (False, False)
+    assert "the lease host/a is held by" in written
+    assert [each.name for each in store.list("Sandbox")[0]] == ["from-b", "from-t"]
+    assert _epochs(postgres) == {"daemon": 1, "host/a": 2, "host/b": 1}
+    lease.release()
+
+
+@pytest.mark.postgres
+def test_daemons_of_older_versions_are_excluded(postgres: World) -> None:
+    """They know one row, `daemon`: it is the default host's, so either keeps the other away during an upgrade."""
+    store = postgres.store()
+    with postgres.database() as database, database.writing() as connection:
+        row = {"name": "daemon", "holder": "pid 7 of old", "epoch": 41, "acquired_at": 0.0, "expires_at": 1e12}
+        connection.execute(leases.insert().values(row))
+    lease = store.lease(seconds=60.0)
+    assert lease.acquire() == "pid 7 of old"
+    with postgres.database() as database, database.writing() as connection:
+        connection.execute(leases.update().values(expires_at=0.0))
+    assert lease.acquire() == ""
+    assert _epochs(postgres) == {"daemon": 42}, "an older holder that wakes up is fenced off"
+    lease.release()
+
+
+def _epochs(world: World) -> dict[str, int]:
+    with world.database() as database, database.reading() as connection:
+        return {each.name: each.epoch for each in connection.execute(select(leases))}

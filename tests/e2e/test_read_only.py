@@ -41,3 +41,20 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         assert made["SecurityOpt"][-1].startswith("seccomp={")
         assert spec["seccompProfile"] == "minimal"
         assert set(made["Tmpfs"]) == {each["mountPath"] for each in spec["tmpfs"]}
+
+
+def test_a_cordoned_host_creates_nothing_until_uncordoned(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.apply(box("before"))
+        ready(daemon, "before")
+        daemon.paddock("host", "cordon", "host")
+        daemon.apply(box("after"))
+        daemon.paddock("wait", "--for=condition=Scheduled=False", "--timeout=60s", "sandbox/after")
+        [scheduled] = [each for each in daemon.get("after")["status"]["conditions"] if each["type"] == "Scheduled"]
+        assert scheduled["reason"] == "HostCordoned"
+        docker("kill", container(daemon, "before")["Name"].lstrip("/"))
+        daemon.paddock("wait", "--for=jsonpath={.status.restartCount}=1", "--timeout=60s", "sandbox/before")
+        ready(daemon, "before")
+        assert "instanceRef" not in daemon.get("after")["status"]
+        daemon.paddock("host", "uncordon", "host")
+        ready(daemon, "after")

@@ -178,6 +178,9 @@ class BrokenStore:
     def ping(self) -> str:
         return "disk full"
 
+    def get(self, kind: str, namespace: str, name: str) -> Any:
+        raise StoreError("disk full")
+
     def count_instances(self) -> Any:
         raise StoreError("disk full")
 

@@ -95,6 +95,8 @@ class PatchHandlers:
         def patched() -> JSONResponse:
             patch = _body(body)
             found = services.patch.patch(self._kind, *key, patch, type_=type_, dry_run=dry_run, patched_by=agent)
+            if self._kind.read_only and not dry_run:
+                found = services.objects.get(self._kind, *key)  # with its computed status
             return JSONResponse(serialize.obj(found))
 
         return await parsing.run(len(body), patched)

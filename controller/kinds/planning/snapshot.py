@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from controller.kinds.host import StoredHost
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.observed.activity import Activity
@@ -79,6 +80,7 @@ class SweepRules:
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
+_NO_HOSTS: Mapping[str, StoredHost] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 _NO_PROVIDERS: Mapping[str, StoredProvider] = MappingProxyType({})
 _NO_SERVERS: Mapping[str, StoredModelServer] = MappingProxyType({})
@@ -96,7 +98,7 @@ class Snapshot:
     id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
-    `gateway` is the state of the model gateway.
+    `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed.
     """
 
     now: float
@@ -121,6 +123,7 @@ class Snapshot:
     providers: Mapping[str, StoredProvider] = field(default_factory=lambda: _NO_PROVIDERS)
     model_servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
     gateway: GatewayView = NO_GATEWAY
+    hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

@@ -4,7 +4,8 @@ The last applied configuration stays: the next apply of that file keeps the fiel
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, cast
 
 import structlog
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from controller.service.objects.json_patch import BadPatch, Mismatch, json_patch
 from controller.service.objects.objects import not_found
 from controller.service.objects.patch_metadata import Referrer, model_problems
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
+from controller.service.sources import PatchableSource, Source
 
 PatchType = Literal["merge", "json"]
 _log = structlog.get_logger("paddock.patch")
@@ -28,8 +30,9 @@ _log = structlog.get_logger("paddock.patch")
 class Patch:
     """The use-case."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, sources: Mapping[str, Source] = MappingProxyType({})) -> None:
+        """`sources` are those of the computed kinds, of which some are patchable."""
+        self._pipeline, self._sources = pipeline, sources
 
     def patch(
         self,
@@ -50,7 +53,7 @@ class Patch:
         errors.check_built_in(kind, name)
         with self._pipeline.transaction() as writing:
             transaction = writing.transaction
-            current = transaction.get(kind.name, namespace, name)
+            current = transaction.get(kind.name, namespace, name) or self._unpatched(kind, name)
             if current is None:
                 raise not_found(kind, namespace, name)
             try:
@@ -67,6 +70,10 @@ class Patch:
         self._pipeline.wake()
         _log.info("patched", object=str(patched.ref), generation=patched.generation, by=patched_by)
         return patched
+
+    def _unpatched(self, kind: Kind, name: str) -> StoredObject | None:
+        """Return an object of a computed kind that nobody has patched yet."""
+        return cast(PatchableSource, self._sources[kind.name]).unpatched(name) if kind.patchable else None
 
 
 def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:

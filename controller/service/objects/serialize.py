@@ -90,7 +90,7 @@ def resource(kind: Kind) -> Json:
 def _verbs(kind: Kind) -> tuple[str, ...]:
     if not kind.read_only:
         return _ALL
-    return ("delete", *_READ) if kind.deletable else _READ
+    return (*(("delete",) if kind.deletable else ()), *_READ, *(("patch",) if kind.patchable else ()))
 
 
 def applied(kind: Kind, stored: StoredObject, result: str) -> Json:

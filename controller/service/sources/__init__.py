@@ -36,6 +36,14 @@ class DeletingSource(Source, Protocol):
         ...
 
 
+class PatchableSource(Source, Protocol):
+    """The source of a read-only kind that is patchable."""
+
+    def unpatched(self, name: str) -> StoredObject | None:
+        """Return the object as it is stored by its first patch, without status; None: there is no such. No I/O."""
+        ...
+
+
 def derived_uid(*words: str) -> str:
     """Return a uid that is the same at each read."""
     return str(uuid.uuid5(_SPACE, "\n".join(words)))

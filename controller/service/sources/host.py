@@ -1,7 +1,11 @@
-"""The Host: the engine's facts about itself and the machine, and conditions that are checked on each read."""
+"""The Host: its stored spec and labels, the engine's facts about itself and the machine, and conditions.
+
+Facts and conditions are read at each request.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
@@ -36,6 +40,13 @@ class HostSource:
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - there is one
         return [self._host()]
 
+    def unpatched(self, name: str) -> StoredObject | None:
+        """Return the host's stored part before its first patch."""
+        if name != NAME:
+            return None
+        ref = host_ref(self._store.instance_id)
+        return StoredObject(ref.kind, ref.namespace, ref.name, ref.uid, spec={}, generation=0)
+
     def _host(self) -> StoredObject:
         observed = self._observe()
         status: dict[str, Any] = {}
@@ -51,17 +62,15 @@ class HostSource:
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
         ]
-        ref = host_ref(self._store.instance_id)
-        return StoredObject(
-            kind=ref.kind,
-            namespace=ref.namespace,
-            name=ref.name,
-            uid=ref.uid,
-            spec={},
-            generation=0,
-            resource_version=observed.revision,
-            status=status,
-        )
+        return replace(self._stored(), status=status)
+
+    def _stored(self) -> StoredObject:
+        """Return the stored spec and labels; those of a host that nobody changed, also if the store can't be read."""
+        plain = self.unpatched(NAME)
+        assert plain is not None
+        with suppress(StoreError):
+            return self._store.get(plain.kind, plain.namespace, plain.name) or plain
+        return plain
 
 
 def host_ref(instance_id: str) -> ObjectRef:

@@ -16,7 +16,8 @@ export default function HostPage({ kind }) {
   const count = (grade) => findings.filter((each) => each.grade === grade).length;
   const shown = findings.filter((each) => all || each.grade !== 'ok');
   const working = ['EngineReachable', 'StoreWritable'].every((type) => status?.conditions?.find((each) => each.type === type)?.status === 'True');
-  return html`<div class="head"><div class="title"><h1 tabindex="-1">Host</h1>${status ? html`<${Status} word=${working ? 'Ready' : 'NotReady'} tone=${working ? 'ok' : 'bad'}/>` : ''}</div></div><${ErrorNote} error=${error}/>
+  const cordoned = object?.spec?.schedulable === false;
+  return html`<div class="head"><div class="title"><h1 tabindex="-1">Host</h1>${status ? html`<${Status} word=${working ? 'Ready' : 'NotReady'} tone=${working ? 'ok' : 'bad'}/>${cordoned ? html`<${Status} word="SchedulingDisabled" tone="warn"/>` : ''}` : ''}</div></div><${ErrorNote} error=${error}/>
     ${!status ? html`<p class="quiet">Loading…</p>` : html`<div class="tiles">
       <div class="tile"><span class="label">Processors</span><span class="figure">${status.capacity?.cpu ?? '–'}</span></div>
       <div class="tile"><span class="label">Memory</span><span class="figure">${status.capacity ? (parseInt(status.capacity.memory, 10) / 2 ** 20).toFixed(1) : '–'} <small>GiB</small></span></div>
