@@ -137,7 +137,8 @@ class McpServers:
 
     def remove_sessions(self) -> int:
         """Delete the sandboxes of all sessions; no session outlives its daemon. Return their number."""
-        found = self._objects.list(SANDBOX, None, labels=SESSION_LABEL).objects
+        with errors.translate_store_errors(), self._store.transaction() as transaction:
+            found = transaction.owned()  # by its index: few of thousands of sandboxes are a session's
         left = [each for each in found if each.deleted_at is None and _is_session(each)]
         for each in left:
             self.remove_sandbox(each)
@@ -180,5 +181,7 @@ def _parsed(obj: StoredObject) -> Server | None:
         return None
 
 
-def _is_session(sandbox: StoredObject) -> bool:
-    return any(each.get("kind") == KIND.name for each in sandbox.owner_references)
+def _is_session(obj: StoredObject) -> bool:
+    if obj.kind != SANDBOX.name or SESSION_LABEL not in obj.labels:
+        return False
+    return any(each.get("kind") == KIND.name for each in obj.owner_references)
