@@ -21,7 +21,7 @@ from controller.loop.object_cache import ObjectCache, ObjectCounts
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
-_BATCH = 5000
+_BATCH = 250  # changes decoded at a time
 _Key = tuple[str, str]  # namespace and name
 
 
