@@ -192,6 +192,24 @@ def test_the_refill_is_held_back_while_claims_come_in(house: LoopHarness) -> Non
     assert counts(house) == (6, 6, 5)
 
 
+def test_a_pool_that_has_most_of_its_members_is_refilled_after_the_burst(house: LoopHarness) -> None:
+    filled(house, 6)
+    for index in range(2):
+        house.refer(f"b{index}", "t")
+    assert [actions(house.run_pass(), CreateContainer) for _ in range(3)] == [[], [], []]
+    house.clock.advance(1)
+    house.settle()
+    assert counts(house) == (6, 6, 2)
+
+
+def test_a_pool_that_lost_half_of_its_members_is_refilled_by_one_worker(house: LoopHarness) -> None:
+    filled(house, 6)
+    for index in range(3):
+        house.refer(f"b{index}", "t")
+    started = [len(actions(house.run_pass(), CreateContainer)) for _ in range(3)]
+    assert max(started) == 1, "although the claims are not over"
+
+
 HARD = Amount(1 << 40, 1536 << 20, 1 << 40, 3)
 STEPS = st.one_of(
     st.tuples(st.just("claim"), st.sampled_from("abcd"), st.sampled_from(["256Mi", "512Mi", "768Mi"])),

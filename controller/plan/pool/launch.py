@@ -1,7 +1,7 @@
 """Starts and claims: how a sandbox is launched (Warm or Cold), and what is deferred during a burst of claims.
 
-During a burst, pools are refilled by one worker instead of all, and claimed containers are renamed later: an engine
-that starts containers is slow for those that only have to be handed over.
+During a burst, claimed containers are renamed later, and pools are refilled once half of their members are gone, by one
+worker instead of all: an engine that starts containers is slow for those that only have to be handed over.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str,
     until = _until(snapshot, builder.memo) if members else None
     if until is None:
         return
-    started = sum(_is_to_start(snapshot.instances[uid]) for uid in snapshot.in_flight & members.keys())
-    builder.starts = max(0, 1 - started)
+    missing = {uid for uid in members if _is_to_start(snapshot.instances.get(uid))}
+    builder.starts = 1 if 2 * len(missing) >= len(members) and not missing & snapshot.in_flight else 0
     builder.wakes.append(until)
 
 
@@ -75,8 +75,8 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     return replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why, pool=pool))
 
 
-def _is_to_start(instance: Instance) -> bool:
-    return instance.role == WARM and not instance.memory.container
+def _is_to_start(instance: Instance | None) -> bool:
+    return instance is None or (instance.role == WARM and not instance.memory.container)
 
 
 def _until(snapshot: Snapshot, memo: Memo) -> float | None:
