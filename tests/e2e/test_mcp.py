@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -43,7 +44,7 @@ def mcp(daemon: RunningDaemon) -> Iterator[Mcp]:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_sandbox_lives_by_tools(mcp: Mcp, daemon: RunningDaemon, era: str) -> None:
-    name = f"life-{era[:4]}"
+    name = f"life-{uuid.uuid4().hex[:8]}"
     created = mcp.data("docker.container.create", {"config": {**CONFIG, "name": name}}, era=era)
     assert (created["status"], created["ready"]) == ("Running", True)
     script = {"container": name, "path": "/data/src/a.py", "content": "import sys; print(6 * 7); sys.exit(3)"}
