@@ -6,8 +6,10 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from tests.daemon import RunningDaemon, docker, running, wait_for
 from tests.mcpserver.clients import ERAS, Mcp, connected
@@ -55,7 +57,12 @@ def test_a_sandbox_lives_by_tools(mcp: Mcp, daemon: RunningDaemon, era: str) -> 
     assert read["content"] == script["content"]
     assert mcp.data("docker.container.logs", {"id": name}, era=era)["log"] == ""
     assert mcp.data("sandbox.why", {"name": name}, era=era)["verdict"] == "AsAsked"
-    metrics = mcp.do("read_resource", f"sandbox://default/{name}/metrics", era=era).contents[0]
+
+    def figures() -> Any:
+        with suppress(MCPError):  # of a sandbox that has just started there are none yet
+            return mcp.do("read_resource", f"sandbox://default/{name}/metrics", era=era).contents[0]
+
+    metrics = wait_for("its figures", figures)
     assert json.loads(metrics.text)["usage"]["processes"] >= 1
     stopped = mcp.data("docker.container.stop", {"id": name}, era=era)
     assert (stopped["status"], stopped["ready"]) == ("Suspended", False)
