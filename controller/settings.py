@@ -10,15 +10,18 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access.access import PeerGrant, Role
+from controller.kinds.base import Name
+from controller.kinds.host import NAME
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.runtime.user_ids import IdRange, parse_range
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
+from controller.policy.levels.levels import Scheduler
 from controller.policy.mounts import system_folder
 from controller.policy.provider import hosts_refused
 from controller.service.images.images import ImageWorkRules
@@ -107,6 +110,17 @@ class Settings(BaseSettings):
         description=(
             "share of each limit for all callers together (requests in flight, connections, watches, commands, "
             "logs, file operations, port forwards) that one caller may use"
+        ),
+    )
+    host_name: Name = Field(
+        default=NAME,
+        description="name of this host among those of one store, and of its Host object; default: host, the only one",
+    )
+    scheduler: Scheduler = Field(
+        default="single",
+        description=(
+            "choice of the host of a sandbox that names none: single, the only one there is; manual, a person "
+            "(`spec.host`); more than one host needs manual, and PostgreSQL"
         ),
     )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="URL of the Docker Engine")
@@ -430,6 +444,20 @@ class Settings(BaseSettings):
         if value.prefixlen > 21 or not value.is_private:
             raise ValueError("must be a private range, /21 or larger (1024 addresses are the uplink's)")
         return value
+
+    @model_validator(mode="after")
+    def _many_hosts(self) -> "Settings":
+        if self.host_name != NAME and self.scheduler == "single":
+            raise ValueError(
+                f"host_name `{self.host_name}` is one of many hosts; they need scheduler = manual (with single, every "
+                f"sandbox is on host `{NAME}`)"
+            )
+        if self.scheduler != "single" and not self.database_url.startswith("postgresql"):
+            raise ValueError(
+                f"scheduler = {self.scheduler} is for many hosts on one store; set database_url to a PostgreSQL "
+                "database that all of them reach"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(

@@ -71,6 +71,7 @@ def make_policy(settings: Settings) -> Policy:
         gpu_devices=settings.gpu_devices,
         models_port=settings.models_port,
         user_ids=_user_ids(settings),
+        scheduler=settings.scheduler,
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
     return with_packages(policy, read_package_hosts(settings.package_sources), listed)

@@ -398,6 +398,8 @@ class SandboxSpec(Model):
     """Secrets for hosts, added by its proxy (levels development and build). The first one needs a new container."""
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
+    host: Name | None = None
+    """Host to run on, by its name. Default: the only one there is. Fixed once the sandbox has a host."""
 
     @model_validator(mode="after")
     def _one_template(self) -> "SandboxSpec":

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Whole
+from controller.kinds.base import Model, Name, Whole
 from controller.kinds.meta import StoredObject
 from controller.kinds.quota import PoolQuota
 from controller.kinds.registry import Column, Kind
@@ -41,6 +41,8 @@ class SandboxPoolSpec(Model):
     quota: PoolQuota | None = None
     """Maxima of the pool's members and claimed sandboxes together, within the quotas of the namespace and of the host.
     """
+    host: Name | None = None
+    """Host of its members, by its name. Default: the only one there is. Fixed once the pool has a host."""
 
     @model_validator(mode="after")
     def _room_for_the_warm(self) -> "SandboxPoolSpec":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from controller.kinds.host import StoredHost
+from controller.kinds.host import NAME, StoredHost
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.observed.activity import Activity
@@ -19,7 +19,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.provider import StoredProvider
-from controller.kinds.quota import StoredQuota
+from controller.kinds.quota import Amount, StoredQuota
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
@@ -80,6 +80,8 @@ class SweepRules:
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
+_NO_SANDBOXES: Mapping[str, Sandbox] = MappingProxyType({})
+_NOTHING: Mapping[str, Amount] = MappingProxyType({})
 _NO_HOSTS: Mapping[str, StoredHost] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 _NO_PROVIDERS: Mapping[str, StoredProvider] = MappingProxyType({})
@@ -98,7 +100,9 @@ class Snapshot:
     id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
-    `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed.
+    `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
+    name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes without a host,
+    `elsewhere` what other hosts reserve by namespace. `leads`: it decides for what belongs to no host, too.
     """
 
     now: float
@@ -124,6 +128,10 @@ class Snapshot:
     model_servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
     gateway: GatewayView = NO_GATEWAY
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
+    host: str = NAME
+    unbound: Mapping[str, Sandbox] = field(default_factory=lambda: _NO_SANDBOXES)
+    elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    leads: bool = True
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

@@ -106,6 +106,7 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
 
 
 GuardLost = Literal["pause", "stop", "report"]
+Scheduler = Literal["single", "manual"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class Policy:
     their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
     `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
     the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists. `user_ids`
-    are the setting's ids of which each new sandbox gets one of its own (None: they share one).
+    are the setting's ids of which each new sandbox gets one of its own (None: they share one). `scheduler` chooses the
+    host of a sandbox that names none: single, the only one there is; manual, a person.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -145,6 +147,7 @@ class Policy:
     models_port: int = 8090
     gpu_devices: tuple[str, ...] = ()
     user_ids: IdRange | None = None
+    scheduler: Scheduler = "single"
 
     def own_ids(self) -> IdRange | None:
         """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""

@@ -1,0 +1,20 @@
+"""Binding: the host that runs a sandbox, or keeps a pool. A host's daemon plans what is bound to it, and nothing else."""
+
+from controller.kinds.host import NAME
+from controller.kinds.meta import StoredObject
+
+UNBOUND = ""
+BOUND_KINDS = ("Sandbox", "SandboxPool")
+
+
+def host_of(obj: StoredObject, default: str = NAME) -> str:
+    """Return the name of the host that the object is bound to; `default` is that of one without a host of its own.
+
+    The status counts first: a claim binds a sandbox to the host of the warm one that it takes over.
+    """
+    return str(obj.status.get("host") or obj.spec.get("host") or default)
+
+
+def default_host(scheduler: str) -> str:
+    """Return the host of objects that name none: the only one there is; UNBOUND if a person or a scheduler chooses."""
+    return NAME if scheduler == "single" else UNBOUND
