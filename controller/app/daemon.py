@@ -17,7 +17,7 @@ from controller.app.gateway import start_gateway
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
-from controller.app.store import open_store
+from controller.app.store import join_fleet, open_store
 from controller.app.workflows import make_workflows
 from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
@@ -55,14 +55,15 @@ class Daemon:
         store, lease = open_store(core, self._stopping, self.fail)
         engine, secrets = make_engine(core, store.instance_id)
         policy = make_policy(core.settings)
-        loop = make_loop(core, store, lease, engine, policy)
+        fleet = join_fleet(core, store, lease)
+        loop = make_loop(core, store, lease, engine, policy, fleet.place)
         services = services_of(core, store, engine, secrets, policy, loop)
         sessions = Sessions(services.mcp_servers, core.meter)
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
-        make_workflows(core, store, lease, services, loop)
+        make_workflows(core, fleet, services, loop)
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
         start_gateway(core, services, store, engine, secrets, policy, loop)

@@ -29,6 +29,7 @@ from controller.metrics.collectors import collect
 from controller.plan.capacity.images import PruneRules
 from controller.policy.levels.levels import Policy
 from controller.ports import Lease, Store
+from controller.ports.place import Place
 from controller.service.sources.host import host_ref
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
@@ -45,6 +46,7 @@ class LoopParts:
     activity: ActivityLog
     samples: UsageCache
     canary: CanaryWatch
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,15 @@ class Host:
     lease: Lease
     engine: DockerEngine
     policy: Policy
+    place: Place
 
 
-def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, policy: Policy) -> LoopParts:
+def make_loop(
+    core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, policy: Policy, place: Place
+) -> LoopParts:
     """Put the reconcile loop together, without starting it."""
     watches = Watches(store, core.clock)
-    host = Host(core, store, announcing(store, watches.notify), lease, engine, policy)
+    host = Host(core, store, announcing(store, watches.notify), lease, engine, policy, place)
     activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
     canary = _make_canary(host)
     layers = WritableLayers(core.last.alive, core.clock, time.monotonic)
@@ -89,8 +94,9 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
             Periodic("layers", LAYERS_SECONDS, layers.measure),
         ),
         loading=without_collection,
+        leads=place.leads,
     )
-    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary)
+    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place)
 
 
 def _make_canary(host: Host) -> CanaryWatch:
@@ -170,6 +176,7 @@ def _make_pass(
         layers=layers.now,
         last=core.last,
         gateway=core.gateway,
+        place=host.place,
     )
 
 

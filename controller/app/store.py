@@ -3,16 +3,21 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
-from controller.loop.leader import LeaderLease, wait_to_lead
+from controller.kinds.planning.binding import default_host
+from controller.loop.leader import FleetRole, LeaderLease, wait_to_lead
 from controller.metrics.meter import PrometheusMeter
 from controller.ports import Lease, StoreError
+from controller.ports.place import ALONE, Place
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
+
+FLEET = "fleet"
 
 
 def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) -> tuple[SqlStore, Lease]:
@@ -22,7 +27,7 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
     """
     store = SqlStore(core.settings.database(), meter=core.meter)
     core.undo.callback(store.close)
-    lease = store.lease()
+    lease = store.lease(f"host/{core.settings.host_name}")
     core.undo.callback(lease.release)
     _lead(lease, stopping, standby=core.settings.standby)
     leading = LeaderLease(lease, core.meter, fail)
@@ -35,6 +40,41 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
     _watch_connections(core.meter, store)
     core.meter.watch("paddock_leader", lambda: float(lease.held()))
     return store, lease
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """This host among those of its store. What the holder of the lease `fleet` writes goes to `store`.
+
+    On a single host both are the host's own.
+    """
+
+    place: Place
+    store: SqlStore
+    may_act: Callable[[], bool]
+
+
+def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
+    """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free.
+
+    Raises CannotStart.
+    """
+    settings = core.settings
+    if settings.scheduler == "single":
+        return Fleet(ALONE, store, lease.held)
+    shared = SqlStore(settings.database(), meter=core.meter)
+    core.undo.callback(shared.close)
+    role = FleetRole(shared.lease(FLEET), core.waker.wake)
+    try:
+        shared.open()
+    except StoreError as error:
+        raise CannotStart(f"store: can't be used: {error}") from error
+    core.undo.callback(role.stop)
+    role.start()
+    core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
+    return Fleet(
+        Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False), shared, role.leads
+    )
 
 
 def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:

@@ -2,15 +2,14 @@
 
 from controller.app.core import Core
 from controller.app.loop import LoopParts
+from controller.app.store import Fleet
 from controller.loop.plugins import PluginKeeper
 from controller.loop.workflows import WorkflowRuns
-from controller.ports import Lease
 from controller.service.services import Services
 from controller.service.watch.announce import announcing
-from controller.store.sql_store import SqlStore
 
 
-def make_workflows(core: Core, store: SqlStore, lease: Lease, services: Services, loop: LoopParts) -> None:
+def make_workflows(core: Core, fleet: Fleet, services: Services, loop: LoopParts) -> None:
     """Start the threads that drive runs and keep plugins: reconcile passes wake them, and ended work does."""
 
     def committed() -> None:
@@ -18,9 +17,9 @@ def make_workflows(core: Core, store: SqlStore, lease: Lease, services: Services
         services.bridge.finished.notify()
         core.waker.wake_soon()  # a pass reads what was written; it decides nothing on it
 
-    announced = announcing(store, committed)
-    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.held)
-    plugins = PluginKeeper(announced, services.plugins, core.clock, may_act=lease.held)
+    announced = announcing(fleet.store, committed)
+    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=fleet.may_act)
+    plugins = PluginKeeper(announced, services.plugins, core.clock, may_act=fleet.may_act)
     loop.reconcile_pass.report_plugins = plugins.passed
     core.undo.callback(plugins.stop)
     plugins.start()

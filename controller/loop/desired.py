@@ -9,9 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controller.kinds import host, hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
+from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
 from controller.kinds.common.tracked_map import TrackedMap
+from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -55,8 +57,11 @@ class Desired:
     Of a Sandbox it keeps all but the document of the last `apply`, which decides nothing.
     """
 
-    def __init__(self, store: Store, garbage: GarbageCollector) -> None:
+    def __init__(self, store: Store, garbage: GarbageCollector, host: str = NAME, default: str = NAME) -> None:
+        """Keep the sandboxes and pools of `host`; those that name none are of `default`, and `unbound` if it is ""."""
         self._store, self._garbage = store, garbage
+        self._host, self._default = host, default
+        self.unbound: Mapping[str, StoredObject] = MappingProxyType({})
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
         self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
@@ -106,8 +111,9 @@ class Desired:
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
-        self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools})
-        self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects})
+        self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools if self._is_here(obj)})
+        self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects if self._is_here(obj)})
+        self.unbound = MappingProxyType({obj.uid: obj for obj in (*pools, *objects) if self._is_unbound(obj)})
         self._revision = revision
 
     def _follow(self, since: int) -> None:
@@ -127,6 +133,7 @@ class Desired:
         self.counts.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
+        self._take_in_unbound([each for each in changes if each.obj.kind in BOUND_KINDS])
         mine = [each for each in changes if each.obj.kind == "Sandbox"]
         if not mine and not touched:
             return
@@ -134,7 +141,7 @@ class Desired:
         gone: set[str] = set()
         for each in mine:
             uid = each.obj.uid
-            if each.type == "DELETED":
+            if each.type == "DELETED" or not self._is_here(each.obj):
                 fresh.pop(uid, None)
                 gone.add(uid)
             else:
@@ -162,13 +169,26 @@ class Desired:
             return
         fresh = dict(self._pools)
         for each in changes:
-            if each.type == "DELETED":
+            if each.type == "DELETED" or not self._is_here(each.obj):
                 fresh.pop(each.obj.uid, None)
             else:
                 fresh[each.obj.uid] = self._pool(each.obj, fresh.get(each.obj.uid))
         if touched:
             fresh = {uid: self._pool(each.obj) if _names(each) in touched else each for uid, each in fresh.items()}
         self._pools = MappingProxyType(fresh)
+
+    def _take_in_unbound(self, changes: Sequence[Change]) -> None:
+        fresh = {each.obj.uid: each.obj for each in changes if each.type != "DELETED" and self._is_unbound(each.obj)}
+        gone = {each.obj.uid for each in changes if each.obj.uid in self.unbound} - fresh.keys()
+        if fresh or gone:
+            known = {uid: obj for uid, obj in self.unbound.items() if uid not in gone}
+            self.unbound = MappingProxyType({**known, **fresh})
+
+    def _is_here(self, obj: StoredObject) -> bool:
+        return host_of(obj, self._default) == self._host
+
+    def _is_unbound(self, obj: StoredObject) -> bool:
+        return host_of(obj, self._default) == UNBOUND
 
     def _pool(self, obj: StoredObject, known: Pool | None = None) -> Pool:
         """Return the pool with its spec parsed; an unchanged generation is not parsed again."""

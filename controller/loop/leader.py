@@ -1,4 +1,4 @@
-"""Leader election: wait for the store's leader lease, then renew it."""
+"""Leader election: wait for the lease of this host, then renew it; and take the lease of the fleet while it is free."""
 
 import threading
 import time
@@ -64,4 +64,44 @@ class LeaderLease:
                 self._meter.count("paddock_leader_lease_renew_failures_total")
                 _log.error("leader lease lost to another daemon; exiting")
                 self._on_lost()
+                return
+
+
+class FleetRole:
+    """Takes the lease of the fleet while no other host's daemon has it: then this one decides for all hosts, too."""
+
+    def __init__(self, lease: Lease, wake: Callable[[], None]) -> None:
+        """`wake` is called when the role is taken or lost."""
+        self._lease, self._wake = lease, wake
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet-lease", daemon=True)
+
+    def leads(self) -> bool:
+        """Return True while the lease is held. No I/O."""
+        return self._lease.held()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Release the lease for the next daemon."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._lease.release()
+
+    def _run(self) -> None:
+        led = False
+        while True:
+            try:
+                leads = self._lease.renew() if led else not self._lease.acquire()
+            except StoreError as error:
+                _log.warning("fleet lease not renewed; retrying", error=str(error))
+                leads = self._lease.held()
+            if leads != led:
+                _log.info("fleet lease taken" if leads else "fleet lease lost to another daemon")
+                led = leads
+                self._wake()
+            if self._stopping.wait(RENEW_SECONDS):
                 return

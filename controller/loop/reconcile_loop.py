@@ -60,12 +60,14 @@ class ReconcileLoop:
         resync_seconds: float,
         periodic: Sequence[Periodic] = (),
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """`periodic` is other work that is done beside the passes.
 
         `loading` is entered around each pass until one has decided for all objects: that reads and makes what is kept.
+        The store is pruned while it `leads`: by one daemon of all hosts.
         """
-        self._periodic, self._loading = periodic, loading
+        self._periodic, self._loading, self._leads = periodic, loading, leads
         self._pass, self._waker, self._workers = reconcile_pass, waker, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
@@ -140,7 +142,8 @@ class ReconcileLoop:
             self._engine.request_observation()
         if "prune" in self._due:
             self._due.discard("prune")
-            self._workers.run(self._prune)
+            if self._leads():
+                self._workers.run(self._prune)
         if "store-figures" in self._due:
             self._due.discard("store-figures")
             self._workers.run(lambda: publish_store_stats(self._store, self._meter))

@@ -15,6 +15,7 @@ from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.quota import Amount
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
@@ -32,7 +33,9 @@ from controller.plan.common.instance_index import index_of
 from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
+from controller.policy.quota_ledger import HOST
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
+from controller.ports.place import ALONE, Place
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -60,12 +63,13 @@ class ReconcilePass:
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         last: LastSnapshot | None = None,
         gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
+        place: Place = ALONE,
     ) -> None:
         """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
 
         `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
         Without `canary` the network guard is not tested. `layers` are the measured sizes of writable layers.
-        `gateway` is the state of the model gateway.
+        `gateway` is the state of the model gateway. `place` is this host among those of the store.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -73,7 +77,8 @@ class ReconcilePass:
         self._activity, self._usage = activity or ActivityLog(clock), usage
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = GarbageCollector(store, discover())
-        self._desired = Desired(store, self._garbage)
+        self._place = place
+        self._desired = Desired(store, self._garbage, place.host, place.default)
         self._layers, self._gateway = layers, gateway
         # Called after each pass with what runs, and plugins, depend on.
         self.report_runs: RunObserver = lambda *_: None
@@ -163,23 +168,39 @@ class ReconcilePass:
             model_servers=self._desired.model_servers.now,
             gateway=self._gateway(),
             hosts=self._desired.hosts.now,
+            host=self._place.host,
+            unbound=self._desired.unbound,
+            elsewhere=self._elsewhere(instances),
+            leads=self._place.leads(),
         )
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
         known = self._instances
         if known is None:
-            return TrackedMap({each.uid: each for each in self._store.instances()})
+            own = None if self._place.alone else self._place.host
+            return TrackedMap({each.uid: each for each in self._store.instances(host=own)})
         claimed = {uid for uid in index_of(known).own_uids if uid in sandboxes}  # sandboxes' own now
         if not claimed:
             return known
         found = {each.uid: each for each in self._store.instances(claimed)}
         return known.updated(found, claimed - found.keys())
 
+    def _elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
+        """Return what other hosts reserve, by namespace; read only where there are other hosts."""
+        if self._place.alone:
+            return {}
+        own = index_of(instances).held
+        namespaces = {each.obj.namespace for each in self._desired.quotas.now.values()} - {HOST}
+        stored = self._store.held(*sorted(namespaces)) if namespaces else {}
+        return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
+
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes, after garbage collection has requested every deletion that is due."""
         found = self._desired.refresh()
-        while self._garbage.collect(self._clock.now()):  # each round follows one link of a chain of owners
+        while self._place.leads() and self._garbage.collect(
+            self._clock.now()
+        ):  # each round follows one link of a chain of owners
             found = self._desired.refresh()
         return found
 

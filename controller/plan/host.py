@@ -15,12 +15,14 @@ from controller.kinds.common.tracked_map import tracked
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.capacity import cordon, preload, pressure
 from controller.plan.capacity.admission import CapacityLedger, admission_order
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
 from controller.plan.capacity.reservations import claim
+from controller.plan.capacity.unbound import reconcile_unbound
 from controller.plan.capacity.waiting import WAITS, scheduled, without_room
 from controller.plan.common.backoff import fold
 from controller.plan.common.conclude import conclude, events_about, record_of
@@ -305,6 +307,8 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     moved = {uid: None if each is None or each.parent_uid in gone else each for uid, each in moved.items()}
     changes = ((snapshot.instances.get(uid), each) for uid, each in moved.items())
     used = moved_sums(index_of(snapshot.instances).held, changes)
+    for namespace, amount in snapshot.elsewhere.items():
+        used[namespace] = used.get(namespace, Amount()) + amount
     return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
 
 
@@ -317,7 +321,8 @@ def _held(pending: PendingAdmission) -> Instance | None:
 def _reconcile_quotas(builder: PlanBuilder) -> None:
     """Add the quotas' statuses, when anything that they are computed from may have changed."""
     snapshot, memo = builder.snapshot, builder.memo
-    key = QuotasKey(snapshot.quotas, snapshot.observed.facts, len(snapshot.instances), snapshot.objects)
+    sizes = (len(snapshot.instances), snapshot.elsewhere)
+    key = QuotasKey(snapshot.quotas, snapshot.observed.facts, sizes, snapshot.objects)
     moved = bool(builder.instances or builder.finalized)
     if not snapshot.quotas or (not moved and memo.quotas == key):
         return
@@ -338,16 +343,27 @@ def _sweep(builder: PlanBuilder) -> None:
     stray_networks.sweep(builder, builder.snapshot, builder.memo)
 
 
+def _reconcile_shared(builder: PlanBuilder) -> None:
+    """Reconcile what belongs to no host, if it is for this one to do."""
+    if builder.snapshot.leads:
+        for step in _SHARED:
+            step(builder)
+
+
 # The steps of one pass, in order: a step sees in the builder what those before it decided.
 _STEPS = (
     _reconcile_sandboxes,
     _admit_pending,
     _reconcile_quotas,
+    _reconcile_shared,
+    reconcile_pools,
+    _sweep,
+)
+_SHARED = (
     reconcile_profiles,
     reconcile_providers,
     reconcile_model_servers,
-    reconcile_pools,
-    _sweep,
+    reconcile_unbound,
 )
 
 
@@ -364,7 +380,7 @@ def _finish(builder: PlanBuilder) -> Plan:
             retired=tuple(builder.retired),
             deletions=tuple(builder.deletions),
             audit=tuple(builder.audit),
-            ceilings=builder.ledger.ceilings() if builder.ledger else (),
+            ceilings=builder.ledger.ceilings(builder.snapshot.host) if builder.ledger else (),
         ),
         next_wake=min(builder.wakes, default=None),
         probes=tuple(builder.probes),

@@ -16,7 +16,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
-from controller.policy import agent, credentials, disk, exec_paths, gpus, images, mounts
+from controller.policy import agent, binding, credentials, disk, exec_paths, gpus, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -78,11 +78,12 @@ class Rendered:
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why this spec can't run. A named template is checked with it when it is planned."""
+    placed = binding.refused(spec.host, policy)
     if spec.template is None:
         level = _unknown(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)
-        return (*level, *cores, *mounts.source_refused(spec, policy))
-    return admit_with(spec, spec.template, policy)
+        return (*placed, *level, *cores, *mounts.source_refused(spec, policy))
+    return (*placed, *admit_with(spec, spec.template, policy))
 
 
 def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:

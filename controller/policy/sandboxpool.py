@@ -2,17 +2,18 @@
 
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
-from controller.policy import mounts
+from controller.policy import binding, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.quota import contradictions
 
 
-def admit(spec: SandboxPoolSpec, _policy: Policy) -> tuple[Refusal, ...]:
-    """Return every reason to refuse a pool: only contradictions in its own quota."""
+def admit(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Return every reason to refuse a pool: contradictions in its own quota, and its host."""
+    placed = binding.refused(spec.host, policy)
     if spec.quota is None:
-        return ()
-    return tuple(contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))
+        return placed
+    return (*placed, *contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))
 
 
 def shares_volumes(template: Template | None) -> str:

@@ -198,7 +198,7 @@ class Sessions:
 
     def sweep(self) -> None:
         """End sessions that are idle, dead, or whose server was changed, disabled or deleted."""
-        servers = self._servers.list()
+        servers = self._servers.kept()
         current = {each.key: each for each in servers}
         now = self._clock()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, pool_scope
+from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, host_scope, pool_scope
 from controller.plan.capacity.reservations import Claim
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.quota_ledger import HOST, QuotaBound, bounds, judge, pool_quotas
@@ -77,9 +77,10 @@ class CapacityLedger:
             own = "namespace" if bound.namespace == context.obj.namespace else "pool"
             self.shortages.append(Shortage(context.obj.uid, own if bound.namespace else "host", resource, holds_up))
 
-    def ceilings(self) -> tuple[Ceiling, ...]:
-        """Return the amounts assumed where capacity was given: the store must not come to hold more."""
-        return tuple(Ceiling(each, self.used(each)) for each in sorted(self._given))
+    def ceilings(self, host: str) -> tuple[Ceiling, ...]:
+        """Return the amounts assumed where capacity was given: the store must not come to hold more. `host` is ours."""
+        own = host_scope(host)
+        return tuple(Ceiling(each if each != HOST else own, self.used(each)) for each in sorted(self._given))
 
 
 def _weight(context: ReconcileContext) -> float:

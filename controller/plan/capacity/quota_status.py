@@ -10,7 +10,7 @@ from controller.kinds.quota import KIND, OBJECTS, RESOURCES, Amount, HardQuota, 
 from controller.plan.capacity.admission import CapacityLedger
 from controller.plan.capacity.reservations import held
 from controller.plan.common.status_json import dated
-from controller.policy.quota_ledger import QuotaBound, bounds
+from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 
 
 def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
@@ -18,7 +18,7 @@ def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple
     in_force = {bound.uid: bound for each in ledger.bounds.values() for bound in each}
     for uid, quota in snapshot.quotas.items():
         bound = in_force.get(uid)
-        if bound is not None:
+        if bound is not None and (snapshot.leads or bound.namespace == HOST):
             stored = snapshot.objects.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
             made = _status(quota, bound, Usage(ledger.used(bound.namespace), stored), snapshot.now)
             if made != quota.obj.status:

@@ -68,6 +68,7 @@ def context_with(
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
         above_quota=above,
         lacks_user_id=lacking and not memory.user_id,
+        host=snapshot.host,
     )
 
 

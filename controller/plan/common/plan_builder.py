@@ -25,7 +25,7 @@ from controller.kinds.planning.plan import (
 )
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.provider import StoredProvider
-from controller.kinds.quota import StoredQuota
+from controller.kinds.quota import Amount, StoredQuota
 from controller.kinds.runtime.network import Network
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -140,7 +140,7 @@ class QuotasKey(NamedTuple):
 
     quotas: Mapping[str, StoredQuota]
     facts: HostFacts
-    instances: int
+    instances: tuple[int, Mapping[str, Amount]]
     objects: Mapping[str, int]
 
 

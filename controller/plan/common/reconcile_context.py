@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
 from controller.kinds.observed.models import ModelsState
@@ -48,7 +49,7 @@ class ReconcileContext:
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
     `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
-    its own, and none is free.
+    its own, and none is free. `host` is the name of this host.
     """
 
     now: float
@@ -74,6 +75,7 @@ class ReconcileContext:
     above_quota: str = ""
     models: ModelsState | None = None
     lacks_user_id: bool = False
+    host: str = NAME
 
     @property
     def deleting(self) -> bool:

@@ -54,8 +54,9 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     gone = [each for each in made.retired if each.uid not in busy]
     builder.instances += (*gone, *made.new)
     builder.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
-    if made.status != pool.obj.status:
-        builder.statuses.append(StatusWrite(pool.obj.ref, made.status))
+    status = {**made.status, "host": snapshot.host}
+    if status != pool.obj.status:
+        builder.statuses.append(StatusWrite(pool.obj.ref, status))
     if made.until is not None:
         builder.wakes.append(made.until)
     if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:

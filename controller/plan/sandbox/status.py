@@ -29,6 +29,7 @@ FIELDS = frozenset(
         "lastTermination",
         "user",
         "userShared",
+        "host",
     }
 )
 # Those that come from the container. A pass that can't observe it keeps what was reported last.
@@ -75,6 +76,7 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             for each in conditions(context, decision)
         ],
         "restartCount": memory.restarts,
+        "host": context.host,
     }
     if memory.launch:
         made |= {"launchType": memory.launch, "launchReason": memory.launch_reason}

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
-from pydantic import ValidationError
 
-from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, KIND, READY, MCPServerSpec, ready_condition
+from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, READY, ready_condition
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
@@ -174,7 +173,7 @@ class Installs:
         """Delete the sandboxes of installs that nobody carries out. Return their number."""
         with access.acting(None):
             found = self._objects.list(SANDBOX, NAMESPACE, labels=INSTALL_LABEL).objects
-            left = [each for each in found if each.deleted_at is None]
+            left = [each for each in found if each.deleted_at is None and self._servers.is_here(each)]
             for each in left:
                 self._remove(each)
         return len(left)
@@ -224,15 +223,14 @@ class Installs:
 
     def _wanted(self) -> dict[str, _Job]:
         found: dict[str, _Job] = {}
-        for each in self._objects.list(KIND, None).objects:
-            if each.deleted_at is not None or not each.spec.get("enabled", True):
+        for each in self._servers.kept():
+            if not each.spec.enabled:
                 continue
-            with suppress(ValidationError, LaunchError):
-                spec = MCPServerSpec.model_validate(each.spec)
-                launch = launch_of(spec)
+            with suppress(LaunchError):
+                launch = launch_of(each.spec)
                 plan = plan_install(launch, self._rules.registries) if launch else None
                 if launch is not None and plan is not None:
-                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(each, spec))
+                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(each)
         return found
 
     def _share(self, job: _Job, ready: Mapping[str, Any]) -> None:

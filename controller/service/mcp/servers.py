@@ -11,12 +11,14 @@ from pydantic import ValidationError
 
 from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, condition, ready_condition
 from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.common.status_json import dated
 from controller.policy.mcpserver import not_installed, runnable, session_sandbox
 from controller.ports import Clock, Engine, Store, StoreError
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
 from controller.service.mcp.pools import WarmPools
@@ -45,8 +47,9 @@ class McpServers:
         engine: Engine,
         sandbox_streams: SandboxStreams,
         pools: WarmPools,
+        place: Place = ALONE,
     ) -> None:
-        self._pools = pools
+        self._pools, self._place = pools, place
         self._objects, self._write, self._store, self._clock = objects, write, store, clock
         self._engine, self._streams = engine, sandbox_streams
 
@@ -63,8 +66,18 @@ class McpServers:
         found = (_parsed(each) for each in self._objects.list(KIND, namespace).objects if each.deleted_at is None)
         return [each for each in found if each is not None]
 
+    def kept(self) -> Sequence[Server]:
+        """Return the servers of all namespaces that this daemon keeps: all, or none if another host's does."""
+        return self.list() if self._place.leads() else ()
+
+    def is_here(self, sandbox: StoredObject) -> bool:
+        """Return True if the sandbox is on this host."""
+        return host_of(sandbox, self._place.default) == self._place.host
+
     def unavailable(self) -> str:
-        """Return why the engine can't start sandboxes now; "" if it can."""
+        """Return why no server can be started here now; "" if one can."""
+        if not self._place.leads():
+            return f"host {self._place.host} is not the leading one: MCP servers run there (`paddock host list`)"
         return self._engine.observe().blind
 
     def await_install(self, server: Server) -> Server:
@@ -139,7 +152,7 @@ class McpServers:
         """Delete the sandboxes of all sessions; no session outlives its daemon. Return their number."""
         with errors.translate_store_errors(), self._store.transaction() as transaction:
             found = transaction.owned()  # by its index: few of thousands of sandboxes are a session's
-        left = [each for each in found if each.deleted_at is None and _is_session(each)]
+        left = [each for each in found if each.deleted_at is None and _is_session(each) and self.is_here(each)]
         for each in left:
             self.remove_sandbox(each)
         return len(left)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
@@ -24,6 +25,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.policy.sandbox import reserved
 from controller.ports import Clock, Meter, Transaction
+from controller.ports.place import ALONE, Place
 from controller.service.objects.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, pool_has_room
 
@@ -44,9 +46,11 @@ class Claims:
         facts: Facts,
         clock: Clock,
         policy: Policy | None = None,
+        place: Place = ALONE,
     ) -> None:
         self._snapshot, self._meter, self._facts, self._clock = snapshot, meter, facts, clock
         self._policy = policy or Policy()
+        self._place = place
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
         """Return the new object with the uid of the member it claims, or unchanged if there is none.
@@ -54,7 +58,8 @@ class Claims:
         The caller puts the object in the same transaction.
         """
         last = self._snapshot()
-        if obj.kind != "Sandbox" or last is None or not last.pools:
+        own = self._place.host
+        if obj.kind != "Sandbox" or last is None or not last.pools or host_of(obj, own) != own:
             return obj
         try:
             spec = SandboxSpec.model_validate(obj.spec)
@@ -65,7 +70,8 @@ class Claims:
         if found is None:
             return obj
         member, reserves = found
-        claimed = replace(obj, uid=member.uid)
+        bound = obj.status if self._place.alone else {**obj.status, "host": own}
+        claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
         message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))

@@ -16,11 +16,15 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.problem import Path, Problem, field_path
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
+from controller.kinds.planning.binding import BOUND_KINDS
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import KIND as RUN
+from controller.policy.binding import moved
 from controller.ports import Clock, Store, Transaction, Wake
+from controller.ports.place import ALONE, Place
 from controller.service import errors
+from controller.service.access import access
 from controller.service.objects.admission import Admit, Profiles, profiles_in
 from controller.service.objects.claims import Claims
 from controller.service.objects.normalize import Normal, normalise, same
@@ -44,6 +48,7 @@ class Pipeline:
 
     `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
     `most_objects` bounds the objects of a namespace whose quotas give no bound (0: no bound).
+    `place` is this host among those of the store.
     """
 
     store: Store
@@ -55,6 +60,7 @@ class Pipeline:
     claims: Claims
     facts: Facts = HostFacts
     most_objects: int = 0
+    place: Place = ALONE
 
     @contextmanager
     def transaction(self) -> Iterator["WriteTransaction"]:
@@ -108,7 +114,14 @@ class WriteTransaction:
             annotations=without_nulls(dict(document.annotations)),
             finalizers=document.kind.finalizers,
             last_applied=last_applied,
+            status=self._binding(document, spec),
         )
+
+    def _binding(self, document: Document, spec: Normal) -> Mapping[str, Any]:
+        """Return the status of a new object: what Paddock itself makes for its work is on the host that makes it."""
+        place, asked = self._rules.place, spec.stored.get("host")
+        own = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
+        return {"host": asked or place.host} if own else {}
 
     def owned(self, pending: Sequence[PendingWrite], *, merge: bool) -> tuple[list[PendingWrite], list[Problem]]:
         """Resolve the owners, and return every problem with them.
@@ -129,7 +142,11 @@ class WriteTransaction:
         return [
             each.target.problem(field_path(field), message)
             for each in pending
-            for field, message in (*fitting.refusals(each.obj), *starting.refusals(each.obj, each.current))
+            for field, message in (
+                *((every.field, every.message) for every in moved(each.current, each.obj, self._rules.place.default)),
+                *fitting.refusals(each.obj),
+                *starting.refusals(each.obj, each.current),
+            )
         ]
 
     def _run_start(self, objects: Sequence[StoredObject]) -> RunStart:

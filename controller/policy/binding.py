@@ -1,0 +1,28 @@
+"""Rules of `spec.host`: which one may be named, and that it is fixed once the object has a host."""
+
+from controller.kinds.host import NAME
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
+
+_FIELD = "spec.host"
+
+
+def refused(host: str | None, policy: Policy) -> tuple[Refusal, ...]:
+    """Return the refusal of a host that can't be there."""
+    if host is None or policy.scheduler != "single" or host == NAME:
+        return ()
+    words = f"there is one host, `{NAME}`; leave this out, or see `scheduler` and `host_name` in the daemon's settings"
+    return (Refusal(_FIELD, words),)
+
+
+def moved(current: StoredObject | None, obj: StoredObject, default: str) -> tuple[Refusal, ...]:
+    """Return the refusal of a change to another host. `default` is the host of objects that name none ("": none)."""
+    if current is None or obj.kind not in BOUND_KINDS:
+        return ()
+    bound, asked = host_of(current, default), obj.spec.get("host") or UNBOUND
+    if bound == UNBOUND or asked in (UNBOUND, bound):
+        return ()
+    words = f"is on host `{bound}`, and can't move: write `host: {bound}`, or delete it and create it on `{asked}`"
+    return (Refusal(_FIELD, words),)
