@@ -72,9 +72,8 @@ def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
     core.undo.callback(role.stop)
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
-    return Fleet(
-        Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False), shared, role.leads
-    )
+    place = Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False)
+    return Fleet(place, shared, role.leads)
 
 
 def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from controller.kinds import host as hosts
 from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
 from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.host import NAME
@@ -75,7 +76,7 @@ class Desired:
         self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
         self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
         self.plugins = ObjectCache((plugin.KIND.name,), lambda obj: obj)
-        self.hosts = ObjectCache((host.KIND.name,), host.stored_host)
+        self.hosts = ObjectCache((hosts.KIND.name,), hosts.stored_host)
         self._caches: tuple[ObjectCache[Any], ...] = (
             *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins, self.hosts),
         )

@@ -198,9 +198,8 @@ class ReconcilePass:
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes, after garbage collection has requested every deletion that is due."""
         found = self._desired.refresh()
-        while self._place.leads() and self._garbage.collect(
-            self._clock.now()
-        ):  # each round follows one link of a chain of owners
+        # Each round follows one link of a chain of owners.
+        while self._place.leads() and self._garbage.collect(self._clock.now()):
             found = self._desired.refresh()
         return found
 

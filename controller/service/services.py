@@ -49,6 +49,7 @@ from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
+from controller.service.objects.quota import Facts
 from controller.service.objects.write import Write
 from controller.service.plugin.objects import PluginObjects
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
@@ -205,6 +206,7 @@ def make_services(
 ) -> Services:
     """Build the use-cases; starts nothing. `policy` is the operator's, without the facts of the host."""
     watches, limits, policy = loop.watches or Watches(store, clock), limits or ServiceLimits(), policy or Policy()
+    facts: Facts = lambda: host.engine.observe().facts  # noqa: E731 - at each use anew
     store = auditing(traced(announcing(store, watches.notify), loop.traces), clock, meter)
     pipeline = Pipeline(
         store=store,
@@ -213,10 +215,8 @@ def make_services(
         wake=loop.wake,
         clock=clock,
         new_uid=new_uid,
-        claims=Claims(
-            loop.snapshot, meter or NullMeter(), lambda: host.engine.observe().facts, clock, policy, loop.place
-        ),
-        facts=lambda: host.engine.observe().facts,
+        claims=Claims(loop.snapshot, meter or NullMeter(), facts, clock, policy, loop.place),
+        facts=facts,
         most_objects=limits.most_objects,
         place=loop.place,
     )

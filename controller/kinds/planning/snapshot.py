@@ -80,7 +80,7 @@ class SweepRules:
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
-_NO_SANDBOXES: Mapping[str, Sandbox] = MappingProxyType({})
+_NO_OBJECTS: Mapping[str, StoredObject] = MappingProxyType({})
 _NOTHING: Mapping[str, Amount] = MappingProxyType({})
 _NO_HOSTS: Mapping[str, StoredHost] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
@@ -101,8 +101,8 @@ class Snapshot:
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
-    name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes without a host,
-    `elsewhere` what other hosts reserve by namespace. `leads`: it decides for what belongs to no host, too.
+    name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
+    host, `elsewhere` is what other hosts reserve by namespace. `leads`: it decides for what belongs to no host, too.
     """
 
     now: float
@@ -129,7 +129,7 @@ class Snapshot:
     gateway: GatewayView = NO_GATEWAY
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
     host: str = NAME
-    unbound: Mapping[str, Sandbox] = field(default_factory=lambda: _NO_SANDBOXES)
+    unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
 

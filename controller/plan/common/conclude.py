@@ -133,6 +133,7 @@ def record_of(
         reserves=reserves,
         created_at=context.now,
         memory=decision.memory,
+        host=context.host,
     )
 
 

@@ -121,6 +121,7 @@ def record(
         created_at=context.now,
         memory=InstanceState(subnet=network.subnet),
         member_uid=egress_uid(context.obj.uid),
+        host=context.host,
     )
     if known is None:
         return fresh, False

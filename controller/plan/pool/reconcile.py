@@ -44,7 +44,8 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     lacks = snapshot.pressure.words()
     image = "" if total or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
-    made = plan_turnover(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
+    taken, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
+    made = plan_turnover(pool, members, going, held, awaited, taken, now, lacks, image, host)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)
     builder.warm += ready_ones(pool, members)

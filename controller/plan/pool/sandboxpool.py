@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.common.tracked_map import tracked
+from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance, InstanceState
@@ -134,12 +135,13 @@ def plan_turnover(
     now: float,
     lacks: str = "",
     image: str = "",
+    host: str = NAME,
 ) -> Turnover:
     """Return the changes of one pool. `going` members are being removed, `claimed` sandboxes came from it.
 
     `awaited` adds the sandboxes that are to come from it now, or wait for it: warm members give way to them. `taken`
     are uids in use. `lacks` is the message of the host's pressure: then no member is kept. `image` is why the pool's
-    image is missing.
+    image is missing. `host` is the name of this host.
     """
     wanted = 0 if lacks or shares_volumes(pool.template) else _wanted(pool, awaited)
     out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
@@ -148,7 +150,7 @@ def plan_turnover(
         new = 0
     if pool.obj.deleted_at is not None:
         out = list(members)
-    fresh = tuple(_new_member(pool, uid, now) for uid in _uids(pool, now, taken, new))
+    fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, taken, new))
     retired = tuple(replace(each.instance, role=RETIRED) for each in out)
     left = [each for each in members if each not in out]
     births = [each.instance.created_at for each in left]
@@ -207,7 +209,7 @@ def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterato
             yield uid
 
 
-def _new_member(pool: Pool, uid: str, now: float) -> Instance:
+def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
     name = f"{pool.obj.name}-{uid[:5]}"
     return Instance(
         name=container_name(name, uid),
@@ -220,6 +222,7 @@ def _new_member(pool: Pool, uid: str, now: float) -> Instance:
         created_at=now,
         memory=InstanceState(pool=pool.obj.uid, hostname=name),
         member_uid=uid,
+        host=host,
     )
 
 

@@ -223,14 +223,15 @@ class Installs:
 
     def _wanted(self) -> dict[str, _Job]:
         found: dict[str, _Job] = {}
-        for each in self._servers.kept():
-            if not each.spec.enabled:
+        for each in self._objects.list(KIND, None).objects if self._servers.are_kept() else ():
+            if each.deleted_at is not None or not each.spec.get("enabled", True):
                 continue
-            with suppress(LaunchError):
-                launch = launch_of(each.spec)
+            with suppress(ValidationError, LaunchError):
+                spec = MCPServerSpec.model_validate(each.spec)
+                launch = launch_of(spec)
                 plan = plan_install(launch, self._rules.registries) if launch else None
                 if launch is not None and plan is not None:
-                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(each)
+                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(each, spec))
         return found
 
     def _share(self, job: _Job, ready: Mapping[str, Any]) -> None:

@@ -68,7 +68,11 @@ class McpServers:
 
     def kept(self) -> Sequence[Server]:
         """Return the servers of all namespaces that this daemon keeps: all, or none if another host's does."""
-        return self.list() if self._place.leads() else ()
+        return self.list() if self.are_kept() else ()
+
+    def are_kept(self) -> bool:
+        """Return True if this daemon keeps the servers of all namespaces: one daemon of all hosts does."""
+        return self._place.leads()
 
     def is_here(self, sandbox: StoredObject) -> bool:
         """Return True if the sandbox is on this host."""

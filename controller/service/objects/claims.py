@@ -102,7 +102,8 @@ class Claims:
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
             if not pool_has_room(transaction, pool, whole, held):
                 continue
-            return (member, reserves) if has_room(transaction, obj.namespace, facts, whole, held) else None
+            room = has_room(transaction, obj.namespace, facts, whole, held, self._place.host)
+            return (member, reserves) if room else None
         return None
 
 

@@ -15,7 +15,7 @@ from controller.kinds.hostquota import NAME, stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, pool_scope
+from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
@@ -148,9 +148,13 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
         return None
 
 
-def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount) -> bool:
-    """Return True if every quota lets one sandbox of the namespace hold `whole`, of which `held` is counted."""
-    used = transaction.held(namespace, HOST)
+def has_room(
+    transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount, host: str = NAME
+) -> bool:
+    """Return True if every quota lets one sandbox on that host hold `whole`, of which `held` is counted."""
+    scope = host_scope(host)
+    stored = transaction.held(namespace, scope)
+    used = {**stored, HOST: stored[scope]}
     found = Fitting(transaction, (), facts).of(namespace)
     return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
 
