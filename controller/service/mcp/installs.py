@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
+from pydantic import ValidationError
 
-from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, READY, ready_condition
+from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, KIND, READY, MCPServerSpec, ready_condition
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
