@@ -1,6 +1,6 @@
 """Ports to the store: objects, transactions, audit log, tokens, leader lease."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -12,6 +12,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
+from controller.ports.common import Wake
 
 
 class StoreError(Exception):
@@ -173,6 +174,13 @@ class Store(Protocol):
 
     def leases(self) -> Sequence[LeaseState]:
         """Return the states of the leases, by the store's clock; those that nobody ever held are missing."""
+        ...
+
+    def follow(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake`, which must not block, after commits of other processes that move the revision; return the undo.
+
+        It may be called without one, and on any thread.
+        """
         ...
 
     def ping(self) -> str:

@@ -3,6 +3,7 @@
 import copy
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
-from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, NullMeter, ObjectPage, StoreError
+from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, NullMeter, ObjectPage, StoreError, Wake
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
@@ -98,6 +99,7 @@ class SqlStore:
         self._timer = timer
         self._opened = _Opened()
         self._lease: StoreLease | None = None
+        self._writer = uuid.uuid4().hex
 
     def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
         """Return the lease of that name, `host/<host>` or `fleet`; from now on only its holder can write.
@@ -125,6 +127,14 @@ class SqlStore:
         database = self._database()
         with self._operation("leases", database, _OPENING):
             return database.leases()
+
+    def follow(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake` after commits of other processes that move the revision, on a thread. Return the undo.
+
+        It must not block. Also called at each connect, for commits that were missed meanwhile. Without effect on
+        SQLite: a file has one daemon. Ends with `close`.
+        """
+        return self._database().follow(self.instance_id, self._writer, wake)
 
     def open(self) -> None:
         """Connect, and migrate under a lock. Raises StoreTooNew for a database newer than the code."""
@@ -373,7 +383,7 @@ class SqlStore:
             yield connection
 
     def _begin(self, connection: Connection) -> SqlTransaction:
-        transaction = SqlTransaction(connection)
+        transaction = SqlTransaction(connection, self._writer)
         self._fence(connection)
         return transaction
 

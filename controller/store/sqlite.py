@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from controller.ports import LeaseState, StoreError
+from controller.ports import LeaseState, StoreError, Wake
 from controller.store.backup import copy_of, restore
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
 from controller.store.lease import FileLease, file_leases
@@ -83,6 +83,9 @@ class SqliteDatabase(Database):
 
     def leases(self) -> Sequence[LeaseState]:
         return file_leases(self._path)
+
+    def follow(self, store: str, writer: str, wake: Wake) -> Callable[[], None]:  # noqa: ARG002 - a file has one daemon
+        return lambda: None
 
     def _check_there(self) -> None:
         """Detect a removed file: SQLite would keep using it, and create an empty one for the next connection."""

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
@@ -22,6 +22,7 @@ from controller.ports import Conflict
 from controller.store import rows, totals
 from controller.store.audit import append
 from controller.store.database import Quick
+from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.totals import Moves
@@ -77,15 +78,24 @@ _UPDATE_INSTANCE = Quick(
 _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
 _TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
+# On PostgreSQL the same statement wakes the followers of the store, with the commit.
+_TELLING = Quick(
+    update(meta)
+    .values(revision=bindparam("to_revision"))
+    .returning(func.pg_notify(CHANNEL, notice(meta.c.instance_id, bindparam("writer", type_=Text))))
+)
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class SqlTransaction:
-    """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back."""
+    """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    `writer` is the id of the store object, by which a follower knows its own commits.
+    """
+
+    def __init__(self, connection: Connection, writer: str = "") -> None:
+        self._connection, self._writer = connection, writer
         # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
         self._newest: int = _TAKE_COUNTER.run(connection).fetchone()[0]
         self._revisions: dict[str, int] = {}
@@ -372,7 +382,11 @@ class SqlTransaction:
             for type_, row in self._changed.values()
         ]
         _INSERT_CHANGE.many(self._connection, log)
-        _MOVE_COUNTER.run(self._connection, {"to_revision": max(each["revision"] for each in log)})
+        newest = max(each["revision"] for each in log)
+        if self._connection.dialect.name == "postgresql":
+            _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
+        else:
+            _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
 
 
 def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:

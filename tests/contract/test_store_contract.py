@@ -21,6 +21,7 @@ from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.daemon import wait_for
 from tests.examples import examples
 
 
@@ -769,6 +770,20 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
         ("paddock_store_operation_duration_seconds", 1.0, "transaction"),
     ]
     assert len(tally.observed) == 6
+
+
+def test_commits_of_others_are_followed(world: World) -> None:
+    """A file has one daemon: there is nobody else to follow."""
+    wakes: list[int] = []
+    store, other = world.store(), world.store()
+    end = store.follow(lambda: wakes.append(store.revision()))
+    insert(other, box())
+    if store.figures().backend == "postgresql":
+        wait_for("it is woken for the commit", lambda: 1 in wakes)
+    end()
+    before = len(wakes)
+    insert(other, box("late"))
+    assert len(wakes) == before
 
 
 def test_many_threads_share_one_store(world: World) -> None:
