@@ -99,6 +99,13 @@ class Transaction(Protocol):
         """Return the existing ones of these uids, by uid."""
         ...
 
+    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`, if any.
+
+        Without those that this transaction writes. Other transactions get other ones until it ends.
+        """
+        ...
+
     def put_instance(self, instance: Instance) -> None:
         """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict if it changed."""
         ...

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
 from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
@@ -43,6 +43,14 @@ INSTANCES_ON = Quick(select(instances).where(instances.c.host == bindparam("host
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
+_READY = Quick(
+    select(instances)
+    .where(instances.c.pool_uid == bindparam("pool_uid"), instances.c.ready_key == bindparam("key"))
+    .where(instances.c.role == WARM, instances.c.host != bindparam("besides"))
+    .order_by(instances.c.created_at, instances.c.uid)
+    .limit(bindparam("most", type_=BigInteger))
+    .with_for_update(skip_locked=True)
+)
 # An instance's version, and all that totals are made of.
 _RESERVED_NAMES = (
     *("uid", "version", "namespace", "role", "pool_uid", "host"),
@@ -182,6 +190,16 @@ class SqlTransaction:
         asked = list(uids)
         moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
         return {**_stored_instances(self._connection, asked), **moved}
+
+    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`.
+
+        Without those that this transaction writes. It is locked until the commit: other transactions get other ones.
+        """
+        pending = self._instances.keys() | self._retired.keys()
+        asked = {"pool_uid": rows.clean(pool_uid), "key": rows.clean(key), "besides": rows.clean(besides)}
+        found = _READY.rows(self._connection, {**asked, "most": 1 + len(pending)})
+        return next((each for each in rows.instances_from_rows(found) if each.uid not in pending), None)
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
