@@ -1,6 +1,6 @@
 """Ports to the store: objects, transactions, audit log, tokens, leader lease."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -12,6 +12,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
+from controller.ports.common import Wake
 
 
 class StoreError(Exception):
@@ -37,6 +38,20 @@ class Change:
     revision: int
     type: str
     obj: StoredObject
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """A lease as it is stored: `host/<host>` (the default host's is `daemon`), or `fleet`.
+
+    `holder` is in words; each new one raises `epoch`. `seconds_left` are by the store's clock: negative since it
+    expired, far below 0 once it was released.
+    """
+
+    name: str
+    holder: str
+    epoch: int
+    seconds_left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,13 @@ class Transaction(Protocol):
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Return the existing ones of these uids, by uid."""
+        ...
+
+    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`, if any.
+
+        Without those that this transaction writes. Other transactions get other ones until it ends.
+        """
         ...
 
     def put_instance(self, instance: Instance) -> None:
@@ -150,6 +172,24 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+    def writing_as(self, lease: "Lease") -> "Store":
+        """Return a store over the same connections, whose writes only the holder of that lease of it can commit.
+
+        Either opens and closes both. It is without the wrappers of this one: give it its own.
+        """
+        ...
+
+    def leases(self) -> Sequence[LeaseState]:
+        """Return the states of the leases, by the store's clock; those that nobody ever held are missing."""
+        ...
+
+    def follow(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake`, which must not block, after commits of other processes that move the revision; return the undo.
+
+        It may be called without one, and on any thread.
+        """
+        ...
+
     def ping(self) -> str:
         """Return "" if a write would work now, else the reason."""
         ...
@@ -195,12 +235,22 @@ class Store(Protocol):
         """Return changes after revision `since`, oldest first. ChangesGone if some were pruned."""
         ...
 
-    def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]: ...  # None: all
+    def instances(self, uids: Iterable[str] | None = None, *, host: str | None = None) -> Sequence[Instance]:
+        """Return the instances with these uids (None: all), on one host or on all (None)."""
+        ...
+
     def instance(self, name: str) -> Instance | None:
         """Return the instance of that name, which is its container's."""
         ...
 
-    def count_instances(self) -> int: ...
+    def count_instances(self, host: str | None = None) -> int:
+        """Return the number of instances on one host, or on all (None)."""
+        ...
+
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the stored reservations of each scope: a namespace, a host (`host_scope`) or a pool (`pool_scope`)."""
+        ...
+
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Write a pass's rows in one transaction; return the instances as stored (new versions), by uid.
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,11 +10,12 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.ports import StoreError
+from controller.ports import LeaseState, StoreError, Wake
 from controller.store import portable
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database
 from controller.store.errors import explain
-from controller.store.lease import RowLease
+from controller.store.follow import Follower
+from controller.store.lease import RowLease, row_leases
 from controller.store.migrate import upgrade
 from controller.store.schema import meta
 
@@ -44,6 +45,7 @@ class PostgresDatabase(Database):
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         super().__init__(url.render_as_string(hide_password=True), engine, reader=reader, writer=engine)
         self._schema = schema
+        self._followers: list[Follower] = []
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -58,6 +60,20 @@ class PostgresDatabase(Database):
 
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> RowLease:
         return RowLease(self, migrate, name, seconds=seconds)
+
+    def leases(self) -> Sequence[LeaseState]:
+        with self.reading() as connection:
+            return row_leases(connection)
+
+    def follow(self, store: str, writer: str, wake: Wake) -> Callable[[], None]:
+        found = Follower(self._engine, store, writer, wake, self._engine.dialect.loaded_dbapi.Error)
+        self._followers.append(found)
+        return found.end
+
+    def close(self) -> None:
+        for each in self._followers:
+            each.end()
+        super().close()
 
     def backup(self) -> BinaryIO:
         return portable.copy_of(self)

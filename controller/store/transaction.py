@@ -10,18 +10,19 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
 from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows, totals
 from controller.store.audit import append
 from controller.store.database import Quick
+from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.totals import Moves
@@ -38,8 +39,18 @@ _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
 ALL_INSTANCES = Quick(select(instances).order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
+INSTANCES_ON = Quick(select(instances).where(instances.c.host == bindparam("host")).order_by(instances.c.name))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
+COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
+_READY = Quick(
+    select(instances)
+    .where(instances.c.pool_uid == bindparam("pool_uid"), instances.c.ready_key == bindparam("key"))
+    .where(instances.c.role == WARM, instances.c.host != bindparam("besides"))
+    .order_by(instances.c.created_at, instances.c.uid)
+    .limit(bindparam("most", type_=BigInteger))
+    .with_for_update(skip_locked=True)
+)
 # An instance's version, and all that totals are made of.
 _RESERVED_NAMES = (
     *("uid", "version", "namespace", "role", "pool_uid", "host"),
@@ -75,15 +86,24 @@ _UPDATE_INSTANCE = Quick(
 _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
 _TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
+# On PostgreSQL the same statement wakes the followers of the store, with the commit.
+_TELLING = Quick(
+    update(meta)
+    .values(revision=bindparam("to_revision"))
+    .returning(func.pg_notify(CHANNEL, notice(meta.c.instance_id, bindparam("writer", type_=Text))))
+)
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class SqlTransaction:
-    """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back."""
+    """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    `writer` is the id of the store object, by which a follower knows its own commits.
+    """
+
+    def __init__(self, connection: Connection, writer: str = "") -> None:
+        self._connection, self._writer = connection, writer
         # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
         self._newest: int = _TAKE_COUNTER.run(connection).fetchone()[0]
         self._revisions: dict[str, int] = {}
@@ -170,6 +190,16 @@ class SqlTransaction:
         asked = list(uids)
         moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
         return {**_stored_instances(self._connection, asked), **moved}
+
+    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`.
+
+        Without those that this transaction writes. It is locked until the commit: other transactions get other ones.
+        """
+        pending = self._instances.keys() | self._retired.keys()
+        asked = {"pool_uid": rows.clean(pool_uid), "key": rows.clean(key), "besides": rows.clean(besides)}
+        found = _READY.rows(self._connection, {**asked, "most": 1 + len(pending)})
+        return next((each for each in rows.instances_from_rows(found) if each.uid not in pending), None)
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
@@ -370,7 +400,11 @@ class SqlTransaction:
             for type_, row in self._changed.values()
         ]
         _INSERT_CHANGE.many(self._connection, log)
-        _MOVE_COUNTER.run(self._connection, {"to_revision": max(each["revision"] for each in log)})
+        newest = max(each["revision"] for each in log)
+        if self._connection.dialect.name == "postgresql":
+            _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
+        else:
+            _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
 
 
 def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:

@@ -1,5 +1,7 @@
 """A pool of ready members in a store, and what a process sees of it that claims them: no loop and no engine."""
 
+from collections.abc import Sequence
+
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
@@ -44,6 +46,17 @@ def fill(store: SqlStore, round_: int, count: int) -> None:
                     name, "p-uid", "SandboxPool", "default", "p", "warm", HELD, float(index), memory, member_uid=uid
                 )
             )
+
+
+def fill_hosts(store: SqlStore, hosts: Sequence[str], key: str = "k") -> list[str]:
+    """A new member on each of these hosts, in order of age, of which all daemons know that it is ready; their uids."""
+    uids = [f"{number:04}-{host}-{key}" for number, host in enumerate(hosts)]
+    with store.transaction() as transaction:
+        for number, (uid, host) in enumerate(zip(uids, hosts, strict=True)):
+            memory = InstanceState(pool="p-uid", hostname=uid, container=f"c-{uid}", ready_key=key)
+            row = ("p-uid", "SandboxPool", "default", "p", "warm", HELD, float(number), memory)
+            transaction.put_instance(Instance(f"pdk-{uid}", *row, member_uid=uid, host=host))
+    return uids
 
 
 def snapshot_of(store: SqlStore) -> Snapshot:

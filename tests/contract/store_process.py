@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 import warnings
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -110,7 +111,28 @@ def claim_all(store: SqlStore, writer: str, rounds: int) -> None:
         say(Claimant(store, f"{writer}-{number}").claim_all("128Mi"))
 
 
-COMMANDS = {each.__name__: each for each in (identify, write, claim, claim_all, hold, unprivileged, lead)}
+def claim_elsewhere(store: SqlStore, besides: str) -> None:
+    """When told to, take ready members of other hosts until there is none; say which."""
+    store.open()
+    say("ready")
+    wait()
+    won: list[str] = []
+    while uid := _claimed_elsewhere(store, besides):
+        won.append(uid)
+    say(won)
+
+
+def _claimed_elsewhere(store: SqlStore, besides: str) -> str:
+    with store.transaction() as transaction:
+        found = transaction.ready_member("p-uid", "k", besides=besides)
+        if found is None:
+            return ""
+        transaction.put_instance(replace(found, role="sandbox"))
+        return found.uid
+
+
+_COMMANDS = (identify, write, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
+COMMANDS = {each.__name__: each for each in _COMMANDS}
 
 
 def main(test: Connection, command: str, url: str, schema: str | None, *arguments: Any) -> None:

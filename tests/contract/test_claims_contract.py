@@ -6,11 +6,12 @@ for every run; 10,000 take a minute or two a store.
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.contract.claim_worlds import HELD, fill, move_in, move_out
+from tests.contract.claim_worlds import HELD, fill, fill_hosts, move_in, move_out
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
 CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "200"))
@@ -45,6 +46,45 @@ def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> 
         with store.transaction() as transaction:
             assert transaction.held("default")["default"].sandboxes == A_ROUND
         move_out(store)
+
+
+def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> None:
+    store = world.store()
+    move_in(store, {})
+    uids = fill_hosts(store, ("a", "b", "c", "b"))
+    fill_hosts(store, ("b",), "other")
+    with store.transaction() as transaction:
+        first = transaction.ready_member("p-uid", "k", besides="a")
+        assert first is not None
+        assert (first.uid, first.host, first.memory.ready_key) == (uids[1], "b", "k")
+        transaction.put_instance(replace(first, role="sandbox"))
+        second = transaction.ready_member("p-uid", "k", besides="a")
+        assert second is not None
+        assert second.uid == uids[2]
+        transaction.retire([second])
+        assert transaction.ready_member("p-uid", "k", besides="b") == store.instances([uids[0]])[0]
+    with store.transaction() as transaction:
+        left = transaction.ready_member("p-uid", "k", besides="a")
+        assert left is not None
+        assert left.uid == uids[3]
+        transaction.put_instance(replace(left, memory=replace(left.memory, ready_key="")))
+    with store.transaction() as transaction:
+        for pool, key in (("p-uid", "k"), ("p-uid", ""), ("q-uid", "k"), ("p-uid", "unknown")):
+            assert transaction.ready_member(pool, key, besides="a") is None
+        assert transaction.ready_member("p-uid", "other", besides="a") is not None
+
+
+def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
+    store = world.store(wait_seconds=60)
+    move_in(store, {})
+    uids = fill_hosts(store, "abcdefgh" * 8)
+    children = [world.child("claim_elsewhere", host) for host in "abcdefgh"]
+    for each in children:
+        assert each.says() == "ready"
+    for each in children:
+        each.go()
+    won = [uid for each in children for uid in each.says()]
+    assert sorted(won) == uids
 
 
 def test_the_memory_for_the_last_claim_is_given_once(world: World) -> None:

@@ -15,12 +15,13 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import StoredUse
 from controller.kinds.planning.instance_record import Failure, InstanceState, Termination
 from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
-from controller.kinds.quota import Amount
+from controller.kinds.quota import Amount, host_scope
 from controller.kinds.runtime.container import Limits
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.daemon import wait_for
 from tests.examples import examples
 
 
@@ -543,6 +544,21 @@ class TestTurns:
         taken = replace(store.instances([b.uid])[0], host="host")
         assert isinstance(refusal(lambda: store.record(Writes(instances=(taken,)))), Conflict)
 
+    def test_instances_are_read_by_host(self, store: SqlStore) -> None:
+        made = insert(store, *(box(name) for name in "cab"))
+        hosts = ("b", "host", "b")
+        store.record(Writes(instances=tuple(instance(each, host=at) for each, at in zip(made, hosts, strict=True))))
+        assert [each.name for each in store.instances(host="b")] == ["pdk-b", "pdk-c"]
+        assert [each.name for each in store.instances()] == ["pdk-a", "pdk-b", "pdk-c"]
+        assert [each.name for each in store.instances([made[0].uid, made[1].uid], host="b")] == ["pdk-c"]
+        assert list(store.instances(host="none")) == []
+        counts = [store.count_instances(each) for each in (None, "host", "b", "none")]
+        assert counts == [3, 1, 2, 0]
+        one = Amount(500, 1 << 29, 64, 1)
+        held = store.held("", host_scope("b"), "default", host_scope("none"))
+        assert held == {"": one, "host/b": one + one, "default": one + one + one, "host/none": Amount()}
+        assert store.held() == {}
+
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
         store.record(Writes(instances=(instance(stored),)))
@@ -754,6 +770,20 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
         ("paddock_store_operation_duration_seconds", 1.0, "transaction"),
     ]
     assert len(tally.observed) == 6
+
+
+def test_commits_of_others_are_followed(world: World) -> None:
+    """A file has one daemon: there is nobody else to follow."""
+    wakes: list[int] = []
+    store, other = world.store(), world.store()
+    end = store.follow(lambda: wakes.append(store.revision()))
+    insert(other, box())
+    if store.figures().backend == "postgresql":
+        wait_for("it is woken for the commit", lambda: 1 in wakes)
+    end()
+    before = len(wakes)
+    insert(other, box("late"))
+    assert len(wakes) == before
 
 
 def test_many_threads_share_one_store(world: World) -> None:

@@ -1,6 +1,7 @@
 """Failures that only a server has: not there, gone, refusing, read only."""
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, make_url
 
+from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.ports import StoreError
 from controller.store.connect import connect
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
+from tests.daemon import wait_for
 
 pytestmark = pytest.mark.postgres
 
@@ -132,3 +135,69 @@ def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
     error = refusal(slow)
     assert type(error) is StoreError
     assert "did not answer in time" in str(error)
+
+
+def test_commits_of_others_wake_a_follower(world: World) -> None:
+    """Own commits don't, nor those to another store of the same database, nor any after the end."""
+    store, other = world.store(), world.store()
+    [made] = insert(store, box())
+    wakes = Wakes()
+    end = store.follow(wakes)
+    wakes.wait("it is connected", 1)
+    lease = store.lease("fleet", seconds=60.0)
+    assert lease.acquire() == ""
+    insert(store.writing_as(lease), box("own"))
+    insert(store, box("own-too"))
+    with make_world("postgres", Path()) as elsewhere:
+        insert(elsewhere.store(), box())
+    child = world.child("write", "theirs", 1)
+    assert child.says() == "ready"
+    child.go()
+    assert child.says() == "done"
+    wakes.wait("it heard of a process", 2)
+    other.record(Writes(statuses=(StatusWrite(made.ref, {"x": 1}),)))
+    wakes.wait("it heard of a pass", 3)
+    end()
+    end()
+    assert followers() == []
+    insert(other, box("unheard"))
+    assert wakes.count == 3
+    lease.release()
+
+
+def test_a_follower_that_lost_its_server_connects_again(world: World) -> None:
+    store, other, wakes = named(world, world.schema or ""), world.store(), Wakes()
+    end = store.follow(wakes)
+    wakes.wait("it is connected", 1)
+    with world.database() as database, database.reading() as connection:
+        assert cut(connection, world.schema or "") >= 1
+    wakes.wait("it is connected again", 2)
+    insert(other, box())
+    wakes.wait("it heard of a commit", 3)
+    end()
+
+
+def test_a_closed_store_follows_no_more(world: World) -> None:
+    store, wakes = world.store(), Wakes()
+    store.follow(wakes)
+    wakes.wait("it is connected", 1)
+    store.close()
+    assert followers() == []
+
+
+class Wakes:
+    """Counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+    def wait(self, what: str, count: int) -> None:
+        wait_for(what, lambda: self.count >= count)
+        assert self.count == count
+
+
+def followers() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name == "store follower"]
