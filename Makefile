@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -63,6 +63,9 @@ test-systemd: ## install, guard, upgrade and take away the service under a syste
 
 test-images: ## build the larger images (node, bun, deno, toolchain, model-tiny: some minutes), and look into them
 	@deploy/test.sh --images $(ARGS)
+
+test-fleet: ## several hosts: three engines as one swarm in network namespaces, daemons on them, one PostgreSQL
+	@deploy/test.sh --fleet $(ARGS)
 
 test-panel: ## the web panel in a real browser (Debian's chromium), on a real daemon and engine
 	@deploy/test.sh --panel $(ARGS)

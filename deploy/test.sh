@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
+#   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go mypy, and the engine's contract and a smoke test on a newer engine, in a lab of its own,
@@ -18,6 +18,7 @@ images=(tiny python pip egress agent)
 pictures=
 mcp=
 panel=
+fleet=
 v2=
 processors=$(nproc)
 selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
@@ -71,6 +72,12 @@ elif [ "${1:-}" = --images ]; then
     export PADDOCK_TEST_IMAGES=1
     images+=(node bun deno toolchain model-tiny)
     selection=(-n 0 -m images)
+elif [ "${1:-}" = --fleet ]; then
+    shift
+    fleet=yes
+    export PADDOCK_TEST_FLEET=1 PADDOCK_TEST_DOCKER=1
+    images=(tiny python agent)
+    selection=(-n 0 --durations 10 -m fleet tests/fleet) # three engines and three daemons are enough for a small machine
 elif [ "${1:-}" = --panel ]; then
     shift
     export PADDOCK_TEST_PANEL=1 PADDOCK_TEST_JOURNEY=1
@@ -283,6 +290,13 @@ if [ -n "$panel" ]; then # a browser beside the daemon; no PostgreSQL
     images/build.sh "${images[@]}"
     export PADDOCK_TEST_DOCKER=1
     step "Running the tests in a browser"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+    exit
+fi
+if [ -n "$fleet" ]; then # the lab has a PostgreSQL of its own
+    find_postgres || { may_install postgresql && apt_install postgresql; }
+    images/build.sh "${images[@]}"
+    step "Running the tests on several hosts"
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi

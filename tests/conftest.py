@@ -30,6 +30,7 @@ _NEEDS = {
     "mcp": "PADDOCK_TEST_MCP",
     "panel": "PADDOCK_TEST_PANEL",
     "journey": "PADDOCK_TEST_JOURNEY",
+    "fleet": "PADDOCK_TEST_FLEET",
 }
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.
@@ -48,6 +49,7 @@ _BY_MODULE = (
     "tests/engine/test_engine_hanging.py",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
+    "tests/fleet/",
     "tests/gateway/",
     "tests/mcp/",
     "tests/metrics/test_scrape_access.py",

@@ -39,11 +39,14 @@ T = TypeVar("T")
 class Namespaces:
     """A network and a mount namespace, there as long as the process `pid` that holds them."""
 
-    def __init__(self) -> None:
+    def __init__(self, hostname: str = "") -> None:
+        """With a `hostname`, also a namespace in which the machine is called so."""
+        self._kinds = ("--net", "--mount", *(("--uts",) if hostname else ()))
+        named = f"hostname {hostname} && " if hostname else ""
         # Slave: what the host mounts is seen in here, what is mounted in here is not seen by the host.
-        held = "ip link set lo up && echo held && exec sleep infinity"
+        held = f"{named}ip link set lo up && echo held && exec sleep infinity"
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--propagation", "slave", "sh", "-c", held], stdout=subprocess.PIPE
+            ["unshare", *self._kinds, "--propagation", "slave", "sh", "-c", held], stdout=subprocess.PIPE
         )
         assert self._holder.stdout is not None
         with self._holder.stdout as said:
@@ -52,7 +55,7 @@ class Namespaces:
 
     def enter(self, *command: str) -> tuple[str, ...]:
         """The command line that runs `command` in there."""
-        return ("nsenter", f"--target={self.pid}", "--net", "--mount", "--", *command)
+        return ("nsenter", f"--target={self.pid}", *self._kinds, "--", *command)
 
     def run(self, *command: str) -> str:
         """Run a command in there; its output. AssertionError with what it said if it fails."""

@@ -11,21 +11,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.daemon import wait_for
+from tests.lab.engine import Namespaces
 
 _OPTIONS = {"listen_addresses": "", "fsync": "off", "max_connections": "50"}
 
 
 class Postgres:
-    """One cluster in one folder, reached by a socket in it."""
+    """One cluster in one folder, reached by a socket in it.
 
-    def __init__(self, folder: Path) -> None:
+    With `address`, it runs in these namespaces, and is reached there by that IPv4 address, too: `network_url`.
+    """
+
+    def __init__(self, folder: Path, namespaces: Namespaces | None = None, address: str = "") -> None:
         self._folder, self._bin = folder, programs()
+        self._options = {**_OPTIONS, "listen_addresses": address}
         self._as = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
         if self._as:
             user = pwd.getpwnam("postgres")
             os.chown(folder, user.pw_uid, user.pw_gid)
         self._run("initdb", "--pgdata", str(folder / "data"), "--username=postgres", "--auth=trust", "--no-sync")
         self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        self.network_url = f"postgresql+psycopg://postgres@{address}/postgres" if address else ""
+        if namespaces is not None:
+            self._as = (*namespaces.enter(), *self._as)
+        if address:
+            with (folder / "data/pg_hba.conf").open("a") as allowed:
+                allowed.write("host all all samenet trust\n")
 
     def start(self) -> "Postgres":
         """Start it, and wait until it answers."""
@@ -60,7 +71,7 @@ class Postgres:
             os.kill(pid, number)
 
     def _words(self) -> str:
-        words = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
+        words = " ".join(f"-c {name}='{value}'" for name, value in self._options.items())
         return f"{words} -c unix_socket_directories={self._folder}"
 
     def _control(self, *arguments: str) -> None:
@@ -84,10 +95,10 @@ def programs() -> Path:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(namespaces: Namespaces | None = None, address: str = "") -> Iterator[Postgres]:
     """A server that is up, and gone at the end with its data."""
     folder = Path(tempfile.mkdtemp(prefix="pdk-pg-"))  # a socket's path has little room
-    server = Postgres(folder)
+    server = Postgres(folder, namespaces, address)
     try:
         yield server.start()
     finally:
