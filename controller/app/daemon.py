@@ -17,7 +17,7 @@ from controller.app.gateway import start_gateway
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
-from controller.app.store import join_fleet, open_store
+from controller.app.store import follow_hosts, join_fleet, open_store
 from controller.app.workflows import make_workflows
 from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
@@ -57,6 +57,7 @@ class Daemon:
         policy = make_policy(core.settings)
         fleet = join_fleet(core, store, lease)
         loop = make_loop(core, store, lease, engine, policy, fleet.place)
+        follow_hosts(core, fleet, loop.watches.notify)
         services = services_of(core, store, engine, secrets, policy, loop)
         sessions = Sessions(services.mcp_servers, core.meter)
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)

@@ -55,25 +55,29 @@ class Fleet:
 
 
 def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
-    """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free.
-
-    Raises CannotStart.
-    """
+    """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free."""
     settings = core.settings
     if settings.scheduler == "single":
         return Fleet(ALONE, store, lease.held)
-    shared = SqlStore(settings.database(), meter=core.meter)
-    core.undo.callback(shared.close)
-    role = FleetRole(shared.lease(FLEET), core.waker.wake)
-    try:
-        shared.open()
-    except StoreError as error:
-        raise CannotStart(f"store: can't be used: {error}") from error
+    taken = SqlStore(settings.database(), meter=core.meter).lease(FLEET)
+    shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)
     core.undo.callback(role.stop)
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
     place = Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False)
     return Fleet(place, shared, role.leads)
+
+
+def follow_hosts(core: Core, fleet: Fleet, committed: Callable[[], None]) -> None:
+    """Wake the reconcile loop and call `committed` after each commit of another host's daemon, if there are others."""
+    if fleet.place.alone:
+        return
+
+    def woken() -> None:
+        committed()
+        core.waker.wake()
+
+    core.undo.callback(fleet.store.follow(woken))
 
 
 def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:

@@ -1,0 +1,124 @@
+"""Many hosts on one store, placed by hand: a daemon on each, and any of them asked."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab.fleet import NAMES, Fleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
+
+_SANDBOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {{name: {name}}}
+spec:
+  {host}
+  template: {{image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}}
+  resources: {{limits: {{cpu: 100m, memory: 16Mi, pids: 16}}}}
+  lifecycle: {{shutdownGracePeriodSeconds: 0}}
+"""
+_QUOTA = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: small}
+spec: {hard: {sandboxes: 2}}
+"""
+
+
+def sandbox(name: str, host: str = "") -> str:
+    return _SANDBOX.format(name=name, host=f"host: {host}" if host else "priority: 0")
+
+
+@pytest.fixture(scope="module")
+def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
+    """A daemon on each host."""
+    made = {name: hosts[name].daemon() for name in NAMES}
+    yield made
+    for each in made.values():
+        each.stop()
+
+
+def containers(hosts: Fleet, name: str) -> dict[str, int]:
+    """Return how many containers of a sandbox each host has."""
+    return {
+        each.name: len(each.docker("ps", "-aq", "--filter", f"label=paddock.name={name}").split()) for each in hosts
+    }
+
+
+def reason(daemon: RunningDaemon, name: str, type_: str = "Ready") -> str:
+    """Return the reason of a condition, or True where it holds."""
+    found = daemon.condition(name, type_)
+    return "True" if found.get("status") == "True" else str(found.get("reason", ""))
+
+
+def leading(daemons: Mapping[str, RunningDaemon]) -> str | None:
+    """Return the host whose daemon decides for all, as their metrics say."""
+    return next((name for name, each in daemons.items() if _leads(each)), None)
+
+
+def _leads(daemon: RunningDaemon) -> bool:
+    if daemon.process.poll() is not None:
+        return False
+    return any("fleet lease taken" in line for line in daemon.log)
+
+
+def test_a_sandbox_runs_on_the_host_that_it_names(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    asked = daemons["one"]
+    asked.apply(sandbox("there", "two"))
+    wait_for("it is Ready", lambda: reason(asked, "there") == "True")
+    assert containers(hosts, "there") == {"one": 0, "two": 1, "three": 0}
+    assert daemons["three"].get("there")["status"]["host"] == "two"
+    refused = asked.paddock("apply", "-f", "-", stdin=sandbox("there", "one"), check=False)
+    assert refused.returncode != 0
+    assert "spec.host: is on host `two`, and can't move" in refused.stdout + refused.stderr
+    asked.paddock("delete", "sandbox", "there")
+    wait_for("it is gone", lambda: sum(containers(hosts, "there").values()) == 0)
+
+
+def test_one_without_a_host_waits_for_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    asked = daemons["three"]
+    asked.apply(sandbox("nowhere"))
+    wait_for("somebody says so", lambda: reason(asked, "nowhere", "Scheduled") == "NoHost")
+    assert "paddock host list" in asked.condition("nowhere", "Scheduled")["message"]
+    asked.apply(sandbox("nowhere", "three"))
+    wait_for("it is Ready", lambda: reason(asked, "nowhere") == "True")
+    assert containers(hosts, "nowhere") == {"one": 0, "two": 0, "three": 1}
+    asked.apply(sandbox("unused"))
+    wait_for("it waits", lambda: reason(asked, "unused", "Scheduled") == "NoHost")
+    asked.paddock("delete", "sandbox", "nowhere", "unused")
+    wait_for("both are gone", lambda: not asked.get("nowhere") and not asked.get("unused"))
+
+
+def test_a_quota_counts_what_all_hosts_hold(daemons: Mapping[str, RunningDaemon]) -> None:
+    asked = daemons["one"]
+    asked.apply(_QUOTA)
+    for name, host in (("a", "one"), ("b", "two")):
+        asked.apply(sandbox(name, host))
+        wait_for(f"{name} is Ready", lambda name=name: reason(asked, name) == "True")
+    asked.apply(sandbox("c", "three"))
+    wait_for("the third waits", lambda: reason(asked, "c", "Scheduled") == "QuotaExceeded")
+    asked.paddock("delete", "sandbox", "a")
+    wait_for("its place is taken", lambda: reason(asked, "c") == "True")
+    asked.paddock("delete", "sandbox", "b", "c")
+    asked.paddock("delete", "quota", "small")
+    wait_for("all are gone", lambda: not any(asked.get(name) for name in "abc"))
+
+
+def test_a_killed_daemon_leaves_its_sandboxes_running(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    """The role of the fleet goes to another host; nothing moves; the same daemon comes back to what it had."""
+    host = wait_for("one leads", lambda: leading(daemons))
+    other = next(name for name in NAMES if name != host)
+    asked = daemons[other]
+    asked.apply(sandbox("stays", host))
+    wait_for("it is Ready", lambda: reason(asked, "stays") == "True")
+    daemons[host].kill()
+    left = {name: each for name, each in daemons.items() if name != host}
+    wait_for("another leads", lambda: leading(left))
+    asked.apply(sandbox("nowhere"))
+    wait_for("it decides", lambda: reason(asked, "nowhere", "Scheduled") == "NoHost")
+    assert containers(hosts, "stays")[host] == 1
+    daemons[host] = hosts[host].daemon()
+    asked.paddock("delete", "sandbox", "stays", "nowhere")
+    wait_for("it removes its own", lambda: sum(containers(hosts, "stays").values()) == 0)
