@@ -21,6 +21,7 @@ from controller.loop.tasks.canary import CANARY_SECONDS, CanaryWatch
 from controller.loop.tasks.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.tasks.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
+from controller.loop.tasks.lost_hosts import LOST_SECONDS, LostHosts
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.tasks.usage_cache import UsageCache
@@ -92,11 +93,20 @@ def make_loop(
             Periodic("health", HEALTH_SECONDS, health.observe_now),
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
+            *_beside_others(host),
         ),
         loading=without_collection,
         leads=place.leads,
     )
     return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place)
+
+
+def _beside_others(host: Host) -> tuple[Periodic, ...]:
+    """Return the work that only a daemon beside others has."""
+    if host.place.alone:
+        return ()
+    lost = LostHosts(host.announced, host.place, host.core.clock)
+    return (Periodic("lost-hosts", LOST_SECONDS, lost.observe_now),)
 
 
 def _make_canary(host: Host) -> CanaryWatch:

@@ -172,6 +172,7 @@ class ReconcilePass:
             unbound=self._desired.unbound,
             elsewhere=self._elsewhere(instances),
             leads=self._place.leads(),
+            alone=self._place.alone,
         )
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:

@@ -1,5 +1,6 @@
 """Many hosts on one store, placed by hand: a daemon on each, and any of them asked."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -24,6 +25,24 @@ apiVersion: paddock/v1alpha1
 kind: Quota
 metadata: {name: small}
 spec: {hard: {sandboxes: 2}}
+"""
+
+_POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], resources: {limits: {memory: 16Mi, pids: 16}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 2, host: two, shutdownGracePeriodSeconds: 0}
+"""
+_CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: claimed}
+spec: {templateRef: {name: tiny}, lifecycle: {shutdownGracePeriodSeconds: 0}}
 """
 
 
@@ -106,6 +125,24 @@ def test_a_quota_counts_what_all_hosts_hold(daemons: Mapping[str, RunningDaemon]
     wait_for("all are gone", lambda: not any(asked.get(name) for name in "abc"))
 
 
+def test_any_daemon_claims_a_warm_sandbox_of_any_host(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    asked = daemons["one"]
+    asked.apply(_POOL)
+    pool = ("get", "sandboxpool", "warm", "-o", "json")
+    wait_for("both are ready", lambda: json.loads(asked.paddock(*pool).stdout)["status"].get("readyReplicas") == 2)
+    warm = set(hosts["two"].docker("ps", "-q", "--no-trunc").split())
+
+    asked.apply(_CLAIM)
+    wait_for("it is Ready", lambda: reason(asked, "claimed") == "True")
+    found = asked.get("claimed")["status"]
+    assert (found["launchType"], found["host"]) == ("Warm", "two")
+    assert found["instanceRef"]["containerID"] in warm
+    asked.paddock("delete", "sandbox", "claimed")
+    asked.paddock("delete", "sandboxpool", "warm")
+    wait_for("all are gone", lambda: not hosts["two"].docker("ps", "-aq"))
+    asked.paddock("delete", "sandboxtemplate", "tiny")
+
+
 def test_a_killed_daemon_leaves_its_sandboxes_running(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
     """The role of the fleet goes to another host; nothing moves; the same daemon comes back to what it had."""
     host = wait_for("one leads", lambda: leading(daemons))
@@ -118,7 +155,9 @@ def test_a_killed_daemon_leaves_its_sandboxes_running(hosts: Fleet, daemons: dic
     wait_for("another leads", lambda: leading(left))
     asked.apply(sandbox("nowhere"))
     wait_for("it decides", lambda: reason(asked, "nowhere", "Scheduled") == "NoHost")
+    wait_for("nobody can tell", lambda: reason(asked, "stays") == "HostLost")
     assert containers(hosts, "stays")[host] == 1
     daemons[host] = hosts[host].daemon()
+    wait_for("it is Ready again", lambda: reason(asked, "stays") == "True")
     asked.paddock("delete", "sandbox", "stays", "nowhere")
     wait_for("it removes its own", lambda: sum(containers(hosts, "stays").values()) == 0)

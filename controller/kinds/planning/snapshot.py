@@ -103,6 +103,7 @@ class Snapshot:
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `elsewhere` is what other hosts reserve by namespace. `leads`: it decides for what belongs to no host, too.
+    `alone`: there are no other hosts.
     """
 
     now: float
@@ -132,6 +133,7 @@ class Snapshot:
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
+    alone: bool = True
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

@@ -13,7 +13,7 @@ from controller.kinds.planning.instance_record import WARM, Instance, InstanceSt
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandbox import SandboxSpec, Template
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.reconcile_context import Decision
 from controller.plan.pool.sandboxpool import SHARED, is_ready, is_used, member_spec, sharing
@@ -76,6 +76,15 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     )
     same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
     return same and is_ready(member, own[0], wanted)
+
+
+def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Policy) -> str:
+    """Return what tells if a member of another host is what a sandbox asks for: equal keys are equal containers.
+
+    It is made alike on each host, of its own settings. Raises nothing for a spec that is admitted.
+    """
+    made = render(spec, template, name="member", uid="", policy=policy, namespace=namespace)
+    return f"{made.config_hash} {made.template_hash}"
 
 
 def launched_cold(

@@ -1,5 +1,6 @@
 """Reconciliation of the pools, after their members: members to add and to retire, statuses and figures."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.kinds.planning.instance_record import RETIRED, WARM
@@ -10,7 +11,9 @@ from controller.plan.capacity import preemption, preload, pressure
 from controller.plan.common.contexts import context_with, rendered_with
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.pool.sandboxpool import member_of, plan_turnover, ready_ones, retirements
+from controller.plan.pool.claim_candidates import ready_key
+from controller.plan.pool.sandboxpool import Member, member_of, member_spec, plan_turnover, ready_ones, retirements
+from controller.policy.sandbox import admit_with
 
 
 def reconcile_pools(builder: PlanBuilder) -> None:
@@ -49,6 +52,8 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)
     builder.warm += ready_ones(pool, members)
+    if not snapshot.alone:
+        _offer(builder, pool, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in builder.groups}
     builder.instances = [each for each in builder.instances if each.uid not in leaving - busy]
@@ -62,3 +67,19 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         builder.wakes.append(made.until)
     if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
+    """Record which members the daemons of other hosts may claim: those that are ready, by what they are."""
+    spec = member_spec(pool)
+    if spec is None or pool.template is None or admit_with(spec, pool.template, builder.policy):
+        return
+    key = ready_key(spec, pool.template, pool.obj.namespace, builder.policy)
+    decided = {each.uid: each for each in builder.instances}
+    for each in members:
+        now = decided.get(each.instance.uid, each.instance)
+        wanted = key if each.ready and pool.obj.deleted_at is None else ""
+        free = now.uid not in builder.snapshot.in_flight
+        if free and now.role == WARM and now.memory.ready_key != wanted:
+            decided[now.uid] = replace(now, memory=replace(now.memory, ready_key=wanted))
+    builder.instances = list(decided.values())

@@ -12,22 +12,23 @@ from pydantic import ValidationError
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.planning.binding import host_of
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, at_own_level
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import claim_candidates
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
-from controller.policy.sandbox import reserved
+from controller.policy.sandbox import admit_with, reserved
 from controller.ports import Clock, Meter, Transaction
 from controller.ports.place import ALONE, Place
 from controller.service.objects.admission import profiles_in
-from controller.service.objects.quota import Facts, has_room, pool_has_room
+from controller.service.objects.quota import Facts, has_room, has_room_in_namespace, pool_has_room
 
 # Number of members read at a time. Unless many claims come at once, one of the oldest is free.
 _AT_FIRST, _IN_ONE_GO = 4, 32
@@ -58,19 +59,22 @@ class Claims:
         The caller puts the object in the same transaction.
         """
         last = self._snapshot()
-        own = self._place.host
-        if obj.kind != "Sandbox" or last is None or not last.pools or host_of(obj, own) != own:
+        if obj.kind != "Sandbox" or last is None or (not last.pools and self._place.alone):
             return obj
         try:
             spec = SandboxSpec.model_validate(obj.spec)
         except ValidationError:
             return obj
-        found = self._take(transaction, last, obj, spec)
+        own = self._place.host
+        here = last.pools and host_of(obj, own) == own
+        found = self._take(transaction, last, obj, spec) if here else None
+        if found is None and not self._place.alone:
+            found = self._take_elsewhere(transaction, obj, spec)
         self._count(last, obj, spec, found)
         if found is None:
             return obj
         member, reserves = found
-        bound = obj.status if self._place.alone else {**obj.status, "host": own}
+        bound = obj.status if self._place.alone else {**obj.status, "host": member.host}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
         message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
@@ -105,6 +109,47 @@ class Claims:
             room = has_room(transaction, obj.namespace, facts, whole, held, self._place.host)
             return (member, reserves) if room else None
         return None
+
+    def _take_elsewhere(
+        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec
+    ) -> tuple[Instance, Limits] | None:
+        """Return the oldest ready member of other hosts' pools that is what the sandbox asks for, and its reservation.
+
+        One that would have to reserve more is left: only its own host's daemon knows what that host has.
+        """
+        if spec.template_ref is None or spec.pool_policy == "Never" or spec.run_state != "Running":
+            return None
+        found = transaction.get("SandboxTemplate", obj.namespace, spec.template_ref.name)
+        if found is None or found.deleted_at is not None:
+            return None
+        template = SandboxTemplateSpec.model_validate(found.spec)
+        policy = with_profiles(fitted(self._policy, self._facts()), profiles_in(transaction))
+        if admit_with(spec, template, policy):
+            return None
+        key = claim_candidates.ready_key(spec, template, obj.namespace, policy)
+        level = policy.levels[at_own_level(spec, template).security_level]
+        desired = reserved(spec, template, level.limits)
+        for pool in self._pools_elsewhere(transaction, obj, spec):
+            member = transaction.ready_member(pool.uid, key, besides=self._place.host)
+            if member is None or amount_of(reservations.larger(member.reserves, desired)) != amount_of(member.reserves):
+                continue
+            held = amount_of(member.reserves)
+            if has_room_in_namespace(transaction, obj.namespace, amount_of(member.reserves, 1), held):
+                return member, replace(member.reserves, cpu_shares=desired.cpu_shares)
+        return None
+
+    def _pools_elsewhere(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec) -> list[StoredObject]:
+        """Return the pools of the sandbox's template on other hosts; on its own one, if it names one."""
+        asked, default = host_of(obj, UNBOUND), self._place.default
+        name = spec.template_ref.name if spec.template_ref else ""
+        return [
+            each
+            for each in transaction.list("SandboxPool", obj.namespace)
+            if each.deleted_at is None
+            and each.spec.get("templateRef", {}).get("name") == name
+            and (asked or host_of(each, default)) == host_of(each, default)
+            and host_of(each, default) not in (UNBOUND, self._place.host)
+        ]
 
 
 def _still_members(

@@ -159,6 +159,14 @@ def has_room(
     return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
 
 
+def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amount, held: Amount) -> bool:
+    """Return True if the namespace's quotas let one of its sandboxes hold `whole`, of which `held` is counted."""
+    used = transaction.held(namespace)
+    found = Fitting(transaction, (), HostFacts()).of(namespace)
+    own = [each for each in found if each.namespace != HOST]
+    return all(judge(each, used.get(namespace, Amount()), whole, held).admitted for each in own)
+
+
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
     """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
     scope = pool_scope(pool.obj.uid)

@@ -1,0 +1,53 @@
+"""Watch over the hosts' leases: while one has expired, its sandboxes say that nobody can tell how they are."""
+
+import structlog
+
+from controller.kinds.host import NAME
+from controller.kinds.planning.plan import Writes
+from controller.plan.capacity.lost_hosts import lost_statuses
+from controller.ports import Clock, LeaseState, Store, StoreError
+from controller.ports.place import Place
+
+LOST_SECONDS = 5.0
+_PREFIX, _STORED = "host/", {"daemon": NAME}
+_log = structlog.get_logger("paddock.fleet")
+
+
+class LostHosts:
+    """`observe_now` is called every LOST_SECONDS, and does nothing unless this daemon leads."""
+
+    def __init__(self, store: Store, place: Place, clock: Clock) -> None:
+        self._store, self._place, self._clock = store, place, clock
+        self._known: frozenset[str] = frozenset()
+        self._missed: frozenset[str] = frozenset()
+
+    def observe_now(self) -> None:
+        """Write the statuses of lost hosts' sandboxes. After a store failure they are written next time."""
+        if self._place.alone or not self._place.leads():
+            return
+        try:
+            missed = frozenset(_host(each) for each in self._store.leases() if _is_lost(each)) - {self._place.host}
+            lost, self._missed = missed & self._missed, missed  # a daemon that is started again is away for a moment
+            if lost:
+                found = self._store.list("Sandbox", lean=True)[0]
+                if statuses := tuple(lost_statuses(found, lost, self._clock.now())):
+                    self._store.record(Writes(statuses=statuses))
+        except StoreError as error:
+            _log.warning("lost hosts not recorded; retrying", reason=str(error))
+            return
+        self._tell(lost)
+
+    def _tell(self, lost: frozenset[str]) -> None:
+        for name in sorted(lost - self._known):
+            _log.warning("host lost: its daemon is away", host=name)
+        for name in sorted(self._known - lost):
+            _log.info("host is back", host=name)
+        self._known = lost
+
+
+def _is_lost(lease: LeaseState) -> bool:
+    return lease.seconds_left < 0 and (lease.name.startswith(_PREFIX) or lease.name in _STORED)
+
+
+def _host(lease: LeaseState) -> str:
+    return _STORED.get(lease.name, lease.name.removeprefix(_PREFIX))
