@@ -32,6 +32,7 @@ from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Meter, Models, NullMeter, Transaction
+from controller.ports.place import ALONE, Place
 from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
@@ -137,9 +138,19 @@ class LoopHarness:
     """A store and an engine that outlive daemons, and the current daemon."""
 
     def __init__(
-        self, store: SqlStore, *, threads: int = 1, meter: Meter | None = None, policy: Policy | None = None
+        self,
+        store: SqlStore,
+        *,
+        threads: int = 1,
+        meter: Meter | None = None,
+        policy: Policy | None = None,
+        place: Place = ALONE,
     ) -> None:
-        """`store` is open, and the caller's to close. `meter` is told what the loop counts."""
+        """`store` is open, and the caller's to close. `meter` is told what the loop counts.
+
+        `place` is this host among those of the store.
+        """
+        self.place = place
         self._meter = meter or NullMeter()
         self.policy = policy or Policy()
         self.clock = HandClock()
@@ -182,6 +193,7 @@ class LoopHarness:
                 snapshot=lambda: self.turn.last,
                 in_use=self.activity,
                 traces=self.traces,
+                place=self.place,
             ),
             limits=ServiceLimits(most_objects=self.most_objects, artifact_bytes=self.artifact_bytes),
             policy=self.policy,
@@ -227,6 +239,7 @@ class LoopHarness:
             usage=self.engine,
             clock_jumped=ClockJump(self.clock, ticks=self.ticks).jumped,
             layers=lambda: self.layers,
+            place=self.place,
         )
 
     def pass_with(self, workers: Workers, **settings: Any) -> ReconcilePass:

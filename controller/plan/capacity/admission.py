@@ -80,7 +80,8 @@ class CapacityLedger:
     def ceilings(self, host: str) -> tuple[Ceiling, ...]:
         """Return the amounts assumed where capacity was given: the store must not come to hold more. `host` is ours."""
         own = host_scope(host)
-        return tuple(Ceiling(each if each != HOST else own, self.used(each)) for each in sorted(self._given))
+        bounded = [each for each in sorted(self._given) if each in self.bounds or each in self._of_pools]
+        return tuple(Ceiling(each if each != HOST else own, self.used(each)) for each in bounded)
 
 
 def _weight(context: ReconcileContext) -> float:

@@ -1,0 +1,224 @@
+"""Many hosts on one store: each loop plans what is bound to its host, and one of them what belongs to none."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from controller.kinds.access.access import Caller, Grant
+from controller.kinds.meta import StoredObject
+from controller.loop.tasks.lost_hosts import LostHosts
+from controller.policy.levels.levels import Policy
+from controller.ports import LeaseState
+from controller.ports.place import Place
+from controller.service import errors
+from controller.service.access import access
+from controller.service.objects.apply import Source
+from tests.contract.store_worlds import World
+from tests.loop.harness import TINY, LoopHarness
+
+_OPERATOR = Caller("somebody", grants=(Grant(role="admin"),))
+_MANY = Policy(scheduler="manual")
+
+
+@dataclass
+class Hosts:
+    """Two hosts, `one` and `two`, and the name of the one that leads."""
+
+    one: LoopHarness
+    two: LoopHarness
+    leader: list[str]
+
+    def settle(self, *, seconds: float = 5.0) -> None:
+        """Run both loops until neither has anything left to do."""
+        for _ in range(3):
+            self.one.settle(seconds=seconds)
+            self.two.clock.advance(max(0.0, self.one.clock.now() - self.two.clock.now()))
+            self.two.settle(seconds=seconds)
+            self.one.clock.advance(max(0.0, self.two.clock.now() - self.one.clock.now()))
+
+
+@contextmanager
+def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iterator[Hosts]:
+    leader = ["one"]
+
+    def leads(name: str) -> Callable[[], bool]:
+        return lambda: leader[0] == name
+
+    store = world.store()
+    made = [
+        LoopHarness(store, policy=policy, place=Place(name, "", leads(name), alone=False))
+        for name, policy in zip(("one", "two"), policies, strict=True)
+    ]
+    made[1].uids = 1000  # uids of their own
+    with access.acting(_OPERATOR):
+        yield Hosts(made[0], made[1], leader)
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def hosts(world: World) -> Iterator[Hosts]:
+    with two_hosts(world) as made:
+        yield made
+
+
+def pool(house: LoopHarness, host: str) -> None:
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": "warm"},
+        "spec": {"templateRef": {"name": "t"}, "warmReplicas": 2, "host": host},
+    }
+    house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def found(house: LoopHarness, name: str) -> StoredObject:
+    obj = house.get(name)
+    assert obj is not None
+    return obj
+
+
+def test_each_host_makes_what_is_bound_to_it(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="one")
+    hosts.one.apply("b", host="two")
+    hosts.settle()
+    assert [len(each.ours()) for each in (hosts.one, hosts.two)] == [1, 1]
+    for name, host in (("a", "one"), ("b", "two")):
+        assert hosts.one.condition(name, "Ready") == "True Running"
+        assert found(hosts.one, name).status["host"] == host
+    assert [each.host for each in hosts.one.store.instances(host="two")] == ["two"]
+    hosts.two.delete("a")
+    hosts.settle()
+    assert [len(each.ours()) for each in (hosts.one, hosts.two)] == [0, 1]
+
+
+def test_one_without_a_host_waits_and_the_leader_says_so(hosts: Hosts) -> None:
+    hosts.leader[0] = "two"
+    hosts.one.apply("a")
+    hosts.one.settle(seconds=5)
+    assert hosts.one.condition("a", "Scheduled") == ""
+    hosts.two.settle(seconds=5)
+    assert hosts.one.condition("a", "Scheduled") == "False NoHost"
+    hosts.one.apply("a", host="one")
+    hosts.settle()
+    assert hosts.one.condition("a", "Ready") == "True Running"
+    hosts.one.apply("b")
+    hosts.settle()
+    hosts.one.delete("b")
+    hosts.settle()
+    assert hosts.one.names() == ["a"]
+
+
+def test_a_bound_sandbox_does_not_move(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="one")
+    hosts.settle()
+    with pytest.raises(errors.Invalid, match=r"spec\.host: is on host `one`, and can't move"):
+        hosts.one.apply("a", host="two")
+    hosts.one.apply("a")  # it says nothing of a host any more, and stays
+    hosts.settle()
+    assert (found(hosts.one, "a").status["host"], len(hosts.two.ours())) == ("one", 0)
+
+
+def test_a_single_host_has_one_name(world: World) -> None:
+    house = LoopHarness(world.store())
+    with pytest.raises(errors.Invalid, match=r"spec\.host: there is one host, `host`"):
+        house.apply("a", host="other")
+    house.apply("a", host="host")
+    house.settle()
+    assert found(house, "a").status["host"] == "host"
+    house.close()
+
+
+def test_what_paddock_makes_for_its_own_work_is_on_the_host_that_makes_it(hosts: Hosts) -> None:
+    with access.acting(None):
+        hosts.two.apply("session")
+    hosts.settle()
+    assert found(hosts.one, "session").status["host"] == "two"
+    assert hosts.one.condition("session", "Ready") == "True Running"
+
+
+def test_a_quota_of_a_namespace_is_over_all_hosts(hosts: Hosts) -> None:
+    quota = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Quota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": {"sandboxes": 2}},
+    }
+    hosts.one.services.apply.apply([Source("test", json.dumps(quota))])
+    for name, host in (("a", "one"), ("b", "two"), ("c", "two")):
+        hosts.one.apply(name, host=host)
+        hosts.settle()
+    assert hosts.one.condition("c", "Scheduled") == "False QuotaExceeded"
+    stored = hosts.one.store.get("Quota", "default", "q")
+    assert stored is not None
+    assert stored.status["used"]["sandboxes"] == "2"
+    hosts.one.delete("a")
+    hosts.settle()
+    assert hosts.one.condition("c", "Ready") == "True Running"
+
+
+def test_a_warm_sandbox_of_another_host_is_claimed(hosts: Hosts) -> None:
+    pool(hosts.one, "two")
+    hosts.settle()
+    before = set(hosts.two.ours())
+    assert (len(before), len(hosts.one.ours())) == (2, 0)
+    hosts.one.refer("a", "t")
+    obj = found(hosts.one, "a")
+    assert (obj.uid in before, obj.status["host"]) == (True, "two")
+    hosts.settle()
+    assert hosts.one.condition("a", "Ready") == "True Running"
+    assert found(hosts.one, "a").status["launchType"] == "Warm"
+    assert len(hosts.two.ours()) == 3, "the pool is full again"
+
+
+def test_a_warm_sandbox_on_another_host_than_the_named_one_is_not_claimed(hosts: Hosts) -> None:
+    pool(hosts.one, "two")
+    hosts.settle()
+    hosts.one.refer("a", "t", host="one")
+    hosts.settle()
+    assert (found(hosts.one, "a").status["host"], len(hosts.one.ours())) == ("one", 1)
+
+
+def test_hosts_with_other_rules_do_not_share_their_warm_sandboxes(world: World) -> None:
+    with two_hosts(world, (replace(_MANY, network_range="10.99.0.0/16", report_only=True), _MANY)) as hosts:
+        template = {"image": TINY, "command": ["sleep", "1000000"], "securityLevel": "development"}
+        pool(hosts.one, "two")
+        hosts.one.apply_template("t", **template)
+        hosts.settle()
+        hosts.one.refer("a", "t", securityLevel="full-isolation")
+        assert "host" not in found(hosts.one, "a").status
+
+
+class Leases:
+    """The store, with leases as a server would tell them."""
+
+    def __init__(self, store: object, left: dict[str, float]) -> None:
+        self._store, self.left = store, left
+
+    def leases(self) -> Sequence[LeaseState]:
+        return [LeaseState(name, "", 1, seconds) for name, seconds in self.left.items()]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def test_sandboxes_of_a_lost_host_say_so_until_it_is_back(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="one")
+    hosts.one.apply("b", host="two")
+    hosts.settle()
+    store = Leases(hosts.one.store, {"host/one": 5.0, "host/two": -1.0, "fleet": 5.0})
+    watch = LostHosts(store, hosts.one.place, hosts.one.clock)  # type: ignore[arg-type]
+    watch.observe_now()
+    assert hosts.one.condition("b", "Ready") == "True Running", "it may only be started again"
+    watch.observe_now()
+    assert hosts.one.condition("b", "Ready") == "Unknown HostLost"
+    assert hosts.one.condition("a", "Ready") == "True Running"
+    store.left["host/two"] = 5.0
+    watch.observe_now()
+    hosts.settle()
+    assert hosts.one.condition("b", "Ready") == "True Running"
+    assert len(hosts.two.ours()) == 1, "nothing was done to it"
