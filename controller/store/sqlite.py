@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from controller.store.lease import FileLease
 
 _BEGIN = "paddock_begin"
 _LOCK_POLL_SECONDS = 0.02
+_OLDEST = (3, 35)  # which knows RETURNING
 # Less than this free, and the next commit or checkpoint fails.
 _MIN_FREE_BYTES = 1 << 20
 # synchronous=NORMAL: with WAL a crash of the process loses nothing, a power cut at most the last commits.
@@ -27,6 +29,9 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_
 
 class SqliteDatabase(Database):
     def __init__(self, url: URL, *, wait_seconds: float) -> None:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            needed = ".".join(map(str, _OLDEST))
+            raise StoreError(f"store: this Python has SQLite {sqlite3.sqlite_version}; {needed} or newer is needed")
         self._path = _file_of(url)
         self._wait_seconds = wait_seconds
         self._gate = threading.Lock()

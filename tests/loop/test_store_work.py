@@ -18,8 +18,8 @@ from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
 from tests.statements import traced
 
-ALLOWED_STATEMENTS = 65
-ALLOWED_OF_A_CLAIM = 36  # statements, from its request to Ready
+ALLOWED_STATEMENTS = 50
+ALLOWED_OF_A_CLAIM = 29  # statements, from its request to Ready
 ALLOWED_MORE_CALLS = 200  # with 400 more stored
 
 
