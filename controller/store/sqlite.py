@@ -29,9 +29,6 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_
 
 class SqliteDatabase(Database):
     def __init__(self, url: URL, *, wait_seconds: float) -> None:
-        if sqlite3.sqlite_version_info < _OLDEST:
-            needed = ".".join(map(str, _OLDEST))
-            raise StoreError(f"store: this Python has SQLite {sqlite3.sqlite_version}; {needed} or newer is needed")
         self._path = _file_of(url)
         self._wait_seconds = wait_seconds
         self._gate = threading.Lock()
@@ -112,6 +109,13 @@ class SqliteDatabase(Database):
             raise StoreError(f"store {self.name}: disk full; free some disk space")
         if not os.access(self._path, os.W_OK):
             raise StoreError(f"store {self.name}: not writable; give paddock's user access to it")
+
+
+def check_version() -> None:
+    """Raise StoreError if SQLite itself is too old for a store. Backups of another database can be read by it."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        needed = ".".join(map(str, _OLDEST))
+        raise StoreError(f"store: this Python has SQLite {sqlite3.sqlite_version}; install {needed} or newer")
 
 
 def _file_of(url: URL) -> Path:
