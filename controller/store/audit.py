@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, entry_hash, fair_share
 from controller.store import rows
@@ -22,43 +22,77 @@ _COUNTS = select(audit.c.actor, func.count().label("entries")).where(_IS_A_CALLE
 _INSERT = insert(audit)
 _QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [each.name for each in audit.c])
 _LINK = Quick(update(audit_chain), ["last_id", "last_hash"])
+_TO: dict[str, Any] = {"last_id": bindparam("to_id"), "last_hash": bindparam("to_hash")}
+_IS_AT = (audit_chain.c.last_id == bindparam("at_id"), audit_chain.c.last_hash == bindparam("at_hash"))
+_LINK_FROM = Quick(update(audit_chain).values(_TO).where(*_IS_AT))
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
 
-def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
-    """Append entries to the chain, in the caller's transaction, which holds the counter row."""
+class ChainEnd:
+    """The end of the chain as this process wrote it last: a guess, for it may have been rolled back, or grown since."""
+
+    def __init__(self) -> None:
+        self.guess: tuple[int, str] | None = None
+
+
+def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> None:
+    """Append entries to the chain, in the caller's transaction, which is the only writer meanwhile."""
     if not entries:
         return
-    chain = _QUICK_CHAIN.run(connection).fetchone()
-    last_id, last_hash = chain[:2] if chain else (0, GENESIS)
-    made = []
-    for each in entries:
-        last_id += 1
-        texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
-        cleaned = replace(each, id=last_id, **texts)
-        last_hash = entry_hash(cleaned, last_hash)
-        made.append(_row(replace(cleaned, hash=last_hash)))
+    made = _linked_from(connection, entries, chain.guess) if chain.guess else None
+    if made is None:
+        made = _linked(connection, entries)
     if len(made) == 1:
         _ADD.run(connection, made[0])
     else:
         connection.execute(_INSERT, made)
+    chain.guess = made[-1]["id"], made[-1]["hash"]
+
+
+def _linked_from(
+    connection: Connection, entries: Sequence[AuditEntry], end: tuple[int, str]
+) -> list[dict[str, Any]] | None:
+    """Move the end of the chain by compare-and-set. Return the rows of the entries; None: the end is another one."""
+    made = _rows_after(end, entries)
+    (at_id, at_hash), last = end, made[-1]
+    link = {"at_id": at_id, "at_hash": at_hash, "to_id": last["id"], "to_hash": last["hash"]}
+    return made if _LINK_FROM.run(connection, link).rowcount == 1 else None
+
+
+def _linked(connection: Connection, entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
+    """Read the end of the chain and move it. Return the rows of the entries."""
+    chain = _QUICK_CHAIN.run(connection).fetchone()
+    made = _rows_after(tuple(chain[:2]) if chain else (0, GENESIS), entries)
+    last = {"last_id": made[-1]["id"], "last_hash": made[-1]["hash"]}
     if chain:
-        _LINK.run(connection, {"last_id": last_id, "last_hash": last_hash})
+        _LINK.run(connection, last)
     else:
         first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
-        connection.execute(insert(audit_chain).values(last_id=last_id, last_hash=last_hash, **first))
+        connection.execute(insert(audit_chain).values(**first, **last))
+    return made
+
+
+def _rows_after(end: tuple[int, str], entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
+    """Return the rows of entries that follow on that id and hash."""
+    made: list[dict[str, Any]] = []
+    for number, each in enumerate(entries, end[0] + 1):
+        texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
+        cleaned = replace(each, id=number, **texts)
+        linked = replace(cleaned, hash=entry_hash(cleaned, made[-1]["hash"] if made else end[1]))
+        made.append(_row(linked))
+    return made
 
 
 class SqlAudit:
     """`reading` and `writing` open the store's transactions."""
 
-    def __init__(self, reading: Operation, writing: Operation) -> None:
-        self._reading, self._writing = reading, writing
+    def __init__(self, reading: Operation, writing: Operation, chain: ChainEnd) -> None:
+        self._reading, self._writing, self._chain = reading, writing, chain
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
         """Append entries in a transaction of their own."""
         with self._writing("audit_append") as connection:
-            append(connection, entries)
+            append(connection, entries, self._chain)
 
     def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
         """Return the `limit` newest entries at or after `since` (Unix seconds), newest last."""
@@ -94,7 +128,7 @@ class SqlAudit:
         for actor, count in counts.items():
             for surplus in range(count - share, 0, -_THIN_AT_ONCE):
                 with self._writing("audit_prune") as connection:  # one transaction each: others can write between
-                    gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE))
+                    gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE), self._chain)
         return gone
 
 
@@ -112,7 +146,7 @@ def _prune_through(connection: Connection, through: int | None) -> int:
     return gone
 
 
-def _thin(connection: Connection, actor: str, count: int) -> int:
+def _thin(connection: Connection, actor: str, count: int, end: ChainEnd) -> int:
     """Drop the oldest entries of a caller, log their number, and bridge the gaps in the chain."""
     of_actor = select(audit.c.id, audit.c.at, audit.c.hash).where(audit.c.actor == actor, _IS_A_CALLERS)
     found = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
@@ -137,7 +171,7 @@ def _thin(connection: Connection, actor: str, count: int) -> int:
         connection.execute(_INSERT, [_row(each) for each in made])
         newest = connection.execute(select(audit.c.at).where(audit.c.id == chain.last_id)).scalar_one_or_none()
         total = {"actor": actor, "entries": sum(len(run) for run in runs)}
-        append(connection, [AuditEntry(newest or found[-1].at, OWN, "", THIN, detail=total)])
+        append(connection, [AuditEntry(newest or found[-1].at, OWN, "", THIN, detail=total)], end)
     return len(found)
 
 

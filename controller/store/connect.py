@@ -18,8 +18,9 @@ def connect(url: str, *, schema: str | None = None, wait_seconds: float = 5.0) -
         raise StoreError("store: not a database URL; write sqlite:////path/to/file or postgresql://...") from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        from controller.store.sqlite import SqliteDatabase
+        from controller.store.sqlite import SqliteDatabase, check_version
 
+        check_version()
         return SqliteDatabase(parsed, wait_seconds=wait_seconds)
     if backend in ("postgresql", "postgres"):
         from controller.store.postgres import PostgresDatabase

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from sqlalchemy import Connection, Delete, Engine, Insert, Select, Update, event
+from sqlalchemy import CompoundSelect, Connection, Delete, Engine, Insert, Select, Update, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
@@ -28,7 +28,9 @@ class Quick:
     """
 
     def __init__(
-        self, statement: "Select[Any] | Insert | Update | Delete", columns: Sequence[str] | None = None
+        self,
+        statement: "Select[Any] | CompoundSelect[Any] | Insert | Update | Delete",
+        columns: Sequence[str] | None = None,
     ) -> None:
         self._statement, self._columns = statement, columns
         self._compiled: dict[tuple[int, ...], _Compiled] = {}

@@ -20,7 +20,7 @@ from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
 from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, NullMeter, ObjectPage, StoreError, Wake
 from controller.store import migrate, packed, rows, totals
-from controller.store.audit import SqlAudit
+from controller.store.audit import ChainEnd, SqlAudit
 from controller.store.connect import connect
 from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease
 from controller.store.errors import explain, reason_of
@@ -100,6 +100,7 @@ class SqlStore:
         self._opened = _Opened()
         self._lease: StoreLease | None = None
         self._writer = uuid.uuid4().hex
+        self._chain = ChainEnd()
 
     def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
         """Return the lease of that name, `host/<host>` or `fleet`; from now on only its holder can write.
@@ -367,12 +368,12 @@ class SqlStore:
     @property
     def tokens(self) -> SqlTokens:
         """Bearer tokens."""
-        return SqlTokens(self._reading, self._changing)
+        return SqlTokens(self._reading, self._changing, self._chain)
 
     @property
     def audit(self) -> SqlAudit:
         """Audit log."""
-        return SqlAudit(self._reading, self._changing)
+        return SqlAudit(self._reading, self._changing, self._chain)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:
@@ -383,7 +384,7 @@ class SqlStore:
             yield connection
 
     def _begin(self, connection: Connection) -> SqlTransaction:
-        transaction = SqlTransaction(connection, self._writer)
+        transaction = SqlTransaction(connection, self._chain, self._writer)
         self._fence(connection)
         return transaction
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from controller.store.lease import FileLease, file_leases
 
 _BEGIN = "paddock_begin"
 _LOCK_POLL_SECONDS = 0.02
+_OLDEST = (3, 35)  # which knows RETURNING
 # Less than this free, and the next commit or checkpoint fails.
 _MIN_FREE_BYTES = 1 << 20
 # synchronous=NORMAL: with WAL a crash of the process loses nothing, a power cut at most the last commits.
@@ -113,6 +115,13 @@ class SqliteDatabase(Database):
             raise StoreError(f"store {self.name}: disk full; free some disk space")
         if not os.access(self._path, os.W_OK):
             raise StoreError(f"store {self.name}: not writable; give paddock's user access to it")
+
+
+def check_version() -> None:
+    """Raise StoreError if SQLite itself is too old for a store. Backups of another database can be read by it."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        needed = ".".join(map(str, _OLDEST))
+        raise StoreError(f"store: this Python has SQLite {sqlite3.sqlite_version}; install {needed} or newer")
 
 
 def _file_of(url: URL) -> Path:

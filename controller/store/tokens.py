@@ -12,7 +12,7 @@ from controller.kinds.access.access import Grant, Token
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import Conflict, StoreError
 from controller.store import rows
-from controller.store.audit import append
+from controller.store.audit import ChainEnd, append
 from controller.store.schema import tokens
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
@@ -22,8 +22,8 @@ _ALL = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
 class SqlTokens:
     """`reading` and `writing` open the store's transactions."""
 
-    def __init__(self, reading: Operation, writing: Operation) -> None:
-        self._reading, self._writing = reading, writing
+    def __init__(self, reading: Operation, writing: Operation, chain: ChainEnd) -> None:
+        self._reading, self._writing, self._chain = reading, writing, chain
 
     def add(self, token: Token, entry: AuditEntry) -> None:
         """Add a token and its audit entry. Raises Conflict if an unrevoked token has its name."""
@@ -31,7 +31,7 @@ class SqlTokens:
             if connection.execute(_standing(token.name)).first() is not None:
                 raise Conflict(f"token `{token.name}`: exists already; revoke it first, or choose another name")
             connection.execute(insert(tokens).values(**_row(token)))
-            append(connection, [entry])
+            append(connection, [entry], self._chain)
 
     def by_id(self, id_: str) -> Token | None:
         with self._reading("token_get") as connection:
@@ -53,7 +53,7 @@ class SqlTokens:
             if row is None:
                 return None
             connection.execute(update(tokens).where(tokens.c.id == row["id"]).values(revoked_at=at))
-            append(connection, [entry])
+            append(connection, [entry], self._chain)
             return replace(_token(dict(row)), revoked_at=at)
 
 

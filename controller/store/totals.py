@@ -21,6 +21,7 @@ from controller.store.schema import totals
 OBJECTS = "objects"
 _UNITS = tuple(each.unit for each in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
+_MOST_TOLD = 16  # each number of rows is a statement of its own
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
 _SUMMED = "cpu_millicores, memory_bytes, pids, disk_bytes, gpus"
@@ -84,10 +85,20 @@ def amount_of_row(row: Row | None) -> Amount:
     return Amount() if row is None else Amount(*(row[name] for name in _UNITS))
 
 
-def add(connection: Connection, moves: Moves) -> None:
-    """Add the moves to the stored rows. The transaction holds the counter row: no other writer is amid its own."""
-    if made := moves.rows():
+def add(connection: Connection, moves: Moves, *, tell: bool = False) -> Mapping[str, Row]:
+    """Add the moves to the stored rows. The transaction is the only writer meanwhile.
+
+    With `tell`, return the rows as they are now, of a few moved scopes: of more, none.
+    """
+    made = moves.rows()
+    if not made:
+        return {}
+    if not tell or len(made) > _MOST_TOLD:
         _adding_insert(connection.dialect.name).many(connection, made)
+        return {}
+    values = {f"{name}_{at}": each for at, row in enumerate(made) for name, each in row.items()}
+    found = _telling_insert(connection.dialect.name, len(made)).rows(connection, values)
+    return {row["scope"]: dict(row) for row in found}
 
 
 def recount(connection: Connection) -> None:
@@ -99,9 +110,20 @@ def recount(connection: Connection) -> None:
 
 @cache
 def _adding_insert(dialect: str) -> Quick:
-    statement = _INSERT_OF[dialect](totals)
+    return Quick(_adding(_INSERT_OF[dialect](totals)), ["scope", *_COLUMNS])
+
+
+@cache
+def _telling_insert(dialect: str, count: int) -> Quick:
+    """Return the statement that adds so many rows at once, and returns what they are then."""
+    made: list[dict[str, Any]] = [
+        {name: bindparam(f"{name}_{at}") for name in ("scope", *_COLUMNS)} for at in range(count)
+    ]
+    return Quick(_adding(_INSERT_OF[dialect](totals).values(made)).returning(totals))
+
+
+def _adding(statement: Any) -> Any:
     new = statement.excluded
-    adding = statement.on_conflict_do_update(
+    return statement.on_conflict_do_update(
         index_elements=["scope"], set_={name: totals.c[name] + new[name] for name in _COLUMNS}
     )
-    return Quick(adding, ["scope", *_COLUMNS])

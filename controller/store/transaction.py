@@ -10,7 +10,22 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    tuple_,
+    union_all,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
@@ -20,7 +35,7 @@ from controller.kinds.planning.plan import Deletion, StatusWrite
 from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows, totals
-from controller.store.audit import append
+from controller.store.audit import ChainEnd, append
 from controller.store.database import Quick
 from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
@@ -28,6 +43,9 @@ from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.totals import Moves
 
 _Key = tuple[str, str, str]
+_Place = tuple[str, str | None]  # kind and namespace; None: of all namespaces
+_POOL = "SandboxPool"
+_MOST_AHEAD = 20  # objects named in one query
 _IN_ONE_QUERY = 500
 _NO_OWNERS = rows.to_text(())
 
@@ -59,11 +77,11 @@ _RESERVED_NAMES = (
 _RESERVED = select(*(instances.c[name] for name in _RESERVED_NAMES))
 _RESERVED_OF = Quick(_RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 _RESERVED_BELOW = Quick(_RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True))))
-# Objects, each with that of its own instance: a pass writes both.
-_OWN = {name: f"instance_{name}" for name in _RESERVED_NAMES}
+# Objects, each with those of the instances below it: a pass writes both. A pool's are its members, which are many.
+_BELOW = {name: f"instance_{name}" for name in _RESERVED_NAMES}
 _OF_UIDS = Quick(
-    select(objects, *(instances.c[name].label(label) for name, label in _OWN.items()))
-    .outerjoin(instances, instances.c.uid == objects.c.uid)
+    select(objects, *(instances.c[name].label(label) for name, label in _BELOW.items()))
+    .outerjoin(instances, and_(instances.c.parent_uid == objects.c.uid, objects.c.kind != _POOL))
     .where(objects.c.uid.in_(bindparam("uids", expanding=True)))
 )
 _OWNED = select(objects).where(text("owner_references <> '[]'"))  # literally: so its index serves
@@ -92,6 +110,7 @@ _TELLING = Quick(
     .values(revision=bindparam("to_revision"))
     .returning(func.pg_notify(CHANNEL, notice(meta.c.instance_id, bindparam("writer", type_=Text))))
 )
+_STEP_COUNTER = Quick(update(meta).values(revision=meta.c.revision + 1).returning(meta.c.revision))
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -99,23 +118,26 @@ _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgres
 class SqlTransaction:
     """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back.
 
-    `writer` is the id of the store object, by which a follower knows its own commits.
+    `chain` is the end of the audit log's chain as its last writer here knows it. `writer` is the id of the store
+    object, by which a follower knows its own commits.
     """
 
-    def __init__(self, connection: Connection, writer: str = "") -> None:
-        self._connection, self._writer = connection, writer
-        # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
-        self._newest: int = _TAKE_COUNTER.run(connection).fetchone()[0]
+    def __init__(self, connection: Connection, chain: ChainEnd, writer: str = "") -> None:
+        self._connection, self._chain = connection, chain
+        self._counter = _Counter(connection, writer)
         self._revisions: dict[str, int] = {}
         self._view: dict[_Key, Row | None] = {}
         self._keys: dict[str, _Key] = {}
-        self._listed: set[tuple[str, str | None]] = set()
+        self._listed: set[_Place] = set()
         self._in_database: set[str] = set()
         self._knows_owned = False
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: dict[str, Instance] = {}
-        self._own: dict[str, Row | None] = {}  # of loaded objects: their instances' versions and reservations
+        # Versions and reservations of instances that were read (None: there is none), by uid. `below` are those of all
+        # below a loaded object, unless it is a pool.
+        self._own: dict[str, Row | None] = {}
+        self._below: dict[str, dict[str, Row]] = {}
         self._retired: dict[str, Instance] = {}
         self._ceilings: Sequence[Ceiling] = ()
         self._audit: list[AuditEntry] = []
@@ -135,6 +157,27 @@ class SqlTransaction:
         ]
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found]
+
+    def read_ahead(self, keys: Iterable[_Key], lists: Iterable[_Place] = (), *, owned: bool = False) -> None:
+        """Read in one query what `get`, `list` and `owned` will be asked for. Too much is left to them."""
+        unknown = [key for key in dict.fromkeys(keys) if key not in self._view and not self._is_listed(*key[:2])]
+        places = [place for place in dict.fromkeys(lists) if not self._is_listed(*place)]
+        owned = owned and not self._knows_owned
+        if not 0 < len(unknown) + len(places) + owned <= _MOST_AHEAD:
+            return
+        asked: dict[str, Any] = {}
+        for at, key in enumerate(unknown):
+            asked |= {f"{name}_{at}": each for name, each in named(*key).items()}
+        for at, (kind, namespace) in enumerate(places):
+            asked[f"of_kind_{at}"] = rows.clean(kind)
+            if namespace is not None:
+                asked[f"of_namespace_{at}"] = rows.clean(namespace)
+        statement = _ahead(len(unknown), tuple(namespace is None for _, namespace in places), owned)
+        self._remember(statement.rows(self._connection, asked))
+        for key in unknown:
+            self._view.setdefault(key, None)
+        self._listed.update(places)
+        self._knows_owned = self._knows_owned or owned
 
     def count(self, namespace: str) -> int:
         """Return the number of stored objects in a namespace, without pending writes."""
@@ -189,7 +232,9 @@ class SqlTransaction:
         """Return the instances with these uids, by uid, with pending writes."""
         asked = list(uids)
         moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
-        return {**_stored_instances(self._connection, asked), **moved}
+        found = [row for some in batches(asked) for row in INSTANCES_OF.rows(self._connection, {"uids": some})]
+        self._own |= {row["uid"]: {name: row[name] for name in _RESERVED_NAMES} for row in found}
+        return {**{each.uid: each for each in rows.instances_from_rows(found)}, **moved}
 
     def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
         """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`.
@@ -218,8 +263,13 @@ class SqlTransaction:
             found = _OF_UIDS.rows(self._connection, {"uids": some})
             self._remember({name: row[name] for name in rows.OBJECT_COLUMNS} for row in found)
             for row in found:
-                own = {name: row[label] for name, label in _OWN.items()}
-                self._own[row["uid"]] = None if own["uid"] is None else own
+                self._own.setdefault(row["uid"], None)
+                if row["kind"] == _POOL:
+                    continue
+                below = self._below.setdefault(row["uid"], {})
+                each = {name: row[label] for name, label in _BELOW.items()}
+                if each["uid"] is not None:
+                    self._own[each["uid"]] = below[each["uid"]] = each
 
     def is_stored(self, uid: str) -> bool:
         """Return True if a loaded object exists, with pending writes."""
@@ -273,10 +323,11 @@ class SqlTransaction:
         new = [row for row in there if row["uid"] not in self._in_database]
         moves = Moves()
         # Deletions first: their names may be taken again. With an object go its instances.
-        for row in _reserved(self._connection, _RESERVED_BELOW, [row["uid"] for row in gone]).values():
+        for row in self._reserved_below([row["uid"] for row in gone]):
             moves.instance(row, -1)
         _DELETE_OBJECT.many(self._connection, [{"of_uid": row["uid"]} for row in gone])
-        self._own.update((row["uid"], None) for row in gone)
+        for row in gone:
+            self._own |= dict.fromkeys((row["uid"], *self._below.get(row["uid"], ())))
         _INSERT_OBJECT.many(self._connection, new)
         _UPDATE_OBJECT.many(self._connection, [_update_of(row) for row in there if row["uid"] in self._in_database])
         for row in gone:
@@ -287,9 +338,8 @@ class SqlTransaction:
         if self._events:
             _counting_insert(self._connection.dialect.name).many(self._connection, self._events)
         written = self._write_instances(moves)
-        totals.add(self._connection, moves)
-        self._check_ceilings()
-        append(self._connection, self._audit)
+        self._check_ceilings(totals.add(self._connection, moves, tell=bool(self._ceilings)))
+        append(self._connection, self._audit, self._chain)
         return written
 
     def _write_instances(self, moves: Moves) -> Sequence[Instance]:
@@ -314,27 +364,33 @@ class SqlTransaction:
         )
         return written
 
+    def _reserved_below(self, uids: Sequence[str]) -> Iterator[Row]:
+        """Yield version and reservations of the stored instances below objects: the known ones, and the others read."""
+        yield from (row for uid in uids for row in self._below.get(uid, {}).values())
+        unread = [uid for uid in uids if uid not in self._below]
+        yield from _reserved(self._connection, _RESERVED_BELOW, unread).values()
+
     def _reserved_of(self, uids: Iterable[str]) -> dict[str, Row]:
         """Return version and reservations of stored instances by uid: those that are known, and the others read."""
         asked = list(uids)
         found = _reserved(self._connection, _RESERVED_OF, [uid for uid in asked if uid not in self._own])
         return found | {uid: own for uid in asked if (own := self._own.get(uid)) is not None}
 
-    def _check_ceilings(self) -> None:
-        """Check what is stored now. Raises Conflict if a ceiling is exceeded."""
+    def _check_ceilings(self, moved: Mapping[str, Row]) -> None:
+        """Check what is stored now, `moved` as this transaction left it. Raises Conflict if a ceiling is exceeded."""
         self._instances = {}  # sent
-        if not self._exceeded():
+        if not self._exceeded(moved):
             return
         totals.recount(self._connection)  # rows may have been removed behind our back
-        for each in self._exceeded():
+        for each in self._exceeded({}):
             scope = each.namespace
             where = scope if "/" in scope else f"namespace {scope}" if scope else "the host"
             raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
-    def _exceeded(self) -> Sequence[Ceiling]:
-        if not self._ceilings:
-            return ()
-        held = self.held(*(each.namespace for each in self._ceilings))
+    def _exceeded(self, known: Mapping[str, Row]) -> Sequence[Ceiling]:
+        held = {scope: totals.amount_of_row(row) for scope, row in known.items()}
+        unread = {each.namespace for each in self._ceilings if each.namespace not in held}
+        held |= self.held(*sorted(unread)) if unread else {}
         return [each for each in self._ceilings if not held[each.namespace].within(each.amount)]
 
     def _row(self, key: _Key) -> Row | None:
@@ -366,7 +422,9 @@ class SqlTransaction:
 
     def _revision_of(self, uid: str) -> int:
         """Return the revision of an object's change in this transaction; one for all its writes."""
-        return self._revisions.setdefault(uid, self._newest + len(self._revisions) + 1)
+        if uid not in self._revisions:
+            self._revisions[uid] = self._counter.next()
+        return self._revisions[uid]
 
     def _write(self, row: Mapping[str, Any]) -> int:
         """Add a pending write. Return its revision."""
@@ -386,8 +444,6 @@ class SqlTransaction:
             self._changed.pop(uid, None)
 
     def _log_changes(self) -> None:
-        if not self._changed:
-            return
         log = [
             {
                 "revision": row["resource_version"],
@@ -400,7 +456,37 @@ class SqlTransaction:
             for type_, row in self._changed.values()
         ]
         _INSERT_CHANGE.many(self._connection, log)
-        newest = max(each["revision"] for each in log)
+        self._counter.end_at(max((each["revision"] for each in log), default=0))
+
+
+class _Counter:
+    """The counter row in one write transaction: each object written takes the next revision.
+
+    On PostgreSQL taking the row waits for the other writers, so that comes first. On SQLite BEGIN IMMEDIATE has done
+    so, and the first write reads and moves the row at once.
+    """
+
+    def __init__(self, connection: Connection, writer: str) -> None:
+        self._connection, self._writer = connection, writer
+        before: int | None = None  # the newest revision when the transaction began, once it is known
+        if connection.dialect.name != "sqlite":
+            before = int(_TAKE_COUNTER.run(connection).fetchone()[0])
+        self._before = self._stored = self._last = before
+
+    def next(self) -> int:
+        """Return the revision of one more object."""
+        if self._last is None:
+            self._stored = self._last = int(_STEP_COUNTER.run(self._connection).fetchall()[0][0])
+            self._before = self._last - 1
+        else:
+            self._last += 1
+        return self._last
+
+    def end_at(self, revision: int) -> None:
+        """Store the newest revision of the transaction; 0: it changed nothing."""
+        newest = revision or self._before
+        if newest == self._stored:
+            return
         if self._connection.dialect.name == "postgresql":
             _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
         else:
@@ -415,18 +501,23 @@ def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> 
     return found
 
 
-def _stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:
-    """Return the stored instances with these uids, by uid."""
-    found: dict[str, Instance] = {}
-    for some in batches(uids):
-        read = INSTANCES_OF.rows(connection, {"uids": some})
-        found.update((each.uid, each) for each in rows.instances_from_rows(read))
-    return found
-
-
 def named(kind: str, namespace: str, name: str) -> dict[str, str]:
     """Return the parameters of NAMED."""
     return {"kind": rows.clean(kind), "namespace": rows.clean(namespace), "name": rows.clean(name)}
+
+
+@cache
+def _ahead(keys: int, everywhere: tuple[bool, ...], owned: bool) -> Quick:
+    """Return the statement that reads so many objects by name, lists of one namespace or all, and the owned objects."""
+    parts: list[Any] = []
+    for at in range(keys):
+        names = ("kind", "namespace", "name")
+        parts.append(select(objects).where(*(objects.c[each] == bindparam(f"{each}_{at}") for each in names)))
+    for at, all_namespaces in enumerate(everywhere):
+        of_kind = select(objects).where(objects.c.kind == bindparam(f"of_kind_{at}"))
+        within = objects.c.namespace == bindparam(f"of_namespace_{at}")
+        parts.append(of_kind if all_namespaces else of_kind.where(within))
+    return Quick(union_all(*parts, *([_OWNED] if owned else [])))
 
 
 def listed(

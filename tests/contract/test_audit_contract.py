@@ -61,6 +61,21 @@ def test_an_entry_is_there_if_and_only_if_the_commit_is(world: World) -> None:
     assert store.audit.verify().problem == ""
 
 
+def test_stores_continue_one_chain_in_turn(world: World) -> None:
+    """Each knows the end as it wrote it itself; what others wrote, or was rolled back, is read."""
+    one, other = world.store(), world.store()
+    for number in range(1, 4):
+        one.audit.append([entry(number), entry(number)])
+        with suppress(ZeroDivisionError), one.transaction() as transaction:
+            transaction.audit(entry(10 + number))
+            transaction.flush()
+            raise ZeroDivisionError
+        one.audit.append([entry(number)])
+        other.audit.append([entry(20 + number)])
+    assert [each.id for each in other.audit.entries()] == list(range(1, 13))
+    assert one.audit.verify().problem == other.audit.verify().problem == ""
+
+
 def test_odd_text_is_kept_and_still_verified(world: World) -> None:
     store = world.store()
     store.audit.append([AuditEntry(0.1, "a\0b\ud800", "", "use", detail={"é": ["\u2028", 1.5, None]})])

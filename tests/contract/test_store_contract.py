@@ -231,6 +231,29 @@ class TestTransactions:
             assert transaction.put(replace(stored, resource_version=99)) == stored
         assert (store.revision(), len(store.changes(0))) == (1, 1)
 
+    def test_what_comes_and_goes_in_a_commit_moves_nothing(self, store: SqlStore) -> None:
+        insert(store, box("a"))
+        with store.transaction() as transaction:
+            transaction.remove(transaction.put(box("brief")))
+        assert (store.revision(), len(store.changes(0))) == (1, 1)
+        assert [each.resource_version for each in insert(store, box("b"))] == [2]
+
+    def test_reading_ahead_finds_what_reading_finds(self, store: SqlStore) -> None:
+        owned = box("owned", owner_references=({"kind": "Sandbox", "name": "a", "uid": "a"},))
+        a, b, owned, other = insert(store, box("a"), box("b"), owned, replace(box("q"), kind="Quota"))
+        with store.transaction() as transaction:
+            transaction.put(replace(b, labels={"new": "1"}))
+            keys = [("Sandbox", "default", name) for name in ("a", "b", "missing")]
+            transaction.read_ahead(keys, [("Quota", "default"), ("Quota", "elsewhere"), ("Quota", None)], owned=True)
+            transaction.read_ahead([], [])
+            transaction.read_ahead([("Sandbox", "default", f"name-{number}") for number in range(600)])
+            found = [transaction.get(*key) for key in keys]
+            assert [each and each.labels for each in found] == [{}, {"new": "1"}, None]
+            assert transaction.list("Quota", "default") == transaction.list("Quota") == [other]
+            assert (transaction.list("Quota", "elsewhere"), transaction.owned()) == ([], [owned])
+            assert transaction.list("Sandbox")[0] == a
+        assert store.get("Sandbox", "default", "a") == a
+
     @pytest.mark.parametrize("value", [1.0, True, "1", [1], None])
     def test_values_that_python_calls_equal_are_a_change(self, store: SqlStore, value: object) -> None:
         insert(store, box(spec={"a": 1}))

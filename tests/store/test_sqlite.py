@@ -42,6 +42,11 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_a_sqlite_that_is_too_old_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    assert "install 3.35 or newer" in str(refusal(SqlStore(world.url).open))
+
+
 def test_constructing_does_no_work(world: World) -> None:
     SqlStore(world.url)
     SqlStore("nonsense")

@@ -161,6 +161,7 @@ class Apply:
         for place, count in Counter(each.key[:2] for each in documents).items():
             if count >= _MANY:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
+        writing.read_ahead(documents)
         writing.use_profiles(self._profiles(transaction, documents, whole=whole))
         for each in documents:
             if len(problems) + len(conflicts) >= MOST_PROBLEMS:

@@ -173,6 +173,7 @@ class Objects:
         if kind.read_only:
             return self._delete_read_only(kind, namespace, name, deleted_by)
         with errors.translate_store_errors(), self._store.transaction() as transaction:
+            transaction.read_ahead([(kind.name, namespace, name)], owned=True)
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)

@@ -14,11 +14,16 @@ from controller.documents.document import Document, without_nulls
 from controller.documents.error_messages import faults
 from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.problem import Path, Problem, field_path
+from controller.kinds.hostquota import KIND as HOST_QUOTA
+from controller.kinds.hostquota import NAME as HOST_QUOTA_NAME
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.binding import BOUND_KINDS
+from controller.kinds.quota import KIND as QUOTA
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandboxtemplate import KIND as TEMPLATE
+from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.workflowrun import KIND as RUN
 from controller.policy.binding import moved
 from controller.ports import Clock, Store, Transaction, Wake
@@ -76,6 +81,19 @@ class WriteTransaction:
         self.transaction = transaction
         self._rules = rules
         self._profiles: Profiles | None = None
+
+    def read_ahead(self, documents: Iterable[Document]) -> None:
+        """Read at once the stored objects of documents, and what those are admitted by."""
+        keys: dict[tuple[str, str, str], None] = {(HOST_QUOTA.name, "", HOST_QUOTA_NAME): None}
+        lists: dict[tuple[str, str | None], None] = {(PROFILE.name, ""): None}
+        for each in documents:
+            keys[each.key] = None
+            if each.namespace:
+                lists[QUOTA.name, each.namespace] = None
+            ref = each.spec.get("templateRef")
+            if isinstance(ref, Mapping) and isinstance(ref.get("name"), str):
+                keys[TEMPLATE.name, each.namespace, ref["name"]] = None
+        self.transaction.read_ahead(keys, lists)
 
     def use_profiles(self, written: Iterable[StoredObject]) -> None:
         """Admit by these security profiles too: they are about to be written in this transaction."""

@@ -26,6 +26,7 @@ class Write:
         if document.resource_version or document.uid:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
         with self._pipeline.transaction() as writing:
+            writing.read_ahead([document])
             spec = _admitted(writing, document)
             if writing.transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
@@ -49,6 +50,7 @@ class Write:
             text = "is required to replace an object; read the object, change that, and send it back"
             raise errors.invalid([document.problem(path, text)])
         with self._pipeline.transaction() as writing:
+            writing.read_ahead([document])
             spec = _admitted(writing, document)
             current = writing.transaction.get(*document.key)
             if current is None:
