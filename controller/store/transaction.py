@@ -76,6 +76,7 @@ _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("o
 _TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
+_LOT = 100  # changes packed at a time
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -357,19 +358,22 @@ class SqlTransaction:
     def _log_changes(self) -> None:
         if not self._changed:
             return
-        log = [
-            {
-                "revision": row["resource_version"],
-                "position": 0,
-                "kind": row["kind"],
-                "uid": row["uid"],
-                "type": type_,
-                "object": rows.packed_change(row),
-            }
-            for type_, row in self._changed.values()
-        ]
-        _INSERT_CHANGE.many(self._connection, log)
-        _MOVE_COUNTER.run(self._connection, {"to_revision": max(each["revision"] for each in log)})
+        changed = iter(self._changed.values())
+        while some := list(islice(changed, _LOT)):
+            _INSERT_CHANGE.many(self._connection, [_change(type_, row) for type_, row in some])
+        newest = max(row["resource_version"] for _, row in self._changed.values())
+        _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
+
+
+def _change(type_: str, row: Row) -> dict[str, Any]:
+    return {
+        "revision": row["resource_version"],
+        "position": 0,
+        "kind": row["kind"],
+        "uid": row["uid"],
+        "type": type_,
+        "object": rows.packed_change(row),
+    }
 
 
 def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:
