@@ -6,16 +6,18 @@ By default glibc keeps freed memory for each thread, so that one burst of work w
 import ctypes
 import gc
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 TRIM_SECONDS = 20
+UNUSED = ("rich", "chardet", "charset_normalizer")  # what the daemon's libraries would use if it is there
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _ARENAS = 2  # of all threads together; Python runs one at a time anyway
 # Larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time. The buffers of transfers are
 # smaller: to map each would cost more time than to copy their data.
 _LARGE_BYTES = 2 << 20
-_KEPT_BYTES = 8 << 20  # freed at the end of an arena, until it is trimmed
+_KEPT_BYTES = 2 << 20  # freed at the end of an arena, until it is trimmed
 
 
 def tune_malloc() -> Callable[[], None]:
@@ -60,7 +62,9 @@ def without_importing(*packages: str) -> Iterator[None]:
     hidden = [each for each in packages if each not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: it can't be imported
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to find acceptable character detection")  # requests'
+            yield
     finally:
         for each in hidden:
             del sys.modules[each]

@@ -4,8 +4,10 @@ A document here is valid by itself. Admission on this host, and conflicts with s
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from controller.documents import aliases
 from controller.documents.error_messages import faults, kind_of, remedy_for
 from controller.documents.model_fields import closest
-from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
+from controller.documents.yaml_tree import REST_UNREPORTED, Node, Reading, Tree, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
 from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, namespace_fault
 from controller.kinds.registry import Kind, Registry
@@ -26,7 +28,7 @@ MAX_VALUES = 20_000  # of one object, with what aliases stand for
 class Document:
     """A document that is valid by itself. `spec`, `labels` and `annotations` are as written, nulls included."""
 
-    tree: Tree
+    read_tree: Callable[[], Tree]
     kind: Kind
     namespace: str
     name: str
@@ -40,6 +42,11 @@ class Document:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.kind.name, self.namespace, self.name
+
+    @property
+    def tree(self) -> Tree:
+        """The text's parts with their positions; the first use may read the file again."""
+        return self.read_tree()
 
     def problem(self, path: Path, message: str) -> Problem:
         """Return a problem at that path of this document."""
@@ -58,10 +65,11 @@ def parse(
 
     `namespace` is for documents that name none; one that names another is a problem. `budget`: see `read`.
     """
-    trees, problems = read(file, text, budget)
+    reading, again = Reading(file, text, budget), _ReadAgain(file, text)
+    problems: list[Problem] = []
     good: list[Document] = []
-    for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
-        if len(problems) >= MOST_PROBLEMS:
+    for at, tree in enumerate(itertools.chain.from_iterable(_flattened(each) for each in reading)):
+        if len(reading.problems) + len(problems) >= MOST_PROBLEMS:
             problems.append(tree.problem((), REST_UNREPORTED))
             break
         if tree.root.size > MAX_VALUES:
@@ -71,8 +79,25 @@ def parse(
         document, wrong = check_tree(tree, registry, namespace)
         problems += wrong
         if document is not None and not wrong:
-            good.append(document)
-    return good, _one_each_place(problems)
+            good.append(replace(document, read_tree=partial(again.tree, at, document.kind.name)))
+    return good, _one_each_place([*reading.problems, *problems])
+
+
+class _ReadAgain:
+    """The trees of a file, read again when one is needed for a message: they take thirty times its text's memory."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self._file, self._text = file, text
+
+    @cached_property
+    def _trees(self) -> list[Tree]:
+        return [each for tree in Reading(self._file, self._text) for each in _flattened(tree)]
+
+    def tree(self, at: int, kind: str) -> Tree:
+        """Return that document's tree in Paddock's own form."""
+        found = self._trees[at]
+        deque(aliases.resolve(found, kind), maxlen=0)
+        return found
 
 
 def check_tree(tree: Tree, registry: Registry, namespace: str | None) -> tuple[Document | None, list[Problem]]:
@@ -149,9 +174,10 @@ class _Check:
         return self._document(kind, metadata, namespace)
 
     def _document(self, kind: Kind, metadata: Metadata, namespace: str) -> Document:
-        written: dict[str, Any] = self._tree.root.plain()
+        tree = self._tree
+        written: dict[str, Any] = tree.root.plain()
         return Document(
-            tree=self._tree,
+            read_tree=lambda: tree,
             kind=kind,
             namespace=namespace,
             name=metadata.name,

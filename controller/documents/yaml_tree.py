@@ -5,6 +5,7 @@ share a node, and their expanded size is counted before anything is expanded.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,24 +107,41 @@ def read(file: str, text: str, budget: ValueBudget | None = None) -> tuple[list[
 
     Files that are read together share their `budget`.
     """
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        words = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
-        return [], [Problem(file, 0, 0, "", words)]
-    if size > MAX_BYTES:
-        return [], [Problem(file, 0, 0, "", too_large(size))]
-    builder = _Builder(file, budget or ValueBudget())
-    try:
-        for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
-            builder.take(event)
-            if len(builder.problems) >= MOST_PROBLEMS:
-                raise _TooMuch(event, REST_UNREPORTED)
-    except yaml.YAMLError as error:
-        builder.problems.append(_syntax(file, text, error))
-    except _TooMuch as error:
-        builder.problems.append(Problem(file, error.line, error.column, "", str(error)))
-    return builder.trees, builder.problems
+    reading = Reading(file, text, budget)
+    trees = list(reading)
+    return trees, reading.problems
+
+
+class Reading:
+    """The documents of a file as `read` returns them, one at a time. `problems` are those of the YAML read so far."""
+
+    def __init__(self, file: str, text: str, budget: ValueBudget | None = None) -> None:
+        self._file, self._text = file, text
+        self._builder = _Builder(file, budget or ValueBudget())
+        self.problems = self._builder.problems
+
+    def __iter__(self) -> Iterator[Tree]:
+        """Read the file. Only once."""
+        try:
+            size = len(self._text.encode())
+        except UnicodeEncodeError as error:
+            words = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
+            self.problems.append(Problem(self._file, 0, 0, "", words))
+            return
+        if size > MAX_BYTES:
+            self.problems.append(Problem(self._file, 0, 0, "", too_large(size)))
+            return
+        try:
+            for event in yaml.parse(_join_pairs(self._text), Loader=_LOADER):
+                self._builder.take(event)
+                if len(self.problems) >= MOST_PROBLEMS:
+                    raise _TooMuch(event, REST_UNREPORTED)
+                if self._builder.trees:
+                    yield self._builder.trees.pop()
+        except yaml.YAMLError as error:
+            self.problems.append(_syntax(self._file, self._text, error))
+        except _TooMuch as error:
+            self.problems.append(Problem(self._file, error.line, error.column, "", str(error)))
 
 
 def _join_pairs(text: str) -> str:

@@ -52,6 +52,28 @@ class SharedSpecs:
         return obj if lean else replace(obj, spec=plain, last_applied=None), spec
 
 
+class SharedConditions:
+    """Conditions of statuses: equal ones are one Python object, for most sandboxes are in one of few states."""
+
+    def __init__(self, most: int = 1000) -> None:
+        """Know the latest `most` conditions; what is in use elsewhere stays so."""
+        self._most = most
+        self._known: dict[bytes, Mapping[str, Any]] = {}
+
+    def within(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the status with its conditions shared."""
+        return {**status, "conditions": [self._shared(each) for each in status["conditions"]]}
+
+    def _shared(self, condition: Mapping[str, Any]) -> Mapping[str, Any]:
+        key = marshal.dumps(dict(condition), 2)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= self._most:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[key] = condition
+        return known
+
+
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object.
 
@@ -66,7 +88,7 @@ class Desired:
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
         self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
-        self._specs = SharedSpecs()
+        self._specs, self._conditions = SharedSpecs(), SharedConditions()
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
         self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
@@ -210,6 +232,8 @@ class Desired:
         """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
         if known is not None and known.obj.resource_version == obj.resource_version:
             return known
+        if "conditions" in obj.status:
+            obj = replace(obj, status=self._conditions.within(obj.status))
         if known is not None and known.obj.generation == obj.generation:
             return Sandbox(
                 replace(obj, spec=known.obj.spec, last_applied=None), known.spec, known.template, known.broken

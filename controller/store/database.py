@@ -50,7 +50,7 @@ class Quick:
             return
         made = self._compile(connection.dialect, parameters[0])
         driver: Any = connection.connection.dbapi_connection
-        driver.executemany(made.text, [made.values(each) for each in parameters])
+        driver.executemany(made.text, (made.values(each) for each in parameters))
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """Return the rows that it finds in the transaction of a connection, by the names of their columns."""

@@ -112,6 +112,7 @@ _TELLING = Quick(
 )
 _STEP_COUNTER = Quick(update(meta).values(revision=meta.c.revision + 1).returning(meta.c.revision))
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
+_LOT = 100  # changes packed at a time
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -444,19 +445,10 @@ class SqlTransaction:
             self._changed.pop(uid, None)
 
     def _log_changes(self) -> None:
-        log = [
-            {
-                "revision": row["resource_version"],
-                "position": 0,
-                "kind": row["kind"],
-                "uid": row["uid"],
-                "type": type_,
-                "object": rows.packed_change(row),
-            }
-            for type_, row in self._changed.values()
-        ]
-        _INSERT_CHANGE.many(self._connection, log)
-        self._counter.end_at(max((each["revision"] for each in log), default=0))
+        changed = iter(self._changed.values())
+        while some := list(islice(changed, _LOT)):
+            _INSERT_CHANGE.many(self._connection, [_change(type_, row) for type_, row in some])
+        self._counter.end_at(max((row["resource_version"] for _, row in self._changed.values()), default=0))
 
 
 class _Counter:
@@ -491,6 +483,17 @@ class _Counter:
             _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
         else:
             _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
+
+
+def _change(type_: str, row: Row) -> dict[str, Any]:
+    return {
+        "revision": row["resource_version"],
+        "position": 0,
+        "kind": row["kind"],
+        "uid": row["uid"],
+        "type": type_,
+        "object": rows.packed_change(row),
+    }
 
 
 def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:

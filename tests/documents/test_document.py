@@ -1,5 +1,6 @@
 """Reading spec files: what good ones mean, where things stand, and what is refused before anything is read."""
 
+import gc
 import string
 
 import pytest
@@ -10,7 +11,7 @@ from controller.cli.yaml_text import dump
 from controller.documents.document import Document, parse, repeated
 from controller.documents.text_file import MAX_BYTES, decode
 from controller.documents.yaml_core import scalar
-from controller.documents.yaml_tree import ValueBudget, read
+from controller.documents.yaml_tree import Node, ValueBudget, read
 from controller.kinds.base import Model
 from controller.kinds.common.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
@@ -231,6 +232,28 @@ def test_nesting_that_overflows_a_parser_is_only_a_problem(opening: str) -> None
 def test_plain_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
     found = scalar(text)
     assert (found, type(found)) == (value, type(value))
+
+
+def nodes() -> int:
+    gc.collect()
+    return sum(isinstance(each, Node) for each in gc.get_objects())
+
+
+def test_documents_hold_no_positions_until_asked() -> None:
+    """A problem found later still names the line: of a document in a list, and of one nested as in Kubernetes."""
+    listed = "apiVersion: v1\nkind: List\nitems:\n- " + "\n  ".join(GOOD.splitlines()[1:])
+    nested = (
+        "apiVersion: paddock/v1alpha1\nkind: SandboxTemplate\nmetadata: {name: t}\nspec:\n  template:\n"
+        "    image: a\n    livenessProbe: {exec: {command: [x]}}\n"
+    )
+    before = nodes()
+    documents, problems = parse("app.yaml", f"{GOOD}---\n{listed}\n---\n{nested}", discover())
+    assert (len(documents), problems) == (3, [])
+    assert nodes() == before
+    image, again = (each.problem(("spec", "template", "image"), "wrong") for each in documents[:2])
+    assert [(each.line, each.column) for each in (image, again)] == [(9, 12), (25, 14)]
+    assert documents[2].problem(("spec", "liveness"), "wrong").line == 37
+    assert documents[0].text(("spec", "resources", "limits", "cpu")) == "0.5"
 
 
 _JSON = st.recursive(

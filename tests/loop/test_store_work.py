@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -145,3 +146,28 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
 def test_one_change_costs_the_same_among_many(tmp_path: Path) -> None:
     few, many = calls_among(20, tmp_path), calls_among(420, tmp_path)
     assert {name: many[name] - few[name] for name in few if many[name] - few[name] > ALLOWED_MORE_CALLS} == {}
+
+
+def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
+    """Thousands are held in memory: what is equal is held once. The store and the answers have each whole."""
+    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
+    store.open()
+    suspended = {"template": {"image": TINY}, "runState": "Suspended"}
+    insert(store, *(box(f"box-{number}", spec=suspended) for number in range(3)))
+    house = LoopHarness(store)
+    house.settle(seconds=0)
+    assert house.turn.last is not None
+    held = [each.obj for each in house.turn.last.sandboxes.values()]
+    assert len(held) == 3
+    for each in held:
+        assert each.status == store_status(store, each.name) != {}
+    ready = [next(one for one in each.status["conditions"] if one["type"] == "Ready") for each in held]
+    assert len({id(each) for each in ready}) == 1
+    house.close()
+    store.close()
+
+
+def store_status(store: SqlStore, name: str) -> Mapping[str, Any]:
+    found = store.get("Sandbox", "default", name)
+    assert found is not None
+    return found.status
