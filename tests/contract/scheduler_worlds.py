@@ -77,16 +77,16 @@ class SwarmWorld:
         """Release everything, and wait until the engines have ended it: the next test counts on empty hosts."""
         for each in self.scheduler.list():
             self.scheduler.release(each.placement.uid)
-        wait_for("no task is left", lambda: not self.containers())
+        wait_for("no task is left", lambda: not self.containers("-a"))
 
-    def containers(self) -> list[str]:
-        """Return the placeholders' containers on every host that is up."""
+    def containers(self, *options: str) -> list[str]:
+        """Return the placeholders' containers on every host that is up; with "-a", also those that have ended."""
         label = "label=com.docker.swarm.service.name"
         return [
             found
             for each in self.fleet
             if each.engine.up
-            for found in each.docker("ps", "-q", "--no-trunc", "--filter", label).split()
+            for found in each.docker("ps", "-q", "--no-trunc", *options, "--filter", label).split()
         ]
 
 

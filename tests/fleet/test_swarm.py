@@ -5,6 +5,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -87,7 +88,17 @@ def test_a_partitioned_host_is_lost_and_found(world: SwarmWorld) -> None:
 
 def test_others_services_are_never_touched(world: SwarmWorld) -> None:
     other, uid = SwarmScheduler(world.asked.engine.base_url, "another"), str(uuid.uuid4())
-    world.asked.docker("service", "create", "-d", "--replicas", "0", "--name", service_name(uid), "somebody/image:1")
+    world.asked.docker(
+        "service",
+        "create",
+        "-d",
+        "--no-resolve-image",
+        "--replicas",
+        "0",
+        "--name",
+        service_name(uid),
+        "somebody/image:1",
+    )
     mine = placement(world)
     try:
         for scheduler, name in ((world.scheduler, uid), (other, mine.uid)):
@@ -122,7 +133,7 @@ def test_another_leader_goes_on(world: SwarmWorld) -> None:
     began = time.monotonic()
     leader.engine.end(signal.SIGKILL)
     try:
-        later = placement_like(wanted, asked.name)
+        later = replace(wanted, uid=str(uuid.uuid4()), host=asked.name)  # the size of hosts is not asked now
 
         def places() -> bool:
             try:
@@ -136,13 +147,6 @@ def test_another_leader_goes_on(world: SwarmWorld) -> None:
     finally:
         leader.engine.start()
     assert placed_on(world, wanted.uid) == "one"
-
-
-def placement_like(wanted, host):  # type: ignore[no-untyped-def]
-    """Return a small placement on that host; the cluster is not asked for the hosts' size."""
-    from dataclasses import replace
-
-    return replace(wanted, uid=str(uuid.uuid4()), host=host)
 
 
 def test_causes_of_no_answer_are_told_apart() -> None:
