@@ -77,7 +77,7 @@ elif [ "${1:-}" = --fleet ]; then
     fleet=yes
     export PADDOCK_TEST_FLEET=1 PADDOCK_TEST_DOCKER=1
     images=(tiny python agent)
-    selection=(-n 0 --durations 10 -m fleet tests/fleet) # three engines and three daemons are enough for a small machine
+    selection=(-n 0 -o timeout=600 --durations 10 -m fleet tests/fleet tests/contract/test_scheduler_contract.py) # three engines and three daemons are enough for a small machine
 elif [ "${1:-}" = --panel ]; then
     shift
     export PADDOCK_TEST_PANEL=1 PADDOCK_TEST_JOURNEY=1

@@ -126,7 +126,7 @@ class Fleet:
         first, *others = self
         pool = ("--default-addr-pool", "10.201.0.0/16", "--dispatcher-heartbeat", heartbeat)
         where = ("--listen-addr", first.address, "--advertise-addr", first.address)
-        first.docker("swarm", "init", *where, "--task-history-limit", "0", *pool)
+        first.docker("swarm", "init", *where, *pool)
         for at, each in enumerate(others, start=1):
             token = first.docker("swarm", "join-token", "-q", "manager" if at < managers else "worker")
             where = ("--listen-addr", each.address, "--advertise-addr", each.address)

@@ -1,0 +1,1 @@
+"""Scheduler `swarm`: a placeholder service on Docker Swarm for each sandbox, with the sandbox's reservation."""

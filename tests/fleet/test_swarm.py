@@ -1,0 +1,167 @@
+"""What the scheduler `swarm` does with a real swarm that the contract can't ask of a fake."""
+
+import json
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.ports.scheduler import Lost, Pending, Placed, SchedulerError, SchedulerProblem
+from controller.scheduler.swarm.scheduler import SwarmScheduler
+from controller.scheduler.swarm.services import service_name
+from tests.contract.scheduler_worlds import SwarmWorld, becomes, placed_on, placement
+from tests.daemon import wait_for
+from tests.lab.fleet import Fleet, fleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.docker]
+
+
+@pytest.fixture
+def world(hosts: Fleet) -> Iterator[SwarmWorld]:
+    made = SwarmWorld(hosts)
+    yield made
+    made.tidy()
+
+
+def problem(scheduler: SwarmScheduler) -> SchedulerProblem | None:
+    """Return why it can't decide, None if it can."""
+    try:
+        scheduler.ping()
+    except SchedulerError as error:
+        return error.problem
+    return None
+
+
+def test_pinning_and_labels_keep_the_placeholder(world: SwarmWorld) -> None:
+    wanted = placement(world)
+    world.scheduler.place(wanted)
+    host = placed_on(world, wanted.uid)
+    before = world.containers()
+    assert world.scheduler.pin(wanted.uid, 1, host) == Placed(host)
+    for each in world.names:
+        world.scheduler.set_host(each, fit=False, labels={"changed": "yes"})
+    marker = placement(world, host=host)  # once this one is placed, the swarm has heeded what came before
+    world.scheduler.place(marker)
+    placed_on(world, marker.uid)
+    assert set(before) < set(world.containers())
+
+
+def test_a_placeholder_can_do_nothing(world: SwarmWorld) -> None:
+    wanted = placement(world, host="two")
+    world.scheduler.place(wanted)
+    placed_on(world, wanted.uid)
+    (container,) = world.containers()
+    found = json.loads(world.fleet["two"].docker("inspect", container))[0]
+    config, host = found["Config"], found["HostConfig"]
+    assert (config["User"], host["ReadonlyRootfs"], host["CapDrop"]) == ("65534:65534", True, ["ALL"])
+    assert (host["Memory"], host["PidsLimit"], host["LogConfig"]["Type"]) == (16 << 20, 4, "none")
+    assert not any(label.startswith("paddock.") for label in config["Labels"]), "no daemon takes it for its own"
+
+
+def test_a_killed_placeholder_runs_again_on_its_host(world: SwarmWorld) -> None:
+    wanted = placement(world, host="three")
+    world.scheduler.place(wanted)
+    placed_on(world, wanted.uid)
+    before = world.containers()
+    world.fleet["three"].docker("kill", *before)
+    wait_for("another runs", lambda: [each for each in world.containers() if each not in before])
+    assert placed_on(world, wanted.uid) == "three"
+
+
+def test_a_partitioned_host_is_lost_and_found(world: SwarmWorld) -> None:
+    wanted = placement(world, host="three")
+    world.scheduler.place(wanted)
+    placed_on(world, wanted.uid)
+    began = time.monotonic()
+    world.fleet["three"].cut()
+    try:
+        becomes(world, wanted.uid, lambda now: isinstance(now, Lost))
+        print(f"a partitioned host is Lost after {time.monotonic() - began:.1f} s")
+        assert len(world.containers()) == 1, "its placeholder runs on"
+    finally:
+        world.fleet["three"].mend()
+    assert placed_on(world, wanted.uid) == "three"
+
+
+def test_others_services_are_never_touched(world: SwarmWorld) -> None:
+    other, uid = SwarmScheduler(world.asked.engine.base_url, "another"), str(uuid.uuid4())
+    world.asked.docker(
+        "service",
+        "create",
+        "-d",
+        "--no-resolve-image",
+        "--replicas",
+        "0",
+        "--name",
+        service_name(uid),
+        "somebody/image:1",
+    )
+    mine = placement(world)
+    try:
+        for scheduler, name in ((world.scheduler, uid), (other, mine.uid)):
+            world.scheduler.place(mine)
+            with pytest.raises(SchedulerError) as refused:
+                scheduler.release(name)
+            assert refused.value.problem is SchedulerProblem.REFUSED
+            assert "docker service rm" in str(refused.value)
+        assert other.list() == []
+        assert [each.placement for each in world.scheduler.list()] == [mine]
+    finally:
+        world.asked.docker("service", "rm", service_name(uid))
+
+
+def test_a_host_without_the_image_says_so(world: SwarmWorld) -> None:
+    world.fleet["two"].docker("rmi", "paddock/placeholder:1")
+    wanted = placement(world, host="two")
+    world.scheduler.place(wanted)
+    becomes(world, wanted.uid, lambda now: isinstance(now, Pending) and "No such image" in now.message)
+    SwarmScheduler(world.fleet["two"].engine.base_url, "any").prepare()
+    assert placed_on(world, wanted.uid) == "two"
+
+
+def test_another_leader_goes_on(world: SwarmWorld) -> None:
+    """The engine that is asked leads no more, or another one: placements stay, and new ones are made."""
+    wanted = placement(world, host="one")
+    world.scheduler.place(wanted)
+    placed_on(world, wanted.uid)
+    leader = world.fleet.leader()
+    asked = next(each for each in world.fleet if each is not leader)
+    scheduler = SwarmScheduler(asked.engine.base_url, world.scheduler._instance_id, timeout_seconds=60)
+    began = time.monotonic()
+    leader.engine.end(signal.SIGKILL)
+    try:
+        later = replace(wanted, uid=str(uuid.uuid4()), host=asked.name)  # the size of hosts is not asked now
+
+        def places() -> bool:
+            try:
+                return isinstance(scheduler.place(later), Placed)
+            except SchedulerError:
+                return False
+
+        wait_for("a new leader places", places, 120)
+        print(f"a placement after the leader was killed took {time.monotonic() - began:.1f} s")
+        assert wanted.uid in {each.placement.uid for each in scheduler.list()}
+    finally:
+        leader.engine.start()
+    assert placed_on(world, wanted.uid) == "one"
+
+
+def test_causes_of_no_answer_are_told_apart() -> None:
+    with fleet() as hosts:
+        scheduler = SwarmScheduler(hosts["one"].engine.base_url, "mine", timeout_seconds=60)
+        assert problem(scheduler) is SchedulerProblem.NOT_A_MEMBER
+        hosts.form_swarm(managers=2)
+        assert problem(scheduler) is None
+        worker = SwarmScheduler(hosts["three"].engine.base_url, "mine", timeout_seconds=60)
+        assert problem(worker) is SchedulerProblem.NOT_A_MEMBER
+        worker.prepare()
+        assert hosts["three"].docker("images", "-q", "paddock/placeholder:1")
+        hosts["two"].power_off()
+        wait_for("the quorum is lost", lambda: problem(scheduler) is SchedulerProblem.NO_LEADER, 120)
+        hosts["two"].engine.start()
+        wait_for("the quorum is back", lambda: problem(scheduler) is None, 120)
+        hosts["one"].engine.end()
+        assert problem(scheduler) is SchedulerProblem.UNREACHABLE
