@@ -156,7 +156,7 @@ class StoredQuota:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Maximum of a namespace's reservations after a commit ("": the host's; see `of_pool` for a pool's)."""
+    """Maximum of a scope's reservations after a commit: a namespace's, a host's (`host_scope`), or a pool's."""
 
     namespace: str
     amount: Amount
@@ -165,6 +165,14 @@ class Ceiling:
 def pool_scope(uid: str) -> str:
     """Return the key of a pool's ceiling, in the place of a namespace. No namespace can have this name."""
     return f"pool/{uid}"
+
+
+def host_scope(name: str) -> str:
+    """Return the key of a host's ceiling, in the place of a namespace; "" for the default host.
+
+    No namespace can have this name.
+    """
+    return "" if name == "host" else f"host/{name}"
 
 
 def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:

@@ -74,7 +74,7 @@ class Transaction(Protocol):
 
     def instances(self) -> Sequence[Instance]: ...
     def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the reservations of each scope: a namespace, the host (""), or a pool (`pool_scope`).
+        """Return the reservations of each scope: a namespace, a host (`host_scope`), or a pool (`pool_scope`).
 
         A pool's are those of its members and claimed sandboxes; it holds no number of sandboxes.
         """

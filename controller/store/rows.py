@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance, state_from_json, state_to_json
+from controller.kinds.planning.instance_record import WARM, Instance, state_from_json, state_to_json
 from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
 
@@ -162,6 +162,8 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "uid": instance.uid,
         "pool_uid": instance.memory.pool or None,
         "user_id": instance.memory.user_id or None,
+        "host": instance.host,
+        "ready_key": (instance.memory.ready_key or None) if instance.role == WARM else None,
     }
     return _fitting(reserves | row)
 
@@ -189,6 +191,7 @@ def _instance(row: Mapping[Any, Any], memory: dict[str, Any]) -> Instance:
         memory=state_from_json(memory),
         version=row["version"],
         member_uid="" if row["uid"] == row["parent_uid"] else row["uid"],
+        host=row["host"],
     )
 
 

@@ -78,8 +78,9 @@ objects = Table(
 )
 
 # What an instance reserves is in columns of its own: totals are sums of them. `pool_uid` is that of its pool. `user_id`
-# is the uid and gid that no other record has. `uid` is what the container's label bears: the parent's, or for a pool's
-# member one of its own, which the sandbox that claims it takes over.
+# is the uid and gid that no other record of its host has. `ready_key` is that of a warm member that is ready. `uid` is
+# what the container's label bears: the parent's, or for a pool's member one of its own, which the sandbox that claims
+# it takes over.
 instances = Table(
     "instances",
     metadata,
@@ -101,6 +102,8 @@ instances = Table(
     Column("gpus", BigInteger, nullable=False, server_default="0"),
     Column("pool_uid", Text),
     Column("user_id", BigInteger),
+    Column("host", Text, nullable=False, server_default="host"),
+    Column("ready_key", Text),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
     Index(
@@ -108,11 +111,18 @@ instances = Table(
         *("namespace", "role", "cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
     ),
     Index(None, "pool_uid"),
-    Index(None, "user_id", unique=True),
+    Index(None, "host", "user_id", unique=True),
+    Index(
+        "ix_instances_ready",
+        *("pool_uid", "ready_key", "created_at"),
+        sqlite_where=text("ready_key IS NOT NULL"),
+        postgresql_where=text("ready_key IS NOT NULL"),
+    ),
 )
 
-# What a scope holds: a namespace, the host (""), or a pool (`pool/<uid>`). Sums over instances, and the number of
-# objects, moved in the transaction that moves those (totals.py): a quota is one row, however many sandboxes there are.
+# What a scope holds: a namespace, a host ("" or `host/<name>`), or a pool (`pool/<uid>`). Sums over instances, and the
+# number of objects, moved in the transaction that moves those (totals.py): a quota is one row, however many sandboxes
+# there are.
 totals = Table(
     "totals",
     metadata,

@@ -1,7 +1,7 @@
 """Totals by scope: what instances reserve, and the number of objects.
 
-A scope is a namespace, the host (""), or a pool (`pool_scope`). The rows move in the transaction that moves instances
-and objects, so a rollback or a crash moves both or none. `recount` makes them anew.
+A scope is a namespace, a host (`host_scope`; "" for the default one), or a pool (`pool_scope`). The rows move in the
+transaction that moves instances and objects, so a rollback or a crash moves both or none. `recount` makes them anew.
 """
 
 from collections import Counter
@@ -13,12 +13,11 @@ from sqlalchemy import Connection, bindparam, delete, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.planning.instance_record import SANDBOX
-from controller.kinds.quota import RESOURCES, Amount, pool_scope
+from controller.kinds.quota import RESOURCES, Amount, host_scope, pool_scope
 from controller.store.database import Quick
 from controller.store.rows import Row
 from controller.store.schema import totals
 
-HOST = ""
 OBJECTS = "objects"
 _UNITS = tuple(each.unit for each in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
@@ -30,7 +29,8 @@ _SUM_INSTANCES = text(
     f"INSERT INTO totals (scope, {_SUMMED}, sandboxes, objects)"  # noqa: S608 - constants
     " SELECT scope, SUM(cpu_millicores), SUM(memory_bytes), SUM(pids), SUM(disk_bytes), SUM(gpus), SUM(seats), 0"
     f" FROM (SELECT namespace AS scope, {_SUMMED}, {_SEAT} AS seats FROM instances WHERE namespace <> ''"
-    f" UNION ALL SELECT '', {_SUMMED}, {_SEAT} FROM instances"
+    f" UNION ALL SELECT CASE WHEN host = 'host' THEN '' ELSE '{host_scope('')}' || host END, {_SUMMED}, {_SEAT}"
+    " FROM instances"
     f" UNION ALL SELECT '{pool_scope('')}' || pool_uid, {_SUMMED}, 0 FROM instances WHERE pool_uid IS NOT NULL)"
     " AS parts GROUP BY scope"
 )
@@ -51,8 +51,9 @@ class Moves:
         """Add (1) or take away (-1) what an instance row reserves."""
         found = {name: sign * row[name] for name in _UNITS if name != "sandboxes"}
         seat = {"sandboxes": sign * (row["role"] == SANDBOX)}
-        for scope in {row["namespace"], HOST}:
-            self._move(scope, found | seat)
+        self._move(host_scope(row["host"]), found | seat)
+        if row["namespace"]:
+            self._move(row["namespace"], found | seat)
         if row["pool_uid"]:
             self._move(pool_scope(row["pool_uid"]), found)
 

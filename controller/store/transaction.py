@@ -42,7 +42,7 @@ COUNT_INSTANCES = select(func.count()).select_from(instances)
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 # An instance's version, and all that totals are made of.
 _RESERVED_NAMES = (
-    *("uid", "version", "namespace", "role", "pool_uid"),
+    *("uid", "version", "namespace", "role", "pool_uid", "host"),
     *("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
 )
 _RESERVED = select(*(instances.c[name] for name in _RESERVED_NAMES))
@@ -153,7 +153,7 @@ class SqlTransaction:
         return rows.instances_from_rows(ALL_INSTANCES.rows(self._connection, {}))
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the reservations of namespaces, the host ("") and pools (`pool_scope`), with pending writes."""
+        """Return the reservations of namespaces, hosts (`host_scope`) and pools (`pool_scope`), with pending writes."""
         moves = Moves()
         if self._instances:
             for row in self._reserved_of(self._instances).values():
@@ -297,7 +297,8 @@ class SqlTransaction:
             return
         totals.recount(self._connection)  # rows may have been removed behind our back
         for each in self._exceeded():
-            where = f"namespace {each.namespace}" if each.namespace else "the host"
+            scope = each.namespace
+            where = scope if "/" in scope else f"namespace {scope}" if scope else "the host"
             raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
     def _exceeded(self) -> Sequence[Ceiling]:

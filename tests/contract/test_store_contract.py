@@ -496,7 +496,7 @@ class TestTurns:
             idled_generation=2,
             stop_reason="IdleReaped",
         )
-        given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4))
+        given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4), host="b")
         assert store.record(Writes(instances=(given_,))) == {stored.uid: replace(given_, version=1)}
         assert list(store.instances()) == [replace(given_, version=1)]
         assert store.revision() == 1
@@ -534,6 +534,14 @@ class TestTurns:
         [left] = store.instances()
         store.record(Writes(instances=(replace(left, memory=memory),)))
         assert [each.memory.user_id for each in store.instances()] == [2_000_000]
+
+    def test_a_user_id_is_given_once_on_each_host(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        memory = InstanceState(user_id=2_000_000)
+        store.record(Writes(instances=(instance(a, memory=memory), instance(b, memory=memory, host="b"))))
+        assert {each.host: each.memory.user_id for each in store.instances()} == dict.fromkeys(("host", "b"), 2_000_000)
+        taken = replace(store.instances([b.uid])[0], host="host")
+        assert isinstance(refusal(lambda: store.record(Writes(instances=(taken,)))), Conflict)
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))

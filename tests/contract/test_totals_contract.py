@@ -15,7 +15,7 @@ from sqlalchemy import delete
 from controller.kinds.meta import ObjectRef, StoredObject
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Deletion, Writes
-from controller.kinds.quota import Amount, Ceiling, amount_of, pool_scope
+from controller.kinds.quota import Amount, Ceiling, amount_of, host_scope, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.ports import Conflict
 from controller.store import migrate
@@ -25,6 +25,7 @@ from tests.contract.store_worlds import BACKENDS, World, both_stores, box, event
 from tests.examples import examples
 
 NAMESPACES, NAMES, POOLS = ("default", "team"), ("a", "b", "c"), ("", "p", "q")
+HOSTS = ("host", "b")
 FINALIZER = "paddock/containers"
 AT = st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES))
 LIMITS = st.builds(
@@ -37,6 +38,7 @@ STEPS = st.lists(
         st.sampled_from(("sandbox", "warm", "refused")),
         st.sampled_from(POOLS),
         LIMITS,
+        st.sampled_from(HOSTS),
         st.booleans(),
     ),
     max_size=14,
@@ -85,6 +87,20 @@ def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
     assert _held(store) == before == _summed(store)
 
 
+def test_a_ceiling_is_that_of_one_host(store: SqlStore) -> None:
+    _empty(store)
+    made = insert(store, box("a"), box("b"), box("c"))
+    here, there, more = (instance(each, reserves=Limits(600, 7, 9)) for each in made)
+    one = Ceiling(host_scope("b"), Amount(1000, 100, 100, 5))
+    store.record(Writes(instances=(here, replace(there, host="b")), ceilings=(one,)))
+    with pytest.raises(Conflict, match="host/b: more is reserved"):
+        store.record(Writes(instances=(replace(more, host="b"),), ceilings=(one,)))
+    store.record(Writes(instances=(more,), ceilings=(one,)))
+    held = _held(store)
+    assert (held[""].cpu_millicores, held["host/b"].cpu_millicores) == (1200, 600)
+    assert held["default"].cpu_millicores == 1800, "a namespace's are those of all hosts"
+
+
 @both_stores
 def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
     store = world.store()
@@ -120,7 +136,9 @@ def test_a_store_of_before_totals_gets_them(world: World) -> None:
     assert before[0] == _summed(store)
 
 
-def _take(store: SqlStore, what: str, at: tuple[str, str], role: str, pool: str, limits: Limits, undone: bool) -> None:
+def _take(
+    store: SqlStore, what: str, at: tuple[str, str], role: str, pool: str, limits: Limits, host: str, undone: bool
+) -> None:
     namespace, name = at
     obj = store.get("Sandbox", namespace, name)
     if what == "prune":
@@ -130,7 +148,7 @@ def _take(store: SqlStore, what: str, at: tuple[str, str], role: str, pool: str,
         obj = box(name, namespace, finalizers=(FINALIZER,))
     held = store.instances([obj.uid])
     if what in ("record", "finalize", "delete", "ceiling"):
-        store.record(_writes(what, obj.ref, obj.generation, _row(obj, held, role, pool, limits)))
+        store.record(_writes(what, obj.ref, obj.generation, replace(_row(obj, held, role, pool, limits), host=host)))
         return
     with store.transaction() as transaction:
         if what == "put":
@@ -138,13 +156,13 @@ def _take(store: SqlStore, what: str, at: tuple[str, str], role: str, pool: str,
         elif what == "instance":
             transaction.put(obj)
             transaction.put_instance(_row(obj, held, "warm", "q", limits))
-            transaction.put_instance(_row(obj, held, role, pool, limits))
+            transaction.put_instance(replace(_row(obj, held, role, pool, limits), host=host))
         elif what == "retire":
             transaction.retire(held)
         else:
             transaction.remove(obj)
-        before = transaction.held(namespace, "")
-        assert before.keys() == {namespace, ""}
+        before = transaction.held(namespace, "", host_scope("b"))
+        assert before.keys() == {namespace, "", "host/b"}
         if undone:
             raise _Undone
 
@@ -168,7 +186,7 @@ def _summed(store: SqlStore) -> Mapping[str, Amount]:
     found: dict[str, Amount] = defaultdict(Amount, {scope: Amount() for scope in _scopes()})
     for each in store.instances():
         mine = amount_of(each.reserves, int(each.role == "sandbox"))
-        for scope in (each.namespace, ""):
+        for scope in (each.namespace, host_scope(each.host)):
             found[scope] += mine
         if each.memory.pool:
             found[pool_scope(each.memory.pool)] += replace(mine, sandboxes=0)
@@ -186,7 +204,7 @@ def _counted(store: SqlStore) -> Counter[str]:
 
 
 def _scopes() -> list[str]:
-    return [*NAMESPACES, "", *(pool_scope(each) for each in POOLS if each)]
+    return [*NAMESPACES, *map(host_scope, HOSTS), *(pool_scope(each) for each in POOLS if each)]
 
 
 def _empty(store: SqlStore) -> None:

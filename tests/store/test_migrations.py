@@ -125,6 +125,28 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
     assert list(store.instances()) == []
 
 
+def test_a_version_of_one_host_has_all_on_it(world: World) -> None:
+    store = world.store()
+    made = insert(store, *(box(name) for name in ("a", "b", "c")))
+    hosts = ("host", "b", "c")
+    store.record(Writes(instances=tuple(instance(each, host=host) for each, host in zip(made, hosts, strict=True))))
+    assert amounts(world) == {"": 500, "default": 1500, "host/b": 500, "host/c": 500}
+    store.close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.downgrade(connection, "0008")
+    assert amounts(world) == {"": 1500, "default": 1500}
+    store.open()
+    assert {each.host for each in store.instances()} == {"host"}
+    assert amounts(world) == {"": 1500, "default": 1500}
+
+
+def amounts(world: World) -> dict[str, int]:
+    """Each scope's total of CPU."""
+    with world.database() as database, database.reading() as connection:
+        found = connection.execute(text("SELECT scope, cpu_millicores FROM totals"))
+        return {each.scope: each.cpu_millicores for each in found}
+
+
 def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Path) -> None:
     scripts = later_scripts(tmp_path, "raise ArithmeticError('halfway')")
     store = filled(world)

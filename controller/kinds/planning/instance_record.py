@@ -97,7 +97,8 @@ class InstanceState:
     volumes that are deleted with it are gone. `overfull` is the spec's generation whose run exceeded its disk limit,
     and its bytes (0: none). `unguarded`: it ran while no firewall protected its network, and an event says so.
     `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences. `user_id` is
-    the uid and gid of its own that its container runs as (0: none); no other record has it.
+    the uid and gid of its own that its container runs as (0: none); no other record of its host has it. `ready_key` is
+    that of a warm member that hosts other than its own may claim: equal keys are equal containers ("": not ready).
     """
 
     restarts: int = 0
@@ -138,6 +139,7 @@ class InstanceState:
     reclaimed: bool = False
     unguarded: bool = False
     user_id: int = 0
+    ready_key: str = ""
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """Return the reason for which probes ended that run; "" if they did not."""
@@ -154,7 +156,8 @@ class Instance:
 
     `refused` is a sandbox that can't start as it is: the record only keeps the reason, and reserves nothing. `egress`
     is the egress container of another instance, its parent's. A member's parent is its pool, and its container's uid
-    label is `member_uid`. A claim makes it the sandbox of that uid, so no label has to change.
+    label is `member_uid`. A claim makes it the sandbox of that uid, so no label has to change. `host` is the name of
+    its container's host.
     """
 
     name: str
@@ -168,6 +171,7 @@ class Instance:
     memory: InstanceState = field(default_factory=InstanceState)
     version: int = 0
     member_uid: str = ""
+    host: str = "host"
 
     @property
     def uid(self) -> str:

@@ -30,7 +30,8 @@ _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was s
 
 def claimed_state(memory: InstanceState) -> InstanceState:
     """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
-    return replace(memory, launch="Warm", launch_reason="", claiming=True, restarts=0, crashes=0, last_end=None)
+    fresh = replace(memory, restarts=0, crashes=0, last_end=None, ready_key="")
+    return replace(fresh, launch="Warm", launch_reason="", claiming=True)
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
