@@ -76,7 +76,7 @@ def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | Non
 
 def _cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     asked = pending.claim
-    message = cordon.pauses(builder.snapshot.hosts.values(), asked.base, asked.whole)
+    message = cordon.pauses(builder.snapshot, asked.base, asked.whole)
     return Withheld(cordon.REASON, message) if message else None
 
 
@@ -305,7 +305,7 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     moved = {uid: None if each is None or each.parent_uid in gone else each for uid, each in moved.items()}
     changes = ((snapshot.instances.get(uid), each) for uid, each in moved.items())
     used = moved_sums(index_of(snapshot.instances).held, changes)
-    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
+    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
 
 
 def _held(pending: PendingAdmission) -> Instance | None:

@@ -28,6 +28,7 @@ from controller.ports import (
     Volumes,
     Wake,
 )
+from controller.ports.place import ALONE, Place
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_admin import TokenAdmin
@@ -113,7 +114,7 @@ class LoopPorts:
     `wake` is called after each write; `wake_soon`, if given, after each use of a sandbox. `snapshot` gives the last one
     that the loop planned on. `in_use` counts open streams, for the idle clock. `watches` is the hub that hears of the
     loop's commits too (without one it is made). `traces` keeps which request wrote which generation, for the loop's log
-    lines.
+    lines. `place` is this host among those of the store.
     """
 
     wake: Wake
@@ -122,6 +123,7 @@ class LoopPorts:
     watches: Watches | None = None
     traces: Traces = field(default_factory=Traces)
     wake_soon: Wake | None = None
+    place: Place = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ def make_services(
         claims=Claims(loop.snapshot, meter or NullMeter(), lambda: host.engine.observe().facts, clock, policy),
         facts=lambda: host.engine.observe().facts,
         most_objects=limits.most_objects,
+        place=loop.place,
     )
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)

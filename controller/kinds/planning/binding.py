@@ -1,4 +1,4 @@
-"""Binding: the host that runs a sandbox, or keeps a pool. A host's daemon plans what is bound to it, and nothing else."""
+"""Binding: the host that runs a sandbox, or keeps a pool. A host's daemon plans only what is bound to it."""
 
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject

@@ -10,7 +10,7 @@ from controller.kinds.quota import KIND, OBJECTS, RESOURCES, Amount, HardQuota, 
 from controller.plan.capacity.admission import CapacityLedger
 from controller.plan.capacity.reservations import held
 from controller.plan.common.status_json import dated
-from controller.policy.quota_ledger import QuotaBound, bounds
+from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 
 
 def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
@@ -18,7 +18,7 @@ def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple
     in_force = {bound.uid: bound for each in ledger.bounds.values() for bound in each}
     for uid, quota in snapshot.quotas.items():
         bound = in_force.get(uid)
-        if bound is not None:
+        if bound is not None and (snapshot.leads or bound.namespace == HOST):
             stored = snapshot.objects.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
             made = _status(quota, bound, Usage(ledger.used(bound.namespace), stored), snapshot.now)
             if made != quota.obj.status:
@@ -87,7 +87,7 @@ class Movement:
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = held(before.instances.values()), held(after.instances.values())
-    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
+    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts, after.host).items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in each if old != new else ():
             most = shown(bound)

@@ -20,6 +20,7 @@ from controller.kinds.registry import Kind, Registry
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import KIND as RUN
 from controller.ports import Clock, Store, Transaction, Wake
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.objects.admission import Admit, Profiles, profiles_in
 from controller.service.objects.claims import Claims
@@ -44,6 +45,7 @@ class Pipeline:
 
     `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
     `most_objects` bounds the objects of a namespace whose quotas give no bound (0: no bound).
+    `place` is this host among those of the store.
     """
 
     store: Store
@@ -55,6 +57,7 @@ class Pipeline:
     claims: Claims
     facts: Facts = HostFacts
     most_objects: int = 0
+    place: Place = ALONE
 
     @contextmanager
     def transaction(self) -> Iterator["WriteTransaction"]:
@@ -124,7 +127,8 @@ class WriteTransaction:
     def quota_problems(self, pending: Sequence[PendingWrite]) -> list[Problem]:
         """Return a problem for each request that its quotas can never grant, and for each run that can't begin."""
         objects = [each.obj for each in pending]
-        fitting = Fitting(self.transaction, objects, self._rules.facts(), self._rules.most_objects)
+        rules = self._rules
+        fitting = Fitting(self.transaction, objects, rules.facts(), rules.most_objects, rules.place)
         starting = self._run_start(objects)
         return [
             each.target.problem(field_path(field), message)

@@ -1,0 +1,23 @@
+"""Place: this host among those of its store."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.kinds.host import NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Name of this host, and the host of objects that name none ("": they wait for one).
+
+    `leads` is True while this daemon decides for what belongs to no host: quotas' statuses, garbage collection,
+    workflow runs. `alone`: there are no other hosts.
+    """
+
+    host: str = NAME
+    default: str = NAME
+    leads: Callable[[], bool] = lambda: True
+    alone: bool = True
+
+
+ALONE = Place()
