@@ -40,6 +40,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseState:
+    """A lease as it is stored: `host/<host>` (the default host's is `daemon`), or `fleet`.
+
+    `holder` is in words; each new one raises `epoch`. `seconds_left` are by the store's clock: negative since it
+    expired, far below 0 once it was released.
+    """
+
+    name: str
+    holder: str
+    epoch: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectPage:
     """Objects in order of namespace and name, and the revision they were read at.
 
@@ -150,6 +164,17 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+    def writing_as(self, lease: "Lease") -> "Store":
+        """Return a store over the same connections, whose writes only the holder of that lease of it can commit.
+
+        Either opens and closes both. It is without the wrappers of this one: give it its own.
+        """
+        ...
+
+    def leases(self) -> Sequence[LeaseState]:
+        """Return the states of the leases, by the store's clock; those that nobody ever held are missing."""
+        ...
+
     def ping(self) -> str:
         """Return "" if a write would work now, else the reason."""
         ...
@@ -195,12 +220,22 @@ class Store(Protocol):
         """Return changes after revision `since`, oldest first. ChangesGone if some were pruned."""
         ...
 
-    def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]: ...  # None: all
+    def instances(self, uids: Iterable[str] | None = None, *, host: str | None = None) -> Sequence[Instance]:
+        """Return the instances with these uids (None: all), on one host or on all (None)."""
+        ...
+
     def instance(self, name: str) -> Instance | None:
         """Return the instance of that name, which is its container's."""
         ...
 
-    def count_instances(self) -> int: ...
+    def count_instances(self, host: str | None = None) -> int:
+        """Return the number of instances on one host, or on all (None)."""
+        ...
+
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the stored reservations of each scope: a namespace, a host (`host_scope`) or a pool (`pool_scope`)."""
+        ...
+
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Write a pass's rows in one transaction; return the instances as stored (new versions), by uid.
 

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
 from controller.kinds.common.store_stats import Connections
+from controller.ports import LeaseState
 
 # A migration that hangs elsewhere must end in an error, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
@@ -161,6 +162,10 @@ class Database(ABC):
     @abstractmethod
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> StoreLease:
         """Return the lease of that name; it takes over this Database. `migrate` makes missing tables."""
+
+    @abstractmethod
+    def leases(self) -> Sequence[LeaseState]:
+        """Return the states of the leases that are known. Raises OSError, SQLAlchemyError."""
 
     @abstractmethod
     def backup(self) -> BinaryIO:

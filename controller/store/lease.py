@@ -1,7 +1,7 @@
 """Leases of a store by name: one process holds each of them at a time; a standby takes over when it ends.
 
 SQLite: a lock on a file beside the database, which the kernel frees with the process. A frozen holder keeps it, so it
-can't expire. A file has one daemon: the leases of all hosts are one lock.
+can't expire. A file has one daemon: its leases, whatever their names, share one lock of the process.
 
 PostgreSQL: a row of each name that has to be renewed, by the server's clock. A new holder raises its epoch, under the
 same row lock that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So
@@ -11,16 +11,18 @@ a holder that was frozen cannot write after a takeover. By its own clock its lea
 import fcntl
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Connection, Update, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.ports import StoreError
+from controller.ports import LeaseState, StoreError
 from controller.store.database import DEFAULT_LEASE, Database, StoreLease
 from controller.store.errors import explain
 from controller.store.schema import leases, meta
@@ -29,53 +31,128 @@ LEASE_SECONDS = 6.0
 # What is done in this last part of the time may still be under way when it is over: begin nothing then.
 _LAST_PART = 1 / 6
 _HOST = "host/"
+_FILE_HOST = "daemon"
 # The stored name of the default host's lease is that of the only one there was: daemons of older versions exclude
 # this one, and are excluded by it.
 _STORED = {DEFAULT_LEASE: "daemon"}
 _NOW = func.extract("epoch", func.clock_timestamp())
 
 
+@dataclass
+class _FileLock:
+    """A lock file that this process holds, and the names of the leases that it holds it for."""
+
+    handle: int
+    names: set[str] = field(default_factory=set)
+
+
+_FILE_LOCKS: dict[Path, _FileLock] = {}
+_FILE_LOCKS_GUARD = threading.Lock()
+
+
 class FileLease(StoreLease):
     """Lock file beside the database. It is never removed: otherwise two processes could hold it."""
 
     def __init__(self, database: Path, name: str) -> None:
-        self._path = Path(f"{database.resolve()}.{'daemon' if name.startswith(_HOST) else name}.lock")
-        self._handle: int | None = None
+        self._path = _lock_file(database)
+        self._name = _FILE_HOST if name.startswith(_HOST) else name
+        self._held = False
 
     def acquire(self) -> str:
-        if self._handle is not None:
+        with _FILE_LOCKS_GUARD:
+            if self._held:
+                return ""
+            lock = _FILE_LOCKS.get(self._path)
+            if lock is None:
+                found = _lock(self._path)
+                if isinstance(found, str):
+                    return found
+                lock = _FILE_LOCKS[self._path] = _FileLock(found)
+            if self._name in lock.names:
+                return _holder(lock.handle, self._path)
+            lock.names.add(self._name)
+            self._held = True
             return ""
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise explain(error, str(self._path)).error from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(handle)
-            if isinstance(error, BlockingIOError):
-                return f"pid {pid} (it holds {self._path})"
-            raise explain(error, str(self._path)).error from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        self._handle = handle
-        return ""
 
     def renew(self) -> bool:
         return self.held()
 
     def held(self) -> bool:
-        return self._handle is not None
+        return self._held
 
     def release(self) -> None:
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            os.close(handle)
+        with _FILE_LOCKS_GUARD:
+            if not self._held:
+                return
+            self._held = False
+            lock = _FILE_LOCKS[self._path]
+            lock.names.discard(self._name)
+            if not lock.names:
+                del _FILE_LOCKS[self._path]
+                os.close(lock.handle)
 
     def fence(self, connection: Connection) -> None:
         """Do nothing: a held file lock can't be taken by others."""
+
+
+def _lock_file(database: Path) -> Path:
+    return Path(f"{database.resolve()}.{_FILE_HOST}.lock")
+
+
+def _lock(path: Path) -> int | str:
+    """Return the locked file, or its holder, in words."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise explain(error, str(path)).error from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(handle, path)
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return holder
+        raise explain(error, str(path)).error from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def _holder(handle: int, path: Path) -> str:
+    return f"pid {_pid(handle) or 'unknown'} (it holds {path})"
+
+
+def _pid(handle: int) -> str:
+    return os.pread(handle, 32, 0).decode(errors="replace").strip()
+
+
+def file_leases(database: Path) -> Sequence[LeaseState]:
+    """Return the state of a file's lock; none if it is free. Taking it, even to look, would keep out a daemon."""
+    path = _lock_file(database)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ()
+    try:
+        if path in _FILE_LOCKS or _is_locked(os.fstat(handle).st_ino, _pid(handle)):
+            return (LeaseState(_FILE_HOST, _holder(handle, path), 0, LEASE_SECONDS),)
+        return ()
+    finally:
+        os.close(handle)
+
+
+def _is_locked(inode: int, pid: str) -> bool:
+    """Return True if the kernel's list of locks has one of that process on that file."""
+    with open("/proc/locks") as found:
+        locks = (each.split() for each in found if " FLOCK " in each and "->" not in each)
+        return any(each[4] == pid and each[5].endswith(f":{inode}") for each in locks)
+
+
+def row_leases(connection: Connection) -> Sequence[LeaseState]:
+    """Return the states of all leases, by the server's clock."""
+    found = connection.execute(select(leases, _NOW.label("now")).order_by(leases.c.name))
+    return [LeaseState(each.name, each.holder, each.epoch, each.expires_at - float(each.now)) for each in found]
 
 
 def boot_seconds() -> float:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.ports import StoreError
+from controller.ports import LeaseState, StoreError
 from controller.store import portable
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database
 from controller.store.errors import explain
-from controller.store.lease import RowLease
+from controller.store.lease import RowLease, row_leases
 from controller.store.migrate import upgrade
 from controller.store.schema import meta
 
@@ -58,6 +58,10 @@ class PostgresDatabase(Database):
 
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> RowLease:
         return RowLease(self, migrate, name, seconds=seconds)
+
+    def leases(self) -> Sequence[LeaseState]:
+        with self.reading() as connection:
+            return row_leases(connection)
 
     def backup(self) -> BinaryIO:
         return portable.copy_of(self)

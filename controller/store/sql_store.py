@@ -1,9 +1,11 @@
 """`ports.Store` over SQLAlchemy. Any thread may call it; constructing one does no work."""
 
+import copy
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +16,8 @@ from controller.kinds.common.store_stats import Connections, StoreStats
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
-from controller.ports import Change, ChangesGone, Meter, NullMeter, ObjectPage, StoreError
+from controller.kinds.quota import Amount
+from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, NullMeter, ObjectPage, StoreError
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import SqlAudit
 from controller.store.connect import connect
@@ -27,8 +30,10 @@ from controller.store.tokens import SqlTokens
 from controller.store.transaction import (
     ALL_INSTANCES,
     COUNT_INSTANCES,
+    COUNT_INSTANCES_ON,
     INSTANCE_NAMED,
     INSTANCES_OF,
+    INSTANCES_ON,
     NAMED,
     SqlTransaction,
     batches,
@@ -61,6 +66,14 @@ def _whole_revisions() -> Select[Any]:
 _CHANGES = Quick(_whole_revisions())
 
 
+@dataclass
+class _Opened:
+    """The open database of a store, and of those that write as other leases. None: not open."""
+
+    database: Database | None = None
+    instance_id: str = ""
+
+
 class SqlStore:
     """`url` is `sqlite:////path/to/file` or `postgresql://...`; `schema` is PostgreSQL's, made when missing.
 
@@ -83,8 +96,7 @@ class SqlStore:
         self._schema = schema
         self._wait_seconds = wait_seconds
         self._timer = timer
-        self._opened: Database | None = None
-        self._instance_id = ""
+        self._opened = _Opened()
         self._lease: StoreLease | None = None
 
     def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
@@ -97,6 +109,23 @@ class SqlStore:
         self._lease = database.lease(self.open, name, seconds)
         return self._lease
 
+    def writing_as(self, lease: Lease) -> "SqlStore":
+        """Return a store over the same connections; only the holder of that lease, made by `lease`, can write by it.
+
+        Both are opened and closed by either.
+        """
+        if not isinstance(lease, StoreLease):
+            raise TypeError(f"{lease!r} is not a lease of a store")
+        other = copy.copy(self)
+        other._lease = lease
+        return other
+
+    def leases(self) -> Sequence[LeaseState]:
+        """Return the states of the leases that are known. A file's is one, `daemon`, while a process holds it."""
+        database = self._database()
+        with self._operation("leases", database, _OPENING):
+            return database.leases()
+
     def open(self) -> None:
         """Connect, and migrate under a lock. Raises StoreTooNew for a database newer than the code."""
         self.close()
@@ -104,15 +133,15 @@ class SqlStore:
         try:
             with self._operation("open", database, _OPENING), database.migrating() as connection:
                 migrate.upgrade(connection, database.name)
-                self._instance_id = migrate.identify(connection)
+                self._opened.instance_id = migrate.identify(connection)
         except BaseException:
             database.close()
             raise
-        self._opened = database
+        self._opened.database = database
 
     def close(self) -> None:
         """Close every connection. Later calls raise StoreError, until `open`."""
-        opened, self._opened = self._opened, None
+        opened, self._opened.database = self._opened.database, None
         if opened is not None:
             opened.close()
 
@@ -132,7 +161,7 @@ class SqlStore:
     def instance_id(self) -> str:
         """Id of the store, made with it; a label of our containers."""
         self._database()
-        return self._instance_id
+        return self._opened.instance_id
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
@@ -198,10 +227,13 @@ class SqlStore:
         written = (each for each in found if each["revision"] is not None)
         return [Change(each["revision"], each["type"], rows.object_from_change(each["object"])) for each in written]
 
-    def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]:
+    def instances(self, uids: Iterable[str] | None = None, *, host: str | None = None) -> Sequence[Instance]:
+        """Return the instances with these uids (None: all), on one host or on all, in order of their names if all."""
         if uids is not None:
-            return self._instances_of(uids)
+            return [each for each in self._instances_of(uids) if host in (None, each.host)]
         with self._reading("instances") as connection:
+            if host is not None:
+                return rows.instances_from_rows(INSTANCES_ON.rows(connection, {"host": rows.clean(host)}))
             return rows.instances_from_rows(ALL_INSTANCES.rows(connection, {}))
 
     def _instances_of(self, uids: Iterable[str]) -> Sequence[Instance]:
@@ -216,9 +248,19 @@ class SqlStore:
             row = connection.execute(INSTANCE_NAMED, {"name": rows.clean(name)}).mappings().one_or_none()
         return None if row is None else rows.instance_from_row(dict(row))
 
-    def count_instances(self) -> int:
+    def count_instances(self, host: str | None = None) -> int:
         with self._reading("instances") as connection:
+            if host is not None:
+                return int(connection.execute(COUNT_INSTANCES_ON, {"host": rows.clean(host)}).scalar_one())
             return int(connection.execute(COUNT_INSTANCES).scalar_one())
+
+    def held(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the reservations of namespaces, hosts (`host_scope`) and pools (`pool_scope`)."""
+        database = self._database()
+        with self._operation("held", database):
+            read = [row for some in batches(scopes) for row in database.rows(totals.OF_SCOPES, {"scopes": some})]
+        found = {row["scope"]: totals.amount_of_row(dict(row)) for row in read}
+        return {each: found.get(each, Amount()) for each in scopes}
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.
@@ -309,7 +351,7 @@ class SqlStore:
 
     def connections(self) -> Connections:
         """Return the state of the connection pool, without I/O; all 0 while the store is not open."""
-        opened = self._opened
+        opened = self._opened.database
         return opened.connections() if opened is not None else Connections(0, 0, 0, 0)
 
     @property
@@ -341,7 +383,7 @@ class SqlStore:
             self._lease.fence(connection)
 
     def _database(self) -> Database:
-        opened = self._opened
+        opened = self._opened.database
         if opened is None:
             raise StoreError("store: not open; it was closed, or opening it failed")
         return opened

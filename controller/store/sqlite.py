@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from controller.ports import StoreError
+from controller.ports import LeaseState, StoreError
 from controller.store.backup import copy_of, restore
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
-from controller.store.lease import FileLease
+from controller.store.lease import FileLease, file_leases
 
 _BEGIN = "paddock_begin"
 _LOCK_POLL_SECONDS = 0.02
@@ -80,6 +80,9 @@ class SqliteDatabase(Database):
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
         self.close()
         return FileLease(self._path, name)
+
+    def leases(self) -> Sequence[LeaseState]:
+        return file_leases(self._path)
 
     def _check_there(self) -> None:
         """Detect a removed file: SQLite would keep using it, and create an empty one for the next connection."""

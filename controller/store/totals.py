@@ -22,7 +22,7 @@ OBJECTS = "objects"
 _UNITS = tuple(each.unit for each in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-_OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
+OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
 _SUMMED = "cpu_millicores, memory_bytes, pids, disk_bytes, gpus"
 _SEAT = f"CASE WHEN role = '{SANDBOX}' THEN 1 ELSE 0 END"
 _SUM_INSTANCES = text(
@@ -77,7 +77,7 @@ class Moves:
 
 def stored(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
     """Return the rows of these scopes; one without a row holds nothing."""
-    return {row["scope"]: dict(row) for row in _OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
+    return {row["scope"]: dict(row) for row in OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
 
 
 def amount_of_row(row: Row | None) -> Amount:

@@ -38,7 +38,9 @@ _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
 ALL_INSTANCES = Quick(select(instances).order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
+INSTANCES_ON = Quick(select(instances).where(instances.c.host == bindparam("host")).order_by(instances.c.name))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
+COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 # An instance's version, and all that totals are made of.
 _RESERVED_NAMES = (

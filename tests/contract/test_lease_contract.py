@@ -99,6 +99,71 @@ def test_hosts_of_one_file_exclude_each_other(tmp_path: Path) -> None:
         first.release()
 
 
+def test_roles_of_one_process_share_a_file(tmp_path: Path) -> None:
+    with make_world("sqlite", tmp_path) as world:
+        store = world.store()
+        host, fleet = store.lease(), store.lease("fleet")
+        assert host.acquire() == fleet.acquire() == fleet.acquire() == ""
+        host.release()
+        assert fleet.held()
+        for name in ("host/host", "fleet"):
+            assert "pid" in world.child("lead", SHORT, name).says(), "either keeps out another process"
+        fleet.release()
+        assert world.child("lead", SHORT, "fleet").says() == ""
+
+
+def test_the_state_of_a_lease_is_read(world: World) -> None:
+    store = world.store()
+    assert list(store.leases()) == []
+    lease = store.lease(seconds=60.0)
+    assert lease.acquire() == ""
+    [ours] = store.leases()
+    assert ours.name == "daemon"
+    assert "pid" in ours.holder
+    assert 0 < ours.seconds_left <= 60.0
+    lease.release()
+    assert [each.name for each in store.leases() if each.seconds_left > 0] == []
+    child = world.child("lead", 60.0)
+    assert child.says() == ""
+    [theirs] = store.leases()
+    assert f"pid {child.pid}" in theirs.holder
+    assert theirs.seconds_left > 0
+    assert theirs.epoch in (0, ours.epoch + 1), "a file's has none"
+
+
+def test_each_role_writes_by_its_own_lease(world: World) -> None:
+    store = world.store()
+    host, fleet = store.lease(), store.lease("fleet")
+    assert host.acquire() == fleet.acquire() == ""
+    of_host, of_fleet = store.writing_as(host), store.writing_as(fleet)
+    insert(of_host, box("of-host"))
+    insert(of_fleet, box("of-fleet"))
+    assert [each.name for each in of_host.list("Sandbox")[0]] == ["of-fleet", "of-host"]
+    assert of_host.instance_id == store.instance_id
+    of_fleet.close()
+    assert "not open" in str(refusal(of_host.revision))
+    of_host.open()
+    assert of_fleet.ping() == store.ping() == ""
+    host.release()
+    fleet.release()
+
+
+@pytest.mark.postgres
+def test_a_role_that_is_taken_over_leaves_the_other_one(postgres: World) -> None:
+    store, other = postgres.store(), postgres.store()
+    fleet, host = store.lease("fleet", seconds=0.001), store.lease("host/a", seconds=60.0)
+    assert host.acquire() == fleet.acquire() == ""
+    taken = other.lease("fleet", seconds=60.0)
+    wait_for("it is taken over", lambda: not taken.acquire())
+    late = store.writing_as(fleet)
+    assert "the lease fleet is held by" in str(refusal(lambda: insert(late, box("late"))))
+    insert(store.writing_as(host), box("of-host"))
+    assert [each.name for each in late.list("Sandbox")[0]] == ["of-host"]
+    assert {each.name: each.seconds_left > 0 for each in store.leases()} == {"fleet": True, "host/a": True}
+    for each in (fleet, host, taken):
+        each.release()
+
+
 def test_a_file_is_the_same_by_any_of_its_names(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to(tmp_path / "real")

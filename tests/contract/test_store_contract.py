@@ -15,7 +15,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import StoredUse
 from controller.kinds.planning.instance_record import Failure, InstanceState, Termination
 from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
-from controller.kinds.quota import Amount
+from controller.kinds.quota import Amount, host_scope
 from controller.kinds.runtime.container import Limits
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
@@ -542,6 +542,21 @@ class TestTurns:
         assert {each.host: each.memory.user_id for each in store.instances()} == dict.fromkeys(("host", "b"), 2_000_000)
         taken = replace(store.instances([b.uid])[0], host="host")
         assert isinstance(refusal(lambda: store.record(Writes(instances=(taken,)))), Conflict)
+
+    def test_instances_are_read_by_host(self, store: SqlStore) -> None:
+        made = insert(store, *(box(name) for name in "cab"))
+        hosts = ("b", "host", "b")
+        store.record(Writes(instances=tuple(instance(each, host=at) for each, at in zip(made, hosts, strict=True))))
+        assert [each.name for each in store.instances(host="b")] == ["pdk-b", "pdk-c"]
+        assert [each.name for each in store.instances()] == ["pdk-a", "pdk-b", "pdk-c"]
+        assert [each.name for each in store.instances([made[0].uid, made[1].uid], host="b")] == ["pdk-c"]
+        assert list(store.instances(host="none")) == []
+        counts = [store.count_instances(each) for each in (None, "host", "b", "none")]
+        assert counts == [3, 1, 2, 0]
+        one = Amount(500, 1 << 29, 64, 1)
+        held = store.held("", host_scope("b"), "default", host_scope("none"))
+        assert held == {"": one, "host/b": one + one, "default": one + one + one, "host/none": Amount()}
+        assert store.held() == {}
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
