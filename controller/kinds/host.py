@@ -22,6 +22,11 @@ REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's leas
 STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
 
 
+def lease_of(name: str) -> str:
+    """Return the stored name of a host's lease; the default host's is that of the only one there was."""
+    return "daemon" if name == NAME else f"host/{name}"
+
+
 class HostSpec(Model):
     """This machine and its container engine."""
 
@@ -130,7 +135,7 @@ def _away(obj: StoredObject, reachable: Mapping[str, Any]) -> str:
 
 def _last_seen(obj: StoredObject, now: float) -> str:
     seen = obj.status.get("lastSeen")
-    return f"{age(now - datetime.fromisoformat(seen).timestamp())} ago" if seen else "-"
+    return age(now - datetime.fromisoformat(seen).timestamp()) if seen else "-"
 
 
 @dataclass(frozen=True, slots=True)

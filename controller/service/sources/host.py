@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
-from controller.kinds.host import NAME, REACHABLE, STOPPED
+from controller.kinds.host import NAME, REACHABLE, STOPPED, lease_of
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
 from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import HostFacts, Observation
@@ -28,7 +28,6 @@ from controller.service.sources import derived_uid
 from controller.version import VERSION
 
 _PRESSURES = {"MemoryPressure": ("memory",), "DiskPressure": ("disk", "inodes"), "PIDPressure": ("pids",)}
-_DEFAULT_LEASE = "daemon"  # the stored name of the default host's
 _YEAR = 365 * 86400.0
 _SHOWN = 5
 
@@ -90,7 +89,7 @@ class HostSource:
             return None
         if name == self._place.host:
             raise _kept(name, "it is the host of the daemon that you ask; only one that is gone can be removed")
-        lease = self._leases().get(name)
+        lease = self._leases().get(lease_of(name))
         if lease is not None and lease.seconds_left > 0:
             words = f"its daemon is running ({lease.holder}); stop it first: `systemctl stop paddock` on that host"
             raise _kept(name, words)
@@ -138,7 +137,7 @@ class HostSource:
 
     def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
         """Return another host: as it was stored, and Unknown if its daemon does not hold its lease."""
-        now, lease = self._now(), leases.get(stored.name)
+        now, lease = self._now(), leases.get(lease_of(stored.name))
         status = {**stored.status, **self._counts(stored.name)}
         reported = [dict(each) for each in stored.status.get("conditions", ())]
         reachable = daemon_reachable(lease)
@@ -151,9 +150,8 @@ class HostSource:
         return replace(stored, status={**status, "conditions": [*_shown([reachable]), *reported]})
 
     def _leases(self) -> Mapping[str, LeaseState]:
-        """Return the leases of hosts, by the host's name."""
-        names = {_DEFAULT_LEASE: NAME}
-        return {names.get(each.name, each.name.removeprefix("host/")): each for each in self._store.leases()}
+        """Return the leases by their names."""
+        return {each.name: each for each in self._store.leases()}
 
     def _stored(self) -> StoredObject:
         """Return the stored spec and labels; those of a host that nobody changed, also if the store can't be read."""
