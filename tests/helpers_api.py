@@ -20,6 +20,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.ports.place import ALONE, Place
 from controller.service.images.images import ImageWorkRules
 from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
@@ -234,6 +235,7 @@ def make_world(
     engine: FakeEngine | None = None,
     transfers: TransferLimits | None = None,
     connections: PortLimits | None = None,
+    place: Place = ALONE,
 ) -> World:
     """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
     store = SqlStore(place_migrated(folder / "paddock.db"))
@@ -263,7 +265,7 @@ def make_world(
         clock=clock,
         admit=admit,
         host=host,
-        loop=LoopPorts(wake=lambda: woken.append(1)),
+        loop=LoopPorts(wake=lambda: woken.append(1), place=place),
         meter=meter,
         limits=ServiceLimits(
             transfers=transfers or TransferLimits(),

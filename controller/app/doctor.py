@@ -17,6 +17,7 @@ from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.host.doctor import judge
 from controller.settings import Settings
 from controller.store.doctor import inspect_store
+from controller.version import VERSION
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -40,7 +41,9 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
             daemon_socket=read_socket_facts(str(settings.socket)),
-            store=inspect_store(settings.database()),
+            store=inspect_store(settings.database(), clock if settings.scheduler != "single" else None),
+            host=settings.host_name,
+            version=VERSION,
             daemon=_ask_daemon(str(settings.socket)),
             socket_group=group,
             socket_group_exists=not group or group_exists(group),

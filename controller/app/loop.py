@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, replace
 
 from controller.app.core import Core
+from controller.app.hosts import host_reports
 from controller.app.memory import without_collection
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
@@ -94,6 +95,7 @@ def make_loop(
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
             *_beside_others(host),
+            *host_reports(core, host.announced, engine, place),
         ),
         loading=without_collection,
         leads=place.leads,
@@ -116,7 +118,7 @@ def _make_canary(host: Host) -> CanaryWatch:
         host.announced,
         core.clock,
         core.waker.wake,
-        host_ref(host.store.instance_id),
+        host_ref(host.store.instance_id, core.settings.host_name),
         range_=host.policy.network_range,
         period=core.settings.canary_seconds,
     )
@@ -197,7 +199,7 @@ def _make_health(host: Host, samples: UsageCache, layers: WritableLayers) -> Hea
         samples=samples.now,
         store=host.announced,
         clock=host.core.clock,
-        host=host_ref(host.store.instance_id),
+        host=host_ref(host.store.instance_id, host.core.settings.host_name),
         disk=lambda: disk_share(engine.observe().facts.root_dir),
         layers=layers.now,
     )
@@ -212,6 +214,6 @@ def _make_image_keeper(host: Host) -> ImageKeeper:
         registry=discover(),
         clock=core.clock,
         meter=core.meter,
-        host=host_ref(host.store.instance_id),
+        host=host_ref(host.store.instance_id, core.settings.host_name),
         rules=PruneRules(core.settings.prune_images, core.settings.image_grace_seconds, host.store.instance_id),
     )

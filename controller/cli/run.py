@@ -149,7 +149,10 @@ class Gpus:
             return {"gpuDeviceIds": list(self.ids)}
         count = self.count
         if self.all:
-            capacity = client.get("hosts/host").get("status", {}).get("capacity", {})
+            hosts = client.get("hosts")["items"]
+            if len(hosts) != 1:
+                raise CliError("--gpus all: there are several hosts, with GPUs of their own; write a number")
+            capacity = hosts[0].get("status", {}).get("capacity", {})
             count = capacity.get("gpus", 0)
             if not count:
                 words = "no GPU of this host is listed for sandboxes; write a number, or have the operator list them"

@@ -255,8 +255,6 @@ class _Check:
     def _place(self, kind: Kind, metadata: Metadata) -> str | None:
         """Return the namespace of the object; None if there is a problem with it."""
         path = ("metadata", "namespace")
-        if kind.only_name and metadata.name != kind.only_name:
-            self._say(("metadata", "name"), f"only one {kind.name} can exist, named `{kind.only_name}`; write that")
         if metadata.name in kind.built_in:
             self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:

@@ -1,10 +1,12 @@
-"""Host: the machine and its engine, like a Kubernetes Node. There is one, and its name is `host`.
+"""Host: a machine and its engine, like a Kubernetes Node. Its name is `host`, unless the store has many of them.
 
-Its spec, labels and annotations are stored once somebody changes them; its status is computed at each read.
+With one host its spec, labels and annotations are stored once somebody changes them, and its status is computed at each
+read. Each of many hosts is stored by its own daemon, with its status; that of the daemon that is asked is computed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -12,9 +14,17 @@ from pydantic import Field, ValidationError
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import age
 
 NAME = "host"
 _NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is reconciled
+REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's lease
+STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
+
+
+def lease_of(name: str) -> str:
+    """Return the stored name of a host's lease; the default host's is that of the only one there was."""
+    return "daemon" if name == NAME else f"host/{name}"
 
 
 class HostSpec(Model):
@@ -84,8 +94,14 @@ class HostStatus(Model):
     capacity: Capacity | None = None
     engine: EngineInfo | None = None
     paddock: PaddockInfo
+    address: Text | None = None
+    """Address (host:port) at which the daemons of other hosts reach this one's; left out if none do."""
+    last_seen: Text | None = None
+    """Time when the host's daemon last held its lease; left out on a single host, or if it is unknown."""
     instances: Whole | None = None
     """Number of containers that Paddock manages or is about to create."""
+    sandboxes: Whole | None = None
+    """Number of sandboxes on the host, as its HostQuota counts them."""
     conditions: tuple[HostCondition, ...] = ()
     """Checks made for this answer."""
 
@@ -102,10 +118,24 @@ def _of(*path: str) -> Any:
 
 def status_word(obj: StoredObject, _now: float) -> str:
     """Return Ready, or the required conditions that are not True, as kubectl shows nodes."""
-    holding = [each["type"] for each in obj.status["conditions"] if each["status"] == "True"]
-    failing = [each for each in _NEEDED if each not in holding]
+    found = {each["type"]: each for each in obj.status.get("conditions", ())}
+    failing = [each for each in _NEEDED if each not in found or found[each]["status"] != "True"]
     ready = f"NotReady ({', '.join(failing)})" if failing else "Ready"
+    if REACHABLE in found and found[REACHABLE]["status"] != "True":
+        ready = f"Unknown ({_away(obj, found[REACHABLE])})"
     return f"{ready},SchedulingDisabled" if obj.spec.get("schedulable") is False else ready
+
+
+def _away(obj: StoredObject, reachable: Mapping[str, Any]) -> str:
+    if reachable["reason"] == STOPPED:
+        return "daemon stopped"
+    since = obj.status.get("lastSeen")
+    return f"daemon away since {since}" if since else "daemon away"
+
+
+def _last_seen(obj: StoredObject, now: float) -> str:
+    seen = obj.status.get("lastSeen")
+    return age(now - datetime.fromisoformat(seen).timestamp()) if seen else "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +160,9 @@ KIND = Kind(
     namespaced=False,
     spec=HostSpec,
     status=HostStatus,
-    read_only="it shows the state of this machine; cordon, label or patch it, or change the daemon's settings file",
+    read_only="it shows the state of a machine; cordon, label or patch it, or change its daemon's settings file",
     patchable=True,
+    deletable=True,
     columns=(
         Column("STATUS", status_word),
         Column("CPU", _of("capacity", "cpu")),
@@ -142,5 +173,8 @@ KIND = Kind(
         Column("STORAGE", _of("engine", "storageDriver"), wide=True),
         Column("CGROUP", _of("engine", "cgroupVersion"), wide=True),
         Column("RUNTIME", _of("engine", "defaultRuntime"), wide=True),
+        Column("SANDBOXES", _of("sandboxes"), wide=True),
+        Column("ADDRESS", _of("address"), wide=True),
+        Column("LAST SEEN", _last_seen, wide=True),
     ),
 )

@@ -1,4 +1,4 @@
-"""HostQuota: upper bound for all sandboxes of this host together. There is one, `host`; defaults apply without it.
+"""HostQuota: upper bound for all sandboxes of one host together. It has the host's name; defaults apply without it.
 
 Fields left out come from the host's real size (policy/quota_ledger.py: host_defaults). Larger numbers over-commit.
 """
@@ -9,8 +9,6 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.quota import COLUMNS, HardQuota, QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 
-NAME = "host"
-
 
 class HostQuotaSpec(QuotaSpec):
     """The fields of a Quota."""
@@ -19,9 +17,7 @@ class HostQuotaSpec(QuotaSpec):
     """Maxima of all sandboxes of the host together. Fields left out come from the host's real size."""
 
 
-KIND = Kind(
-    name="HostQuota", plural="hostquotas", spec=HostQuotaSpec, namespaced=False, only_name=NAME, columns=COLUMNS
-)
+KIND = Kind(name="HostQuota", plural="hostquotas", spec=HostQuotaSpec, namespaced=False, columns=COLUMNS)
 
 
 def stored_quota(obj: StoredObject) -> StoredQuota:

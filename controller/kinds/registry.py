@@ -43,9 +43,9 @@ class Kind:
     """Description of a kind for the CLI and the API: names, scope, spec, columns.
 
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has seen that
-    all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them. `only_name` is
-    the single allowed name. `built_in` are names of Paddock's own objects, which are read-only. `scale` is the path
-    below the spec that `paddock scale` sets; empty: none.
+    all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them. `built_in`
+    are names of Paddock's own objects, which are read-only. `scale` is the path below the spec that `paddock scale`
+    sets; empty: none.
 
     A kind with `read_only` (a text: who writes it, and what to do instead) is computed at each read by the source of
     its name in service/sources: nobody can write or watch it. If it is `deletable`, that source deletes objects. If
@@ -62,7 +62,6 @@ class Kind:
     spec: type[Model]
     short: tuple[str, ...] = ()
     namespaced: bool = True
-    only_name: str = ""
     built_in: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()

@@ -48,11 +48,12 @@ class QuotaCollector:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        of = bounds(snapshot.quotas.values(), snapshot.observed.facts)
+        own = {HOST} if not snapshot.leads else None  # a namespace is counted over all hosts, by the one that leads
+        of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
         used = held(snapshot.instances.values())
-        scopes = [
-            (_labels(each), of.get(each, ()), used.get(each, Amount())) for each in sorted(of.keys() | used.keys())
-        ]
+        used |= {each: used.get(each, Amount()) + more for each, more in snapshot.elsewhere.items()}
+        named = own or of.keys() | used.keys()
+        scopes = [(_labels(each), of.get(each, ()), used.get(each, Amount())) for each in sorted(named)]
         for each in _RESOURCES:
             most = ((labels, _least(each, own)) for labels, own, _ in scopes)
             yield filled(each.limit, ((labels, limit) for labels, limit in most if limit is not None))

@@ -78,7 +78,7 @@ def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | Non
 
 def _cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     asked = pending.claim
-    message = cordon.pauses(builder.snapshot.hosts.values(), asked.base, asked.whole)
+    message = cordon.pauses(builder.snapshot, asked.base, asked.whole)
     return Withheld(cordon.REASON, message) if message else None
 
 
@@ -309,7 +309,7 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     used = moved_sums(index_of(snapshot.instances).held, changes)
     for namespace, amount in snapshot.elsewhere.items():
         used[namespace] = used.get(namespace, Amount()) + amount
-    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
+    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
 
 
 def _held(pending: PendingAdmission) -> Instance | None:

@@ -1,6 +1,7 @@
 """The one admission function of all listeners. It returns all reasons at once.
 
-The rules of a kind are in the module of this package with its name, in a function `admit(spec, policy)`.
+The rules of a kind are in the module of this package with its name, in a function `admit(spec, policy)`; those for
+its objects' names, if there are any, in `admit_name(name, policy)`.
 """
 
 import importlib
@@ -20,11 +21,16 @@ class Refusal:
     message: str
 
 
-def admit(kind: Kind, spec: Model, policy: Policy) -> tuple[Refusal, ...]:
-    """Return every reason to refuse this spec; empty if it is admitted. A kind without a function here has no rules."""
-    name = f"controller.policy.{kind.name.lower()}"
-    if importlib.util.find_spec(name) is None:
+def admit(kind: Kind, spec: Model, policy: Policy, name: str = "") -> tuple[Refusal, ...]:
+    """Return every reason to refuse this spec; empty if it is admitted. A kind without a function here has no rules.
+
+    `name` is the object's; "": of an object that is none by itself, such as a template within another.
+    """
+    module = f"controller.policy.{kind.name.lower()}"
+    if importlib.util.find_spec(module) is None:
         return ()
-    rules = getattr(importlib.import_module(name), "admit", None)
+    found = importlib.import_module(module)
+    rules, names = getattr(found, "admit", None), getattr(found, "admit_name", None)
     refusals: tuple[Refusal, ...] = rules(spec, policy) if rules else ()
-    return refusals
+    refused: tuple[Refusal, ...] = names(name, policy) if names and name else ()
+    return (*refused, *refusals)

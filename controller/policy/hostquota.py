@@ -1,9 +1,17 @@
 """Admission of a HostQuota: as for a Quota, without the fields that only a namespace has."""
 
+from controller.kinds.host import NAME
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.policy import quota
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+
+
+def admit_name(name: str, policy: Policy) -> tuple[Refusal, ...]:
+    """Return the reason to refuse the name: a HostQuota has that of its host, and with one host there is one."""
+    if name == NAME or policy.scheduler != "single":
+        return ()
+    return (Refusal("metadata.name", f"only one HostQuota can exist, named `{NAME}`; write that"),)
 
 
 def admit(spec: HostQuotaSpec, policy: Policy) -> tuple[Refusal, ...]:

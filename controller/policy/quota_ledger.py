@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.kinds.common.quantity import Bytes, Millicores
-from controller.kinds.hostquota import NAME
+from controller.kinds.common.quantity import Bytes, Millicores, parse_bytes, parse_cpu
+from controller.kinds.host import NAME
+from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import (
@@ -96,14 +97,28 @@ def host_defaults(facts: HostFacts) -> HardLimits:
     return HardLimits(cpu=cpu, memory=Bytes(facts.memory_bytes) or None, gpus=len(facts.gpus) or None)
 
 
-def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[QuotaBound, ...]]:
-    """Return the quotas in force by namespace, the host's under ""; each in the order of its names."""
+def reported_facts(host: StoredObject | None) -> HostFacts:
+    """Return the size of a host as its stored status reports it; unknown without one."""
+    capacity = host.status.get("capacity") if host is not None else None
+    if not capacity:
+        return HostFacts()
+    gpus = tuple(f"gpu-{number}" for number in range(capacity.get("gpus") or 0))
+    return HostFacts(cpus=parse_cpu(capacity["cpu"]) // 1000, memory_bytes=parse_bytes(capacity["memory"]), gpus=gpus)
+
+
+def bounds(quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME) -> Mapping[str, tuple[QuotaBound, ...]]:
+    """Return the quotas in force on a host by namespace, its own under ""; each in the order of its names.
+
+    The HostQuota of a host has its name; `facts` are of that host, too.
+    """
     found: dict[str, list[QuotaBound]] = defaultdict(list)
     standard = host_defaults(facts)
-    found[HOST].append(QuotaBound(NAME, HOST, "", standard))
+    found[HOST].append(QuotaBound(host, HOST, "", standard))
     for each in sorted(quotas, key=lambda each: (each.obj.namespace, each.obj.name)):
         obj, spec = each.obj, each.spec
         if obj.kind == "HostQuota":
+            if obj.name != host:
+                continue
             hard = None if spec is None else _filled(spec.hard, standard)
             found[HOST] = [QuotaBound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
         else:
@@ -148,9 +163,11 @@ def above_bounds(bounds_: Iterable[QuotaBound], cpu_shares: int, priority: int) 
                 yield path, f"{value} is more than {bound} allows one sandbox ({most}); lower it"
 
 
-def weight_bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[QuotaBound, ...]]:
+def weight_bounds(
+    quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME
+) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas that bound the weight or the priority of one sandbox, by namespace, the host's under ""."""
-    found = {namespace: tuple(filter(_has_weights, each)) for namespace, each in bounds(quotas, facts).items()}
+    found = {namespace: tuple(filter(_has_weights, each)) for namespace, each in bounds(quotas, facts, host).items()}
     return {namespace: each for namespace, each in found.items() if each}
 
 

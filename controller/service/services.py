@@ -89,7 +89,8 @@ class HostPorts:
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
     `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
-    used. `samples` gives the last usage of each container.
+    used. `samples` gives the last usage of each container. Daemons of other hosts reach this one at
+    `address`.
     """
 
     engine: Engine
@@ -106,6 +107,7 @@ class HostPorts:
     run_folder: Path | None = None
     models: Models = field(default_factory=NoModels)
     usage: UsageReader | None = None
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ def make_services(
         most_objects=limits.most_objects,
         place=loop.place,
     )
-    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
+    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.address)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter, Patch(pipeline, sources))
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)

@@ -1,31 +1,42 @@
 """Inspection of the database for `paddock doctor`: creates and migrates nothing, safe beside a daemon."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy import make_url, update
+from sqlalchemy import func, make_url, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.observed.doctor import StoreFacts
-from controller.ports import StoreError
-from controller.store import migrate
+from controller.kinds.host import lease_of
+from controller.kinds.observed.doctor import HostSighting, StoreFacts
+from controller.ports import Clock, StoreError
+from controller.store import migrate, rows
 from controller.store.connect import connect
 from controller.store.database import Database
 from controller.store.errors import explain
 from controller.store.schema import meta
+from controller.store.transaction import listed
+
+_NOW = func.extract("epoch", func.clock_timestamp())
 
 
-def inspect_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
-    """Return the state of the store at that URL. Never raises."""
+def inspect_store(
+    url: str, fleet: Clock | None = None, *, schema: str | None = None, wait_seconds: float = 5.0
+) -> StoreFacts:
+    """Return the state of the store at that URL; of many hosts, with a clock of this one, their states too.
+
+    Never raises.
+    """
     try:
-        database = connect(url, wait_seconds=wait_seconds)
+        database = connect(url, schema=schema, wait_seconds=wait_seconds)
     except StoreError as error:
         return StoreFacts("", trouble=str(error))
     try:
         file = _sqlite_file(url)
         if file is not None and not file.exists():  # connecting would make it
             return StoreFacts(str(file), refuses=_no_place(file), newest=migrate.head())
-        return _look(database)
+        found = _look(database)
+        return found if fleet is None or found.schema != found.newest else _with_hosts(database, found, fleet)
     except StoreError as error:
         return StoreFacts(database.name, trouble=str(error))
     except (SQLAlchemyError, OSError) as error:
@@ -40,6 +51,21 @@ def _look(database: Database) -> StoreFacts:
     known = not schema or schema in migrate.known_revisions()
     refuses = _refusal(database) if schema else ""
     return StoreFacts(database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=known)
+
+
+def _with_hosts(database: Database, found: StoreFacts, clock: Clock) -> StoreFacts:
+    """Add the hosts that share the store, and the difference of its clock."""
+    with database.reading() as connection:
+        objects = [rows.object_from_row(row) for row in listed(connection, "Host", None)]
+        skew = None
+        if connection.dialect.name == "postgresql":
+            skew = float(connection.execute(select(_NOW)).scalar_one()) - clock.now()
+    alive = {each.name for each in database.leases() if each.seconds_left > 0}
+    hosts = [
+        HostSighting(each.name, (each.status.get("paddock") or {}).get("version", ""), lease_of(each.name) in alive)
+        for each in objects
+    ]
+    return replace(found, hosts=tuple(hosts), skew_seconds=skew)
 
 
 def _refusal(database: Database) -> str:

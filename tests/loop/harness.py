@@ -200,9 +200,9 @@ class LoopHarness:
             new_uid=self._new_uid,
         )
 
-    def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
+    def _admit(self, kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
         policy = replace(fitted(self.policy, self.engine.observe().facts), host_cpus=0)
-        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles))]
+        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles), name)]
 
     def _new_uid(self) -> str:
         self.uids += 1

@@ -33,12 +33,8 @@ class CrashingHouse(LoopHarness):
         self.engine.at_rest = True
         self.engine.add_foreign("somebody-elses")
 
-    def _services(self) -> Services:
-        real, self.store = self.store, FusedStore(self.store, self.fuse)  # type: ignore[assignment]
-        try:
-            return super()._services()
-        finally:
-            self.store = real
+    def services_over(self, store: Any) -> Services:
+        return super().services_over(FusedStore(store, self.fuse))
 
     def put(self, kind: str, name: str, owners: tuple[str, ...] = (), **spec: Any) -> None:
         references = [{"kind": "Sandbox", "name": each} for each in owners]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Snapshot
-from controller.kinds.quota import QuotaSpec, StoredQuota
+from controller.kinds.quota import Amount, QuotaSpec, StoredQuota
 from controller.metrics.quotas import QuotaCollector
 from tests.metrics.made_up import MIB, Scraped, sandbox, scrape, snapshot
 
@@ -62,6 +62,14 @@ def test_a_written_hostquota_is_the_hosts() -> None:
     shown = scraped(replace(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
     assert shown.value("paddock_quota_memory_limit_bytes", **HOST) == 1 << 30
     assert shown.value("paddock_quota_sandboxes_limit", **HOST) == 3
+
+
+def test_a_namespace_is_counted_over_all_hosts_by_the_leading_one() -> None:
+    seen = replace(snapshot(sandbox("a")), elsewhere={"default": Amount(memory_bytes=MIB)})
+    assert scraped(seen).value("paddock_quota_memory_used_bytes", **HERE) == 257 * MIB
+    follows = scraped(replace(seen, leads=False))
+    assert follows.value("paddock_quota_memory_used_bytes", **HERE) is None
+    assert follows.value("paddock_quota_memory_used_bytes", **HOST) == 256 * MIB
 
 
 def test_before_the_first_snapshot_there_is_nothing() -> None:

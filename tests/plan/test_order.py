@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.host import HostSpec, StoredHost
+from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.pressure import Pressure
+from controller.kinds.quota import StoredQuota
 from controller.plan.host import DECIDERS
 from tests.plan.case_file import container, decide, sandbox, snapshot
 
@@ -44,3 +46,35 @@ def test_cordon_comes_before_quota_and_lifecycle(spec: HostSpec | None) -> None:
     assert "HostCordoned" in planned
     assert "uncordon host" in planned
     assert "HostCordoned" not in str(decide(replace(host, hosts={"h": replace(cordoned["h"], spec=HostSpec())})))
+
+
+def test_only_this_hosts_cordon_counts() -> None:
+    closed = {each: StoredHost(StoredObject("Host", "", each, each, {}), HostSpec(schedulable=False)) for each in "ab"}
+    here = replace(snapshot([sandbox("a", SPEC)], []), host="a")
+    assert "HostCordoned" not in str(decide(replace(here, hosts={"b": closed["b"]})))
+    planned = str(decide(replace(here, hosts=closed)))
+    assert "HostCordoned: host a is cordoned: nothing new is started until `paddock host uncordon a`" in planned
+    assert "host b" not in planned
+
+
+def host_quotas(**memory: str) -> dict[str, StoredQuota]:
+    specs = {name: {"hard": {"memory": most}} for name, most in memory.items()}
+    objects = [StoredObject("HostQuota", "", name, f"q-{name}", spec) for name, spec in specs.items()]
+    return {each.uid: stored_quota(each) for each in objects}
+
+
+def test_a_host_enforces_its_own_hostquota() -> None:
+    here = replace(snapshot([sandbox("a", SPEC)], []), host="a")
+    assert "create" in str(decide(replace(here, quotas=host_quotas(b="1Mi", host="1Mi"))))
+    waiting = decide(replace(here, quotas=host_quotas(a="1Mi", b="8Gi")))
+    assert "hostquota a: memory: 512Mi requested" in str(waiting)
+    assert "create" not in str(waiting)
+    assert {each.ref.name for each in waiting.writes.statuses if each.ref.kind == "HostQuota"} == {"a"}
+
+
+def test_only_the_leading_host_writes_namespace_quotas() -> None:
+    both = host_quotas(a="8Gi") | {"q": stored_quota(StoredObject("Quota", "default", "main", "q", {}))}
+    here = replace(snapshot([], []), host="a", quotas=both)
+    for leads, kinds in ((True, {"Quota", "HostQuota"}), (False, {"HostQuota"})):
+        written = decide(replace(here, leads=leads)).writes.statuses
+        assert {each.ref.kind for each in written} == kinds

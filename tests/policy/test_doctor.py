@@ -12,6 +12,7 @@ from controller.kinds.observed.doctor import (
     EngineFacts,
     Finding,
     FolderFacts,
+    HostSighting,
     KernelFacts,
     Severity,
     SocketFacts,
@@ -214,6 +215,26 @@ def test_a_remote_engine_is_not_judged() -> None:
     assert "metrics" in checks["usage-metrics"].meaning
     assert "usage-metrics" not in {each.check for each in judge(WELL)}
     assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
+
+
+def test_each_other_host_is_a_finding() -> None:
+    hosts = (
+        HostSighting("a", "1.1", is_alive=False),
+        HostSighting("b", "1.1", is_alive=True),
+        HostSighting("c", "1.0", is_alive=True),
+        HostSighting("d", "", is_alive=False),
+    )
+    here = replace(store(hosts=hosts, skew_seconds=0.4), host="a", version="1.1")
+    found = {each.check: each for each in judge(here) if each.check.startswith("host/")}
+    assert {name: each.grade for name, each in found.items()} == {
+        "host/b": Severity.OK,
+        "host/c": Severity.WARNING,
+        "host/d": Severity.WARNING,
+    }
+    assert found["host/c"].found == "its daemon is of version 1.0, and this host's of 1.1"
+    assert "paddock host remove d" in found["host/d"].action
+    [clocks] = not_well(store(skew_seconds=-7.0))
+    assert (clocks.check, "by -7 s" in clocks.found) == ("clocks", True)
 
 
 def test_a_new_or_old_store_is_fine() -> None:

@@ -181,7 +181,7 @@ class BrokenStore:
     def get(self, kind: str, namespace: str, name: str) -> Any:
         raise StoreError("disk full")
 
-    def count_instances(self) -> Any:
+    def count_instances(self, host: str | None = None) -> Any:
         raise StoreError("disk full")
 
 

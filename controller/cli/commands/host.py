@@ -1,19 +1,46 @@
-"""`paddock host`: cordon a host, and open it again."""
+"""`paddock host`: list hosts, cordon one and open it again, and remove one that is gone."""
 
 import click
 
-from controller.cli.output import say
+from controller.cli.client import connect, segment
+from controller.cli.output import columns, say, say_table
 from controller.cli.patch import change_line, dry_run_option, find_one, with_version
+
+_LISTED = ("NAME", "STATUS", "SANDBOXES", "CPU", "MEMORY", "ENGINE", "VERSION", "ADDRESS", "LAST SEEN")
 
 
 @click.group("host")
 def host_() -> None:
-    """Cordon a host and open it again. `paddock get hosts` shows its state.
+    """List hosts, cordon one and open it again, and remove one that is gone for good.
 
     \b
+    paddock host list
     paddock host cordon host
     paddock host uncordon host
     """
+
+
+@host_.command("list")
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """List the hosts of this daemon's store."""
+    found = connect(ctx).get("hosts", table=True)
+    titles = [str(each["name"]) for each in found["columnDefinitions"]]
+    shown = [each for each in _LISTED if each in titles]
+    rows = ([str(row["cells"][titles.index(each)]) for each in shown] for row in found["rows"])
+    say_table(columns([shown, *rows]))
+
+
+@host_.command("remove")
+@click.argument("name")
+@click.pass_context
+def remove_(ctx: click.Context, name: str) -> None:
+    """Remove a host that is gone for good, whose daemon is stopped and to which nothing is bound.
+
+    Sandboxes and pools of it that are being deleted are released: nobody else can.
+    """
+    connect(ctx).request("DELETE", f"hosts/{segment(name)}")
+    say(f"host.paddock/{name} removed")
 
 
 @host_.command("cordon")
@@ -35,8 +62,6 @@ def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 
 
 def _change(ctx: click.Context, name: str, what: str, *, schedulable: bool, trial: bool) -> None:
-    from controller.cli.client import connect
-
     client = connect(ctx)
     host = find_one(client, [f"host/{name}"], "")
     before = host.read(client)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from controller.kinds.host import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.observed.pressure import HostUse, Supply
 
@@ -74,11 +75,21 @@ class SocketFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSighting:
+    """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now."""
+
+    name: str
+    version: str
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFacts:
     """The database. `name` hides its password; `trouble` says why it can't be read, `refuses` why it can't be written.
 
     `schema` is its version ("": empty, or not created yet). `known`: this code can use it. `newest` is the version that
-    it will be migrated to.
+    it will be migrated to. `hosts` are those that share it, and `skew_seconds` is how far its clock is ahead of ours
+    (none, and None: there is one host).
     """
 
     name: str
@@ -87,6 +98,8 @@ class StoreFacts:
     schema: str = ""
     newest: str = ""
     known: bool = True
+    hosts: tuple[HostSighting, ...] = ()
+    skew_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,8 @@ class DoctorFacts:
     """All facts that are judged together. `local`: the engine runs on this machine.
 
     `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids, come
-    from the settings. `user_ids_held` are users of this host with ids in that range.
+    from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that range.
+    `version` is that of this program.
     """
 
     local: bool
@@ -157,3 +171,5 @@ class DoctorFacts:
     volumes: VolumeFacts | None = None
     user_ids: str = ""
     user_ids_held: tuple[str, ...] = ()
+    host: str = NAME
+    version: str = ""

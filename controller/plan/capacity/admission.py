@@ -7,6 +7,7 @@ that small ones cannot starve a big one. An object that can never fit, or whose 
 import math
 from collections.abc import Iterable, Mapping
 
+from controller.kinds.host import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
@@ -25,9 +26,10 @@ class CapacityLedger:
         quotas: Mapping[str, StoredQuota],
         facts: HostFacts,
         pools: Iterable[Pool] = (),
+        host: str = NAME,
     ) -> None:
-        """`used` is held by namespace, pool (`pool_scope`) and the host."""
-        self.bounds = bounds(quotas.values(), facts)
+        """`used` is held by namespace, pool (`pool_scope`) and the host (""), whose name is `host`."""
+        self.bounds = bounds(quotas.values(), facts, host)
         self._of_pools = pool_quotas(pools)
         self._used = dict(used)
         self._first: dict[QuotaBound, str] = {}  # the first pending object of each bound

@@ -1,18 +1,21 @@
 """A cordoned host: nothing new starts on it. What holds its capacity goes on, restarts too, as on a Kubernetes node."""
 
-from collections.abc import Iterable
-
 from controller.kinds.host import StoredHost
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
 
 REASON = "HostCordoned"
 
 
-def pauses(hosts: Iterable[StoredHost], held: Limits, asked: Limits) -> str:
-    """Return the message of a start that has to wait; empty when it need not, or nothing is started."""
+def pauses(snapshot: Snapshot, held: Limits, asked: Limits) -> str:
+    """Return the message of a start that has to wait; empty when it need not, or nothing is started.
+
+    Only this host counts: another one's cordon closes that one.
+    """
     if held.pids or not asked.pids:
         return ""
-    return next(filter(None, map(_closed, hosts)), "")
+    own = (each for each in snapshot.hosts.values() if each.obj.name == snapshot.host)
+    return next(filter(None, map(_closed, own)), "")
 
 
 def _closed(host: StoredHost) -> str:

@@ -87,7 +87,7 @@ class Movement:
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = held(before.instances.values()), held(after.instances.values())
-    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
+    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts, after.host).items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in each if old != new else ():
             most = shown(bound)

@@ -13,7 +13,7 @@ from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     whole, part = amount_of(reserves, 1), amount_of(member.reserves)
-    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **pool_quotas([pool])}
+    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host), **pool_quotas([pool])}
     used = index_of(snapshot.instances).held
     concerned = (pool_scope(pool.obj.uid), pool.obj.namespace, HOST)
     return all(

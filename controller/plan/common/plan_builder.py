@@ -357,7 +357,7 @@ class Memo:
         """Return the quotas that bound weight and priority, by namespace."""
         known = self.weights
         if known.quotas is not snapshot.quotas:
-            found = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts)
+            found = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
             self.weights = Weights(snapshot.quotas, known.bounds if known.bounds == found else found)
         return self.weights.bounds
 

@@ -29,11 +29,11 @@ def admitting(
     """
     policy_with = cached_policy()
 
-    def admit_now(kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
+    def admit_now(kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
         seen = observe()
         own = policy_with(fitted(policy, seen.facts), profiles)
         now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
-        return [(each.field, each.message) for each in admit(kind, spec, now)]
+        return [(each.field, each.message) for each in admit(kind, spec, now, name)]
 
     return admit_now
 

@@ -15,7 +15,6 @@ from controller.documents.error_messages import faults
 from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.problem import Path, Problem, field_path
 from controller.kinds.hostquota import KIND as HOST_QUOTA
-from controller.kinds.hostquota import NAME as HOST_QUOTA_NAME
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.binding import BOUND_KINDS
@@ -84,7 +83,7 @@ class WriteTransaction:
 
     def read_ahead(self, documents: Iterable[Document]) -> None:
         """Read at once the stored objects of documents, and what those are admitted by."""
-        keys: dict[tuple[str, str, str], None] = {(HOST_QUOTA.name, "", HOST_QUOTA_NAME): None}
+        keys: dict[tuple[str, str, str], None] = {(HOST_QUOTA.name, "", self._rules.place.host): None}
         lists: dict[tuple[str, str | None], None] = {(PROFILE.name, ""): None}
         for each in documents:
             keys[each.key] = None
@@ -155,7 +154,8 @@ class WriteTransaction:
     def quota_problems(self, pending: Sequence[PendingWrite]) -> list[Problem]:
         """Return a problem for each request that its quotas can never grant, and for each run that can't begin."""
         objects = [each.obj for each in pending]
-        fitting = Fitting(self.transaction, objects, self._rules.facts(), self._rules.most_objects)
+        rules = self._rules
+        fitting = Fitting(self.transaction, objects, rules.facts(), rules.most_objects, rules.place)
         starting = self._run_start(objects)
         return [
             each.target.problem(field_path(field), message)

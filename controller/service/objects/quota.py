@@ -11,19 +11,31 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from controller.kinds.base import Model
-from controller.kinds.hostquota import NAME, stored_quota
+from controller.kinds.host import NAME
+from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
+from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
-from controller.policy.quota_ledger import HOST, QuotaBound, above_bounds, bounds, judge, never_fits, pool_quotas
+from controller.policy.quota_ledger import (
+    HOST,
+    QuotaBound,
+    above_bounds,
+    bounds,
+    judge,
+    never_fits,
+    pool_quotas,
+    reported_facts,
+)
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
+from controller.ports.place import ALONE, Place
 from controller.service.objects.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
@@ -34,16 +46,23 @@ _M = TypeVar("_M", bound=Model)
 class Fitting:
     """The check for one transaction. `written` are all objects that it is about to write.
 
-    `most_objects` bounds a namespace whose quotas give no bound (0: no bound).
+    `facts` are those of this host, which is at `place` among those of the store. `most_objects` bounds a namespace
+    whose quotas give no bound (0: no bound).
     """
 
     def __init__(
-        self, transaction: Transaction, written: Sequence[StoredObject], facts: HostFacts, most_objects: int = 0
+        self,
+        transaction: Transaction,
+        written: Sequence[StoredObject],
+        facts: HostFacts,
+        most_objects: int = 0,
+        place: Place = ALONE,
     ) -> None:
         self._transaction, self._facts, self._most_objects = transaction, facts, most_objects
+        self._place = place
         self._places: dict[str, tuple[int, Mapping[str, int]]] = {}
         self._written = {(each.kind, each.namespace, each.name): each for each in written}
-        self._bounds: dict[str, tuple[QuotaBound, ...]] = {}
+        self._bounds: dict[tuple[str, str], tuple[QuotaBound, ...]] = {}
         self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -53,7 +72,7 @@ class Fitting:
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
             pool = _read(SandboxPoolSpec, obj)
-            for path, message in above_bounds(self.of(obj.namespace), 0, pool.priority if pool else 0):
+            for path, message in above_bounds(self._of(obj), 0, pool.priority if pool else 0):
                 yield f"spec.{path}", message
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
@@ -65,9 +84,9 @@ class Fitting:
             self._profiles = profiles_in(self._transaction, self._written.values())
         otherwise = default_limits(at_own_level(spec, template).security_level, self._profiles) or NO_LIMITS
         limits = reserved(spec, template, otherwise)
-        for message in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
+        for message in never_fits(self._of(obj), amount_of(limits, 1)):
             yield _FIELD, message
-        for path, message in above_bounds(self.of(obj.namespace), limits.cpu_shares, spec.priority):
+        for path, message in above_bounds(self._of(obj), limits.cpu_shares, spec.priority):
             yield f"spec.{path}", message
 
     def _too_many(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -75,7 +94,11 @@ class Fitting:
         namespace = obj.namespace
         if not namespace or obj.kind == "Quota" or self._transaction.get(obj.kind, namespace, obj.name) is not None:
             return
-        limits = [(each.hard.objects, str(each)) for each in self.of(namespace) if isinstance(each.hard, HardQuota)]
+        limits = [
+            (each.hard.objects, str(each))
+            for each in self.of(namespace, self._place.host)
+            if isinstance(each.hard, HardQuota)
+        ]
         bounds_ = [(most, message) for most, message in limits if most is not None]
         if not bounds_ and not self._most_objects:
             return
@@ -126,14 +149,26 @@ class Fitting:
         found = self._written.get(key) or self._transaction.get(*key)
         return None if found is None else _read(SandboxTemplateSpec, found)
 
-    def of(self, namespace: str) -> tuple[QuotaBound, ...]:
-        if namespace not in self._bounds:
-            found = bounds(self._quotas(namespace), self._facts)
-            self._bounds[namespace] = (*found.get(namespace, ()), *found[HOST])
-        return self._bounds[namespace]
+    def _of(self, obj: StoredObject) -> tuple[QuotaBound, ...]:
+        return self.of(obj.namespace, host_of(obj, self._place.default))
 
-    def _quotas(self, namespace: str) -> Iterable[StoredQuota]:
-        stored = [*self._transaction.list("Quota", namespace), self._transaction.get("HostQuota", HOST, NAME)]
+    def of(self, namespace: str, host: str) -> tuple[QuotaBound, ...]:
+        """Return the quotas of a namespace, and of the host of that name ("": no host's)."""
+        key = namespace, host
+        if key not in self._bounds:
+            found = bounds(self._quotas(namespace, host), self._facts_of(host), host)
+            self._bounds[key] = (*found.get(namespace, ()), *(found[HOST] if host else ()))
+        return self._bounds[key]
+
+    def _facts_of(self, host: str) -> HostFacts:
+        """Return the facts of a host; another one's are as its daemon reported them."""
+        if host == self._place.host:
+            return self._facts
+        return reported_facts(self._transaction.get("Host", "", host) if host else None)
+
+    def _quotas(self, namespace: str, host: str) -> Iterable[StoredQuota]:
+        of_host = self._transaction.get("HostQuota", HOST, host) if host else None
+        stored = [*self._transaction.list("Quota", namespace), of_host]
         by_key = {(each.kind, each.namespace, each.name): each for each in stored if each is not None}
         by_key |= {
             key: each for key, each in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
@@ -151,20 +186,21 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
 def has_room(
     transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount, host: str = NAME
 ) -> bool:
-    """Return True if every quota lets one sandbox on that host hold `whole`, of which `held` is counted."""
-    scope = host_scope(host)
-    stored = transaction.held(namespace, scope)
-    used = {**stored, HOST: stored[scope]}
-    found = Fitting(transaction, (), facts).of(namespace)
-    return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
+    """Return True if every quota lets one sandbox of the namespace hold `whole`, of which `held` is counted.
+
+    It is on the host of that name, which has these facts.
+    """
+    of_host = host_scope(host)
+    used = transaction.held(namespace, of_host)
+    found = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
+    return all(judge(each, used.get(each.namespace or of_host, Amount()), whole, held).admitted for each in found)
 
 
 def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amount, held: Amount) -> bool:
     """Return True if the namespace's quotas let one of its sandboxes hold `whole`, of which `held` is counted."""
     used = transaction.held(namespace)
-    found = Fitting(transaction, (), HostFacts()).of(namespace)
-    own = [each for each in found if each.namespace != HOST]
-    return all(judge(each, used.get(namespace, Amount()), whole, held).admitted for each in own)
+    found = Fitting(transaction, (), HostFacts()).of(namespace, "")
+    return all(judge(each, used.get(namespace, Amount()), whole, held).admitted for each in found)
 
 
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:

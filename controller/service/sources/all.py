@@ -7,6 +7,7 @@ from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
 from controller.ports import Clock, Engine, Store, Volumes
+from controller.ports.place import ALONE, Place
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
 from controller.service.sources.host import HostSource
@@ -22,8 +23,13 @@ def make_sources(
     clock: Clock,
     volumes: Volumes,
     policy: Policy | None = None,
+    place: Place = ALONE,
+    address: str = "",
 ) -> Mapping[str, Source]:
-    """Return the sources by kind; starts nothing. They read the last observation and `snapshot`."""
+    """Return the sources by kind; starts nothing. They read the last observation and `snapshot`.
+
+    `place` is this host among those of the store; others reach its daemon at `address`.
+    """
 
     def pressure() -> Pressure:
         last = snapshot()
@@ -35,7 +41,7 @@ def make_sources(
 
     return {
         "Event": EventSource(store),
-        "Host": HostSource(store, engine.observe, pressure, guarded),
+        "Host": HostSource(store, engine.observe, pressure, guarded, place=place, address=address, now=clock.now),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(policy),
         "Volume": VolumeSource(store, volumes, clock),

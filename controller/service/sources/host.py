@@ -1,29 +1,43 @@
-"""The Host: its stored spec and labels, the engine's facts about itself and the machine, and conditions.
+"""The Hosts: their stored spec and labels, the engine's facts about itself and the machine, and conditions.
 
-Facts and conditions are read at each request.
+Facts and conditions of this host are read at each request. Those of the others are as their daemons stored them, and
+Unknown once a daemon's lease is over.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
-from controller.kinds.host import NAME
+from controller.kinds.host import NAME, REACHABLE, STOPPED, lease_of
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
 from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.observed.pressure import NONE, Pressure
-from controller.ports import Store, StoreError
+from controller.kinds.planning.binding import BOUND_KINDS, host_of
+from controller.kinds.planning.plan import Writes
+from controller.kinds.quota import host_scope
+from controller.kinds.sandbox import FINALIZER
+from controller.ports import LeaseState, Store, StoreError
+from controller.ports.place import ALONE, Place
+from controller.service import errors
+from controller.service.objects import serialize
 from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import VERSION
 
 _PRESSURES = {"MemoryPressure": ("memory",), "DiskPressure": ("disk", "inodes"), "PIDPressure": ("pids",)}
+_YEAR = 365 * 86400.0
+_SHOWN = 5
 
 
 class HostSource:
-    """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine."""
+    """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine.
+
+    `place` is this host among those of the store; others reach its daemon at `address` ("": none do). `now` gives Unix
+    seconds.
+    """
 
     def __init__(
         self,
@@ -31,51 +45,154 @@ class HostSource:
         observe: Callable[[], Observation],
         pressure: Callable[[], Pressure] = lambda: NONE,
         guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
+        *,
+        place: Place = ALONE,
+        address: str = "",
+        now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
+        self._place, self._address, self._now = place, address, now
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
-        return self._host() if name == NAME else None
+        if name == self._place.host:
+            return self._own()
+        found = None if self._place.alone else self._store.get("Host", "", name)
+        return None if found is None else self._other(found, self._leases())
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - there is one
-        return [self._host()]
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+        if self._place.alone:
+            return [self._own()]
+        leases, stored = self._leases(), self._store.list("Host")[0]
+        others = [self._other(each, leases) for each in stored if each.name != self._place.host]
+        return sorted([self._own(), *others], key=lambda each: each.name)
 
     def unpatched(self, name: str) -> StoredObject | None:
-        """Return the host's stored part before its first patch."""
-        if name != NAME:
+        """Return this host's stored part before its first patch."""
+        if name != self._place.host:
             return None
-        ref = host_ref(self._store.instance_id)
+        ref = host_ref(self._store.instance_id, name)
         return StoredObject(ref.kind, ref.namespace, ref.name, ref.uid, spec={}, generation=0)
 
-    def _host(self) -> StoredObject:
-        observed = self._observe()
+    def reported(self) -> StoredObject:
+        """Return this host as its daemon stores it for the others: with what only it can know. No I/O."""
+        plain = self.unpatched(self._place.host)
+        assert plain is not None
+        return replace(plain, status=self._status(self._observe(), ""))
+
+    def delete(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
+        """Delete a host that is gone for good; return it as it was, or None.
+
+        Sandboxes and pools of it that are being deleted are, too: nobody else could release them. Raises Conflict.
+        """
+        found = self.get("", name)
+        if found is None:
+            return None
+        if name == self._place.host:
+            raise _kept(name, "it is the host of the daemon that you ask; only one that is gone can be removed")
+        lease = self._leases().get(lease_of(name))
+        if lease is not None and lease.seconds_left > 0:
+            words = f"its daemon is running ({lease.holder}); stop it first: `systemctl stop paddock` on that host"
+            raise _kept(name, words)
+        bound = [each for kind in BOUND_KINDS for each in self._bound(kind, name)]
+        if staying := [str(each.ref) for each in bound if each.deleted_at is None]:
+            more = f" and {len(staying) - _SHOWN} more" if len(staying) > _SHOWN else ""
+            words = f"{', '.join(staying[:_SHOWN])}{more} are bound to it; start its daemon again, or delete them first"
+            raise _kept(name, f"{words} (`paddock delete --no-wait`), and then this host: that releases them")
+        self._store.record(Writes(finalized=tuple((each.ref, FINALIZER) for each in bound)))
+        with self._store.transaction() as transaction:
+            stored = transaction.get("Host", "", name)
+            if stored is not None:
+                transaction.remove(stored)
+        return found
+
+    def _bound(self, kind: str, name: str) -> Iterator[StoredObject]:
+        objects = self._store.list(kind, lean=kind == "Sandbox")[0]
+        return (each for each in objects if host_of(each, self._place.default) == name)
+
+    def _own(self) -> StoredObject:
+        status = self._status(self._observe(), self._store.ping())
+        with suppress(StoreError):  # an unreadable store is reported as a condition
+            status |= self._counts(self._place.host)
+        if not self._place.alone:
+            status["lastSeen"] = serialize.timestamp(self._now())
+            status["conditions"] = [*_shown([Condition(REACHABLE, "True", "LeaseHeld")]), *status["conditions"]]
+        return replace(self._stored(), status=status)
+
+    def _status(self, observed: Observation, trouble: str) -> dict[str, Any]:
+        """Return the status without the lease and the numbers, which any daemon can tell."""
         status: dict[str, Any] = {}
         if observed.facts.engine_version:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
-        with suppress(StoreError):  # an unreadable store is reported as a condition
-            status["instances"] = self._store.count_instances()
-        checked = [engine_reachable(observed), store_writable(self._store.ping())]
+        status |= {"address": self._address} if self._address else {}
+        checked = [engine_reachable(observed), store_writable(trouble)]
         checked.append(network_guard(observed, self._guarded()))
         checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]
-        status["conditions"] = [
-            {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
-            for each in checked
-        ]
-        return replace(self._stored(), status=status)
+        return {**status, "conditions": _shown(checked)}
+
+    def _counts(self, name: str) -> dict[str, Any]:
+        scope = host_scope(name)
+        instances = self._store.count_instances(None if self._place.alone else name)
+        return {"instances": instances, "sandboxes": self._store.held(scope)[scope].sandboxes}
+
+    def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
+        """Return another host: as it was stored, and Unknown if its daemon does not hold its lease."""
+        now, lease = self._now(), leases.get(lease_of(stored.name))
+        status = {**stored.status, **self._counts(stored.name)}
+        reported = [dict(each) for each in stored.status.get("conditions", ())]
+        reachable = daemon_reachable(lease)
+        if reachable.status == "True":
+            status["lastSeen"] = serialize.timestamp(now)
+        else:
+            reported = [_outdated(each) for each in reported]
+            if lease is not None and reachable.reason != STOPPED:
+                status["lastSeen"] = serialize.timestamp(now + lease.seconds_left)
+        return replace(stored, status={**status, "conditions": [*_shown([reachable]), *reported]})
+
+    def _leases(self) -> Mapping[str, LeaseState]:
+        """Return the leases by their names."""
+        return {each.name: each for each in self._store.leases()}
 
     def _stored(self) -> StoredObject:
         """Return the stored spec and labels; those of a host that nobody changed, also if the store can't be read."""
-        plain = self.unpatched(NAME)
+        plain = self.unpatched(self._place.host)
         assert plain is not None
         with suppress(StoreError):
             return self._store.get(plain.kind, plain.namespace, plain.name) or plain
         return plain
 
 
-def host_ref(instance_id: str) -> ObjectRef:
-    """Return the reference for events about this host."""
-    return ObjectRef("Host", "", NAME, derived_uid("Host", instance_id))
+def host_ref(instance_id: str, name: str = NAME) -> ObjectRef:
+    """Return the reference to a host of this store, for events about it."""
+    own = () if name == NAME else (name,)
+    return ObjectRef("Host", "", name, derived_uid("Host", instance_id, *own))
+
+
+def daemon_reachable(lease: LeaseState | None) -> Condition:
+    """Return the condition of another host's daemon, by its lease (None: nobody ever held it)."""
+    if lease is not None and lease.seconds_left > 0:
+        return Condition(REACHABLE, "True", "LeaseHeld")
+    if lease is not None and lease.seconds_left < -_YEAR:
+        return Condition(REACHABLE, "Unknown", STOPPED, "its daemon was stopped; its sandboxes run on: start it again")
+    words = "its daemon, the whole host or its network is away; nothing is moved: look at that host"
+    return Condition(REACHABLE, "Unknown", "LeaseExpired", words)
+
+
+def _outdated(condition: dict[str, Any]) -> dict[str, Any]:
+    """Return a condition of a host whose daemon is away: nobody knows if it still holds."""
+    message = f"its daemon is away; its last word was {condition['status']} {condition['reason']}"
+    return {**condition, "status": "Unknown", "reason": "DaemonAway", "message": message}
+
+
+def _shown(conditions: Sequence[Condition]) -> Sequence[dict[str, Any]]:
+    return [
+        {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
+        for each in conditions
+    ]
+
+
+def _kept(name: str, words: str) -> errors.Conflict:
+    return errors.Conflict(f"host `{name}`: {words}", kind="hosts", name=name)
 
 
 def engine_reachable(observed: Observation) -> Condition:

@@ -66,7 +66,7 @@ function Routed() {
   if (!kind) return html`<h1>Not found</h1><p class="quiet">The daemon serves no kind named ${visibleText(plural)}.</p>`;
   const [space, name, tab = ''] = kind.namespaced ? rest : ['', ...rest];
   if (rest[0] === 'new') return html`<${Page} key="new-${plural}" module=${plural === 'sandboxes' ? 'form' : 'object'} kind=${kind} create=${true}/>`;
-  if (plural === 'hosts') return html`<${Page} module="hosts" kind=${kind}/>`;
+  if (plural === 'hosts') return html`<${Page} key="hosts/${name ?? ''}" module="hosts" kind=${kind} name=${name}/>`;
   if (name) return html`<${Page} key="${plural}/${space}/${name}" module=${DETAILS[plural] ?? 'object'} kind=${kind} namespace=${space} name=${name} tab=${tab}/>`;
   if (plural in MODULES) return html`<${Page} key=${plural} module=${plural} kind=${kind}/>`;
   return html`<${KindPage} key=${plural} kind=${kind} title=${TITLES[plural]?.[0] ?? titleOf(kind.kind)}/>`;

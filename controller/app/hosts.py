@@ -1,0 +1,29 @@
+"""This host among those of its store: its Host object, which its daemon stores for the others."""
+
+from controller.app.core import Core
+from controller.engine.engine import DockerEngine
+from controller.kinds.observed.canary import UNWATCHED
+from controller.kinds.observed.pressure import NONE
+from controller.loop.reconcile_loop import Periodic
+from controller.loop.tasks.hosts import HOST_SECONDS, HostReport
+from controller.ports import Store
+from controller.ports.place import Place
+from controller.service.sources.host import HostSource
+
+
+def host_reports(
+    core: Core, store: Store, engine: DockerEngine, place: Place, address: str = ""
+) -> tuple[Periodic, ...]:
+    """Return the periodic report of this host; nothing for the only one. Other daemons reach this one at `address`."""
+    if place.alone:
+        return ()
+    source = HostSource(
+        store,
+        engine.observe,
+        lambda: core.last.now.pressure if core.last.now else NONE,
+        lambda: core.last.now.guarded if core.last.now else UNWATCHED,
+        place=place,
+        address=address,
+        now=core.clock.now,
+    )
+    return (Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock).report),)

@@ -1,0 +1,51 @@
+"""The Host object of this host, among those of a store: stored for the other daemons, whenever it changed."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from controller.kinds.meta import StoredObject
+from controller.ports import Clock, Store, StoreError
+
+_log = structlog.get_logger("paddock.hosts")
+HOST_SECONDS = 2.0
+_APART_SECONDS = 10.0  # between two writes
+_VERIFY_SECONDS = 60.0  # somebody may have removed it
+
+
+class HostReport:
+    """`report` is called every HOST_SECONDS. That the daemon lives, its lease says: an unchanged status is not written.
+
+    `current` returns the host with the status to store, without I/O.
+    """
+
+    def __init__(self, current: Callable[[], StoredObject], store: Store, clock: Clock) -> None:
+        self._current, self._store, self._clock = current, store, clock
+        self._known: Mapping[str, Any] | None = None
+        self._written = self._verified = -math.inf
+
+    def report(self) -> None:
+        """Store the status if it changed. After a store failure it is stored next time."""
+        now, made = self._clock.now(), self._current()
+        changed = made.status != self._known
+        last, wait = (self._written, _APART_SECONDS) if changed else (self._verified, _VERIFY_SECONDS)
+        if last <= now < last + wait:
+            return
+        try:
+            stored = self._store.get(made.kind, made.namespace, made.name)
+            if stored is None or stored.status != made.status:
+                self._write(made, now)
+                self._written = now
+        except StoreError as error:
+            _log.warning("host not stored; retrying", reason=str(error))
+            return
+        self._known, self._verified = made.status, now
+
+    def _write(self, made: StoredObject, now: float) -> None:
+        """Store the status, beside the spec and labels that people gave the host."""
+        with self._store.transaction() as transaction:
+            stored = transaction.get(made.kind, made.namespace, made.name) or replace(made, created_at=now)
+            transaction.put(replace(stored, status=made.status))

@@ -1,0 +1,32 @@
+"""Findings of `paddock doctor` about the other hosts of the store, and its clock."""
+
+from collections.abc import Iterator
+
+from controller.kinds.observed.doctor import DoctorFacts, Finding, HostSighting, Severity
+
+_SKEW_SECONDS = 2.0  # of the lease's 6
+
+
+def fleet(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield a finding for each other host, and one for the store's clock if that differs; none on a single host."""
+    skew = facts.store.skew_seconds
+    if skew is not None and abs(skew) > _SKEW_SECONDS:
+        found = f"the store's clock differs from this host's by {skew:+.0f} s"
+        meaning = "hosts disagree on ages, deadlines and idle times of sandboxes"
+        yield Finding("clocks", Severity.PROBLEM, found, meaning, "synchronise both by NTP")
+    for each in facts.store.hosts:
+        if each.name != facts.host:
+            yield _host(each, facts.version)
+
+
+def _host(host: HostSighting, version: str) -> Finding:
+    check = f"host/{host.name}"
+    if not host.is_alive:
+        meaning = "its sandboxes run on, but nothing is started, restarted or reaped there; nothing is moved"
+        action = f"start it there; if the host is gone for good, `paddock host remove {host.name}`"
+        return Finding(check, Severity.WARNING, "its daemon is away", meaning, action)
+    if host.version != version:
+        found = f"its daemon is of version {host.version or 'unknown'}, and this host's of {version}"
+        meaning = "they read the same store: that is meant for the time of an upgrade only"
+        return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer version")
+    return Finding(check, Severity.OK, f"its daemon runs, version {host.version}")

@@ -1,0 +1,87 @@
+"""`paddock host` and the API of a store with many hosts. What the daemons write is in tests/loop/test_hosts.py."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from controller.cli.main import cli
+from controller.kinds.meta import StoredObject
+from controller.ports.place import Place
+from controller.version import VERSION
+from tests.cli.conftest import Run
+from tests.fakes.engine import FACTS
+from tests.helpers_api import World, make_world
+
+AWAY = {
+    "capacity": {"cpu": "8", "memory": "32Gi"},
+    "engine": {"version": "26.1.5"},
+    "paddock": {"version": VERSION, "instanceID": "i-1"},
+    "address": "b.example:8443",
+    "conditions": [{"type": "EngineReachable", "status": "True", "reason": "Answered", "message": ""}],
+}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
+    """The API of host a; host b's daemon is away."""
+    made = make_world(tmp_path, place=Place("a", "", alone=False))
+    made.view.seen = replace(made.view.seen, facts=FACTS, revision=1)
+    with made.store.transaction() as transaction:
+        transaction.put(StoredObject("Host", "", "b", "uid-b", {}, generation=0, status=AWAY))
+    server = made.server()
+    server.start()
+    yield made
+    server.stop()
+    made.store.close()
+
+
+@pytest.fixture
+def paddock(fleet: World) -> Run:
+    def run(*words: str, stdin: bytes | str | None = None):  # type: ignore[no-untyped-def] - as Run says
+        return CliRunner().invoke(cli, ["--server", f"unix://{fleet.socket}", *words], input=stdin)
+
+    return run
+
+
+def test_all_hosts_are_listed(paddock: Run) -> None:
+    titles, own, away = paddock("host", "list").stdout.splitlines()
+    assert titles.split("   ")[0] == "NAME"
+    assert own.split() == ["a", "Ready", "0", "4", "16Gi", FACTS.engine_version, VERSION, "-", "0s"]
+    words = ["b", "Unknown", "(daemon", "away)", "0", "8", "32Gi", "26.1.5", VERSION, "b.example:8443", "-"]
+    assert away.split() == words
+    assert "DaemonReachable" in paddock("describe", "host/b").stdout
+    several = paddock("run", "--gpus", "all", "-c", "1")
+    assert "there are several hosts" in several.stderr
+
+
+def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: World) -> None:
+    for name, ready in (("a", "Ready"), ("b", "Unknown (daemon away)")):
+        assert paddock("host", "cordon", name).stdout == f"host.paddock/{name} cordoned\n"
+        assert paddock("label", f"host/{name}", "disk=fast").stdout == f"host.paddock/{name} labeled\n"
+        assert f"{ready},SchedulingDisabled" in paddock("get", "host", name).stdout
+    assert paddock("get", "hosts", "-l", "disk=fast", "-o", "name").stdout == "host.paddock/a\nhost.paddock/b\n"
+    stored = fleet.store.get("Host", "", "b")
+    assert stored is not None
+    assert (stored.spec, stored.status) == ({"schedulable": False}, AWAY)
+    assert paddock("host", "uncordon", "b").stdout == "host.paddock/b uncordoned\n"
+    missing = paddock("host", "cordon", "c")
+    assert (missing.exit_code, "hosts `c` not found" in missing.stderr) == (1, True)
+
+
+def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
+    own = paddock("host", "remove", "a")
+    assert (own.exit_code, "host `a`: it is the host of the daemon that you ask" in own.stderr) == (1, True)
+    bound = StoredObject("Sandbox", "default", "web", "uid-web", {"host": "b"})
+    with fleet.store.transaction() as transaction:
+        transaction.put(bound)
+    refused = paddock("host", "remove", "b")
+    assert (refused.exit_code, "sandbox/default/web are bound to it" in refused.stderr) == (1, True)
+    with fleet.store.transaction() as transaction:
+        transaction.remove(bound)
+    assert paddock("host", "remove", "b").stdout == "host.paddock/b removed\n"
+    assert fleet.store.get("Host", "", "b") is None
+    assert [each.verb for each in fleet.services.audit.entries() if each.kind == "Host"] == ["delete"]
+    assert "hosts `b` not found" in paddock("host", "remove", "b").stderr

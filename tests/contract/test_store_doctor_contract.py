@@ -1,0 +1,47 @@
+"""The hosts that share a store, as `paddock doctor` finds them without a daemon."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.doctor import HostSighting
+from controller.store.doctor import inspect_store
+from tests.contract.store_worlds import BACKENDS, World, make_world
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+class Seconds:
+    """The clock of this machine, ahead by some seconds."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+
+def test_hosts_are_alive_by_their_leases(world: World) -> None:
+    store, lease = world.store(), world.store().lease("host/host")
+    paddock = {"version": "1.2", "instanceID": store.instance_id}
+    with store.transaction() as transaction:
+        transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status={"paddock": paddock}))
+        transaction.put(StoredObject("Host", "", "new", "uid-new", {}))
+    plain = inspect_store(world.url, schema=world.schema)
+    assert (plain.hosts, plain.skew_seconds) == ((), None), "a single host's store is not asked"
+    for acquired in (True, False):
+        if acquired:
+            assert lease.acquire() == ""
+        else:
+            lease.release()
+        found = inspect_store(world.url, Seconds(3600), schema=world.schema)
+        assert found.hosts == (HostSighting("host", "1.2", is_alive=acquired), HostSighting("new", "", is_alive=False))
+    skew = found.skew_seconds  # only a server has a clock of its own
+    assert skew is None if world.schema is None else -3660 < skew < -3540
