@@ -103,7 +103,7 @@ _UPDATE_STATE = Quick(
 _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
 _TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
-# On PostgreSQL the same statement wakes the followers of the store, with the commit.
+# The same with a wake of the followers of the store, at the commit. PostgreSQL only.
 _TELLING = Quick(
     update(meta)
     .values(revision=bindparam("to_revision"))
@@ -116,7 +116,7 @@ _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgres
 class SqlTransaction:
     """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back.
 
-    `writer` is the id of the store object, by which a follower knows its own commits.
+    `writer` is the id by which followers of the store know their own commits ("": nobody follows).
     """
 
     def __init__(self, connection: Connection, writer: str = "") -> None:
@@ -422,7 +422,7 @@ class SqlTransaction:
         ]
         _INSERT_CHANGE.many(self._connection, log)
         newest = max(each["revision"] for each in log)
-        if self._connection.dialect.name == "postgresql":
+        if self._writer and self._connection.dialect.name == "postgresql":
             _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
         else:
             _MOVE_COUNTER.run(self._connection, {"to_revision": newest})

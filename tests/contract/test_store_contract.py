@@ -798,7 +798,7 @@ def test_commits_of_others_are_followed(world: World) -> None:
     """A file has one daemon: there is nobody else to follow."""
     wakes: list[int] = []
     store, other = world.store(), world.store()
-    end = store.follow(lambda: wakes.append(store.revision()))
+    end, other_end = store.follow(lambda: wakes.append(store.revision())), other.follow(lambda: None)
     insert(other, box())
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 1 in wakes)
@@ -806,6 +806,7 @@ def test_commits_of_others_are_followed(world: World) -> None:
     before = len(wakes)
     insert(other, box("late"))
     assert len(wakes) == before
+    other_end()
 
 
 def test_many_threads_share_one_store(world: World) -> None:
