@@ -190,9 +190,9 @@ class Store(Protocol):
         ...
 
     def follow(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake`, which must not block, after commits of other processes that move the revision; return the undo.
+        """Call `wake`, which must not block, after commits of other followers that move the revision; return the undo.
 
-        It may be called without one, and on any thread.
+        It may be called without one, and on any thread. From now on our own commits wake the others.
         """
         ...
 

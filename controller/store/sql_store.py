@@ -69,10 +69,14 @@ _CHANGES = Quick(_whole_revisions())
 
 @dataclass
 class _Opened:
-    """The open database of a store, and of those that write as other leases. None: not open."""
+    """The open database of a store, and of those that write as other leases. None: not open.
+
+    `writer` is the id by which followers know the commits of these; "" before it follows others itself.
+    """
 
     database: Database | None = None
     instance_id: str = ""
+    writer: str = ""
 
 
 class SqlStore:
@@ -99,7 +103,6 @@ class SqlStore:
         self._timer = timer
         self._opened = _Opened()
         self._lease: StoreLease | None = None
-        self._writer = uuid.uuid4().hex
         self._chain = ChainEnd()
 
     def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
@@ -130,12 +133,15 @@ class SqlStore:
             return database.leases()
 
     def follow(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` after commits of other processes that move the revision, on a thread. Return the undo.
+        """Call `wake` after commits of other followers that move the revision, on a thread. Return the undo.
 
         It must not block. Also called at each connect, for commits that were missed meanwhile. Without effect on
-        SQLite: a file has one daemon. Ends with `close`.
+        SQLite: a file has one daemon. Ends with `close`. Our commits wake the others from now on: a daemon alone on
+        its server tells nobody.
         """
-        return self._database().follow(self.instance_id, self._writer, wake)
+        database = self._database()
+        self._opened.writer = self._opened.writer or uuid.uuid4().hex
+        return database.follow(self.instance_id, self._opened.writer, wake)
 
     def open(self) -> None:
         """Connect, and migrate under a lock. Raises StoreTooNew for a database newer than the code."""
@@ -384,7 +390,7 @@ class SqlStore:
             yield connection
 
     def _begin(self, connection: Connection) -> SqlTransaction:
-        transaction = SqlTransaction(connection, self._chain, self._writer)
+        transaction = SqlTransaction(connection, self._chain, self._opened.writer)
         self._fence(connection)
         return transaction
 

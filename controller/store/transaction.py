@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -55,9 +56,11 @@ _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
-ALL_INSTANCES = Quick(select(instances).order_by(instances.c.name))
+# Without the columns that say again what `memory` says.
+_READ = select(*(each for each in instances.c if each.name not in ("pool_uid", "user_id", "ready_key")))
+ALL_INSTANCES = Quick(_READ.order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
-INSTANCES_ON = Quick(select(instances).where(instances.c.host == bindparam("host")).order_by(instances.c.name))
+INSTANCES_ON = Quick(_READ.where(instances.c.host == bindparam("host")).order_by(instances.c.name))
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
@@ -69,11 +72,13 @@ _READY = Quick(
     .limit(bindparam("most", type_=BigInteger))
     .with_for_update(skip_locked=True)
 )
-# An instance's version, and all that totals are made of.
+# An instance's version, all that totals are made of, and the other columns of indexes.
 _RESERVED_NAMES = (
     *("uid", "version", "namespace", "role", "pool_uid", "host"),
     *("cpu_millicores", "memory_bytes", "pids", "disk_bytes", "gpus"),
+    *("name", "parent_uid", "user_id", "ready_key"),
 )
+_RESERVED_IN = itemgetter(*(name for name in _RESERVED_NAMES if name != "version"))
 _RESERVED = select(*(instances.c[name] for name in _RESERVED_NAMES))
 _RESERVED_OF = Quick(_RESERVED.where(instances.c.uid.in_(bindparam("uids", expanding=True))))
 _RESERVED_BELOW = Quick(_RESERVED.where(instances.c.parent_uid.in_(bindparam("uids", expanding=True))))
@@ -101,10 +106,22 @@ _UPDATE_INSTANCE = Quick(
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
+# Most writes leave all columns of indexes alone, and setting those would have the indexes written again.
+_UPDATE_STATE = Quick(
+    update(instances)
+    .where(instances.c.uid == bindparam("of_uid"))
+    .values(
+        {
+            column.name: bindparam(column.name)
+            for column in instances.c
+            if column.name == "version" or column.name not in _RESERVED_NAMES
+        }
+    )
+)
 _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
 _TAKE_COUNTER = Quick(select(meta.c.revision).with_for_update())
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
-# On PostgreSQL the same statement wakes the followers of the store, with the commit.
+# The same with a wake of the followers of the store, at the commit. PostgreSQL only.
 _TELLING = Quick(
     update(meta)
     .values(revision=bindparam("to_revision"))
@@ -119,8 +136,8 @@ _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgres
 class SqlTransaction:
     """`ports.Transaction` on a connection that has begun writing. `flush` sends what is kept back.
 
-    `chain` is the end of the audit log's chain as its last writer here knows it. `writer` is the id of the store
-    object, by which a follower knows its own commits.
+    `chain` is the end of the audit log's chain as its last writer here knows it. `writer` is the id by which followers
+    of the store know their own commits ("": nobody follows).
     """
 
     def __init__(self, connection: Connection, chain: ChainEnd, writer: str = "") -> None:
@@ -360,9 +377,13 @@ class SqlTransaction:
         for row in as_rows:
             moves.instance(row, 1)
         _INSERT_INSTANCE.many(self._connection, [row for row in as_rows if row["uid"] not in stored])
-        _UPDATE_INSTANCE.many(
-            self._connection, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored]
-        )
+        moved: list[Row] = []
+        kept: list[Row] = []
+        for row in as_rows:
+            if before := stored.get(row["uid"]):
+                (kept if _RESERVED_IN(row) == _RESERVED_IN(before) else moved).append({**row, "of_uid": row["uid"]})
+        _UPDATE_INSTANCE.many(self._connection, moved)
+        _UPDATE_STATE.many(self._connection, kept)
         return written
 
     def _reserved_below(self, uids: Sequence[str]) -> Iterator[Row]:
@@ -479,7 +500,7 @@ class _Counter:
         newest = revision or self._before
         if newest == self._stored:
             return
-        if self._connection.dialect.name == "postgresql":
+        if self._writer and self._connection.dialect.name == "postgresql":
             _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
         else:
             _MOVE_COUNTER.run(self._connection, {"to_revision": newest})

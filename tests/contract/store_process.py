@@ -42,6 +42,17 @@ def write(store: SqlStore, writer: str, commits: int) -> None:
     say("done")
 
 
+def write_following(store: SqlStore, name: str) -> None:
+    """Follow the others, and when told to, commit one new object."""
+    store.open()
+    end = store.follow(lambda: None)
+    say("ready")
+    wait()
+    insert(store, box(name))
+    end()
+    say("done")
+
+
 def claim(store: SqlStore, uid: str) -> None:
     """Try to insert the one name that the others want too."""
     store.open()
@@ -131,7 +142,7 @@ def _claimed_elsewhere(store: SqlStore, besides: str) -> str:
         return found.uid
 
 
-_COMMANDS = (identify, write, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
+_COMMANDS = (identify, write, write_following, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
 COMMANDS = {each.__name__: each for each in _COMMANDS}
 
 

@@ -525,6 +525,28 @@ class TestTurns:
         assert list(store.instances()) == [replace(given_, version=1)]
         assert store.revision() == 1
 
+    def test_any_field_of_an_instance_can_change(self, store: SqlStore) -> None:
+        first, second = insert(store, box(), box("second"))
+        now = instance(first, member_uid="own")
+        changes: list[dict[str, Any]] = [
+            {},
+            {"memory": InstanceState(restarts=1)},
+            {"memory": InstanceState(pool="p", user_id=2_000_000, ready_key="k")},
+            {"created_at": 9.5},
+            {"role": "warm"},
+            {"host": "b"},
+            {"reserves": Limits(1, 2, 3, 4, 5, 6)},
+            {"name": "pdk-other", "parent_name": "other"},
+            {"parent_uid": second.uid, "parent_kind": "SandboxPool", "namespace": "team"},
+        ]
+        for each in changes:
+            now = replace(now, **each)
+            [now] = store.record(Writes(instances=(now,))).values()
+            assert list(store.instances()) == [now]
+            assert store.instance(now.name) == now
+            assert list(store.instances(host=now.host)) == list(store.instances(["own"])) == [now]
+        assert now.version == len(changes)
+
     def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         first = store.record(Writes(instances=(instance(a), instance(b))))
@@ -799,7 +821,7 @@ def test_commits_of_others_are_followed(world: World) -> None:
     """A file has one daemon: there is nobody else to follow."""
     wakes: list[int] = []
     store, other = world.store(), world.store()
-    end = store.follow(lambda: wakes.append(store.revision()))
+    end, other_end = store.follow(lambda: wakes.append(store.revision())), other.follow(lambda: None)
     insert(other, box())
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 1 in wakes)
@@ -807,6 +829,7 @@ def test_commits_of_others_are_followed(world: World) -> None:
     before = len(wakes)
     insert(other, box("late"))
     assert len(wakes) == before
+    other_end()
 
 
 def test_many_threads_share_one_store(world: World) -> None:

@@ -138,7 +138,7 @@ def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
 
 
 def test_commits_of_others_wake_a_follower(world: World) -> None:
-    """Own commits don't, nor those to another store of the same database, nor any after the end."""
+    """Own commits don't, nor those of who follows nobody, to another store of the database, and after the end."""
     store, other = world.store(), world.store()
     [made] = insert(store, box())
     wakes = Wakes()
@@ -149,19 +149,23 @@ def test_commits_of_others_wake_a_follower(world: World) -> None:
     insert(store.writing_as(lease), box("own"))
     insert(store, box("own-too"))
     with make_world("postgres", Path()) as elsewhere:
-        insert(elsewhere.store(), box())
-    child = world.child("write", "theirs", 1)
+        apart = elsewhere.store()
+        apart.follow(lambda: None)
+        insert(apart, box())
+    child = world.child("write_following", "theirs")
     assert child.says() == "ready"
     child.go()
     assert child.says() == "done"
     wakes.wait("it heard of a process", 2)
+    insert(other, box("alone"))
+    other_end = other.follow(lambda: None)
     other.record(Writes(statuses=(StatusWrite(made.ref, {"x": 1}),)))
     wakes.wait("it heard of a pass", 3)
     end()
     end()
-    assert followers() == []
     insert(other, box("unheard"))
     assert wakes.count == 3
+    other_end()
     lease.release()
 
 
@@ -172,6 +176,7 @@ def test_a_follower_that_lost_its_server_connects_again(world: World) -> None:
     with world.database() as database, database.reading() as connection:
         assert cut(connection, world.schema or "") >= 1
     wakes.wait("it is connected again", 2)
+    other.follow(lambda: None)
     insert(other, box())
     wakes.wait("it heard of a commit", 3)
     end()
@@ -182,7 +187,7 @@ def test_a_closed_store_follows_no_more(world: World) -> None:
     store.follow(wakes)
     wakes.wait("it is connected", 1)
     store.close()
-    assert followers() == []
+    wait_for("its thread ended", lambda: not followers())
 
 
 class Wakes:
