@@ -173,14 +173,16 @@ def daemon_reachable(lease: LeaseState | None) -> Condition:
     if lease is not None and lease.seconds_left > 0:
         return Condition(REACHABLE, "True", "LeaseHeld")
     if lease is not None and lease.seconds_left < -_YEAR:
-        return Condition(REACHABLE, "Unknown", STOPPED, "its daemon was stopped; its sandboxes run on: start it again")
-    words = "its daemon, the whole host or its network is away; nothing is moved: look at that host"
+        return Condition(
+            REACHABLE, "Unknown", STOPPED, "its daemon was stopped, and its sandboxes run on; start it again"
+        )
+    words = "its daemon, the host or its network is away, and nothing is moved; look at that host"
     return Condition(REACHABLE, "Unknown", "LeaseExpired", words)
 
 
 def _outdated(condition: dict[str, Any]) -> dict[str, Any]:
     """Return a condition of a host whose daemon is away: nobody knows if it still holds."""
-    message = f"its daemon is away; its last word was {condition['status']} {condition['reason']}"
+    message = f"its daemon is away; it last reported {condition['status']} {condition['reason']}"
     return {**condition, "status": "Unknown", "reason": "DaemonAway", "message": message}
 
 
