@@ -97,8 +97,8 @@ def test_the_daemon_with_1000_stored_objects(tmp_path: Path, capsys: pytest.Capt
         daemon.stop()
     with capsys.disabled():
         print(
-            f"\nthe daemon's memory: {empty:.0f} MiB empty, {full:.0f} MiB with 1,000 objects,"
-            f" ratio {full / empty:.2f}; {later:.0f} MiB after the next trim"
+            f"\nthe daemon's memory: {empty:.0f} MiB empty, {full:.0f} MiB with 1,000 objects, ratio"
+            f" {full / empty:.2f}; {later:.0f} MiB after the next trim"
         )
 
 
