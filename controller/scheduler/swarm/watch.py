@@ -25,7 +25,7 @@ class Waiting:
     progress: tuple[str, str]
 
 
-_FIRST_POLL_SECONDS, _MOST_POLL_SECONDS = 0.1, 2.0
+_FIRST_POLL_SECONDS, _MOST_POLL_SECONDS = 0.05, 2.0
 _RECONNECT_SECONDS = 2.0
 _TYPES = ("node", "service")
 
@@ -76,15 +76,15 @@ class Watch:
     def _poll(self) -> None:
         rest = _FIRST_POLL_SECONDS
         while not self._ended.is_set():
-            waiting = self._pending()
-            if self._hurry.wait(rest if waiting else None):
+            if self._hurry.wait(rest if self._pending() else None):
                 self._hurry.clear()
                 rest = _FIRST_POLL_SECONDS
-                self._ended.wait(rest)  # events come in bursts
-                continue
-            rest = min(rest * 1.5, _MOST_POLL_SECONDS)
+                self._ended.wait(rest)  # a choice takes some milliseconds, and events come in bursts
+            else:
+                rest = min(rest * 1.5, _MOST_POLL_SECONDS)
+            waiting = self._pending()
             with contextlib.suppress(SchedulerError, Refusal):
-                if self._changed(waiting):
+                if waiting and self._changed(waiting):
                     rest = _FIRST_POLL_SECONDS
                     self._wake()
 
