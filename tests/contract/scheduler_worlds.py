@@ -89,6 +89,11 @@ class SwarmWorld:
             for found in each.docker("ps", "-q", "--no-trunc", *options, "--filter", label).split()
         ]
 
+    def running(self, count: int) -> list[str]:
+        """Wait until so many placeholders run: one is placed before it does. Return their containers."""
+        wait_for("the placeholders run", lambda: len(self.containers()) == count)
+        return self.containers()
+
 
 @contextmanager
 def swarm() -> Iterator[Fleet]:

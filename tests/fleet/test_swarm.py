@@ -39,21 +39,20 @@ def test_pinning_and_labels_keep_the_placeholder(world: SwarmWorld) -> None:
     wanted = placement(world)
     world.scheduler.place(wanted)
     host = placed_on(world, wanted.uid)
-    before = world.containers()
+    before = world.running(1)
     assert world.scheduler.pin(wanted.uid, 1, host) == Placed(host)
     for each in world.names:
         world.scheduler.set_host(each, fit=False, labels={"changed": "yes"})
     marker = placement(world, host=host)  # once this one is placed, the swarm has heeded what came before
     world.scheduler.place(marker)
-    placed_on(world, marker.uid)
-    assert set(before) < set(world.containers())
+    assert set(before) < set(world.running(2))
 
 
 def test_a_placeholder_can_do_nothing(world: SwarmWorld) -> None:
     wanted = placement(world, host="two")
     world.scheduler.place(wanted)
     placed_on(world, wanted.uid)
-    (container,) = world.containers()
+    (container,) = world.running(1)
     found = json.loads(world.fleet["two"].docker("inspect", container))[0]
     config, host = found["Config"], found["HostConfig"]
     assert (config["User"], host["ReadonlyRootfs"], host["CapDrop"]) == ("65534:65534", True, ["ALL"])
@@ -65,7 +64,7 @@ def test_a_killed_placeholder_runs_again_on_its_host(world: SwarmWorld) -> None:
     wanted = placement(world, host="three")
     world.scheduler.place(wanted)
     placed_on(world, wanted.uid)
-    before = world.containers()
+    before = world.running(1)
     world.fleet["three"].docker("kill", *before)
     wait_for("another runs", lambda: [each for each in world.containers() if each not in before])
     assert placed_on(world, wanted.uid) == "three"
@@ -75,6 +74,7 @@ def test_a_partitioned_host_is_lost_and_found(world: SwarmWorld) -> None:
     wanted = placement(world, host="three")
     world.scheduler.place(wanted)
     placed_on(world, wanted.uid)
+    world.running(1)
     began = time.monotonic()
     world.fleet["three"].cut()
     try:

@@ -39,3 +39,4 @@ def test_its_program_waits_for_ever(tmp_path: Path) -> None:
         wait_for("it sleeps", lambda: state.read_text().rpartition(")")[2].split()[0] == "S")
     finally:
         docker("rm", "-f", container)
+        docker("rmi", NAME, check=False)  # unless this engine has placeholders of its own

@@ -30,6 +30,9 @@ _LABEL, _DOMAIN_LABEL = PREFIX + "label.", PREFIX + "domain-label."
 _EMPTY = "-"  # no valid value of a label, and constraints can't have empty ones
 _OURS = (INSTANCE, UID, BINDING, SELECTOR, HOST)
 _LIVENESS = {"ready": Liveness.UP, "down": Liveness.DOWN}
+_HAS_NODE = {"assigned", "accepted", "preparing", "ready", "starting", "running"}
+_ENDED_BADLY = {"rejected", "failed"}
+_IS_TO_RUN = {"running", "ready"}
 _NANOS_PER_MILLICORE = 1_000_000
 _SECOND_NANOS = 1_000_000_000
 _MEMORY_BYTES, _PIDS = 16 << 20, 4  # limits of a placeholder itself; the engine takes no smaller memory than 6 MiB
@@ -129,14 +132,16 @@ def state_of(
 
 
 def progress(service: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return the id of the node where the placeholder runs ("": nowhere), and the swarm's latest message.
+    """Return the id of the node that has the placeholder ("": none), and the swarm's latest message.
 
-    Right after a change, a task of what was asked before still runs: it counts no longer.
+    Right after a change, a task of what was asked before still runs: it counts no longer. A task reserves once it has a
+    node; after one that failed or was rejected, the next counts when it runs.
     """
     asked = _reserved(service["Spec"]["TaskTemplate"])
     newest = sorted(tasks, key=lambda task: str(task["CreatedAt"]), reverse=True)
     newest = [task for task in newest if _reserved(task["Spec"]) == asked]
-    runs = (task for task in newest if task["DesiredState"] == "running" and task["Status"]["State"] == "running")
+    counts = {"running"} if any(task["Status"]["State"] in _ENDED_BADLY for task in newest) else _HAS_NODE
+    runs = (each for each in newest if each["DesiredState"] in _IS_TO_RUN and each["Status"]["State"] in counts)
     on = next((str(task.get("NodeID", "")) for task in runs), "")
     messages = [task["Status"].get("Err") for task in newest] + [task["Status"].get("Message") for task in newest]
     return on, next((str(each) for each in messages if each), "")
