@@ -27,7 +27,7 @@ from controller.service.sandbox.locations import Location, Locations
 MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
 # What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
-BY_STORE = frozenset(("status", "scale", "open", "close", "run"))
+BY_STORE = frozenset(("open", "close", "run"))
 
 
 def needs_host(template: str) -> bool:

@@ -2,6 +2,7 @@
 
 import click
 
+from controller.cli.commands.host_join import join_
 from controller.cli.output import say
 from controller.cli.patch import change_line, dry_run_option, find_one, with_version
 
@@ -13,6 +14,7 @@ def host_() -> None:
     \b
     paddock host cordon host
     paddock host uncordon host
+    paddock host join b --address 10.0.0.2:9466
     """
 
 
@@ -32,6 +34,9 @@ def cordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
     """Let sandboxes start on a host again; those that waited for it do."""
     _change(ctx, name, "uncordoned", schedulable=True, trial=dry_run == "server")
+
+
+host_.add_command(join_)
 
 
 def _change(ctx: click.Context, name: str, what: str, *, schedulable: bool, trial: bool) -> None:
