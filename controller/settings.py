@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from controller.kinds.access.access import PeerGrant, Role
 from controller.kinds.base import Name
+from controller.kinds.common.address import parse_address
 from controller.kinds.host import NAME
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
@@ -122,6 +123,22 @@ class Settings(BaseSettings):
             "choice of the host of a sandbox that names none: single, the only one there is; manual, a person "
             "(`spec.host`); more than one host needs manual, and PostgreSQL"
         ),
+    )
+    fleet_address: str = Field(
+        default="",
+        description=(
+            "HOST:PORT at which the daemons of other hosts reach this one, over mutual TLS; default: empty, none do"
+        ),
+    )
+    fleet_cert_file: Path | None = Field(
+        default=None,
+        description="PEM certificate of this host for other daemons, with host_name as a DNS name; default: none",
+    )
+    fleet_key_file: Path | None = Field(
+        default=None, description="PEM private key of fleet_cert_file, readable by the daemon alone; default: none"
+    )
+    fleet_ca_file: Path | None = Field(
+        default=None, description="PEM certificate of the authority that signs the hosts' certificates; default: none"
     )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="URL of the Docker Engine")
     metrics_host: str = Field(default="127.0.0.1", description="address of the metrics listener")
@@ -457,6 +474,22 @@ class Settings(BaseSettings):
                 f"scheduler = {self.scheduler} is for many hosts on one store; set database_url to a PostgreSQL "
                 "database that all of them reach"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fleet_files(self) -> "Settings":
+        files = {"fleet_cert_file": self.fleet_cert_file, "fleet_key_file": self.fleet_key_file}
+        files |= {"fleet_ca_file": self.fleet_ca_file}
+        missing = [name for name, file in files.items() if file is None]
+        if (self.fleet_address or len(missing) < len(files)) and self.scheduler == "single":
+            raise ValueError("fleet_* settings are for many hosts; set scheduler = manual, or leave them out")
+        if missing and (self.fleet_address or len(missing) < len(files)):
+            raise ValueError(
+                f"{', '.join(missing)}: missing; other daemons are reached and admitted by certificates alone: "
+                "set all three (`paddock host join` prepares them)"
+            )
+        if self.fleet_address:
+            parse_address(self.fleet_address)
         return self
 
     @classmethod

@@ -236,10 +236,15 @@ def make_world(
     transfers: TransferLimits | None = None,
     connections: PortLimits | None = None,
     place: Place = ALONE,
+    store: SqlStore | None = None,
 ) -> World:
-    """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
-    store = SqlStore(place_migrated(folder / "paddock.db"))
-    store.open()
+    """A world with an open, empty store, or that of another. Close it in the end.
+
+    Without an engine, containers are only shown.
+    """
+    if store is None:
+        store = SqlStore(place_migrated(folder / "paddock.db"))
+        store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
     images = engine.image_store if engine else FakeImages({"paddock/base:1": "sha256:" + "b" * 64}, set)

@@ -10,6 +10,8 @@ from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
 from controller.api.common.parsing import Parsing
+from controller.api.fleet.forwarding import Forwarding
+from controller.api.fleet.forwarding import install as install_forwarding
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
@@ -68,17 +70,20 @@ def create_app(
     load: LoadLimits = LoadLimits(),
     mcp_app: ASGIApp | None = None,
     examine: Doctor = tuple,
+    forwarding: Forwarding | None = None,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
+    `forwarding` passes on requests for sandboxes of other hosts, if there are any.
     """
     app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
     app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
     app.state.authorise = authorise(services.registry)
     app.state.doctor = examine
+    app.state.forwarding = forwarding
     app.state.file_requests = files.FileRequests(services.files)
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
@@ -111,6 +116,7 @@ def routed(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
         separate_input_output_schemas=False,
     )
     errors.install(app)
+    install_forwarding(app)
     _include_routes(app, registry, speaks_mcp)
     openapi.install(app, registry)
     return app

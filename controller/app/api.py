@@ -4,6 +4,9 @@ from dataclasses import replace
 from functools import partial
 
 from controller.api.app import create_app
+from controller.api.fleet.forwarding import Forwarding
+from controller.api.fleet.links import Links
+from controller.api.fleet.tls import FleetFiles, FleetFilesError, FleetTls
 from controller.api.middleware.load import LoadLimits
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
@@ -14,6 +17,8 @@ from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
+from controller.kinds.common.address import parse_address
+from controller.kinds.planning.binding import default_host
 from controller.kinds.registry import discover
 from controller.mcp.endpoint import McpEndpoint
 from controller.mcp.servers.sessions import Sessions
@@ -23,6 +28,7 @@ from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
 from controller.service.objects.admission import admitting
+from controller.service.sandbox.locations import Locations
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -95,6 +101,7 @@ def start_listeners(
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
     core.undo.callback(sessions.close, 0)  # if the start fails; else they have ended before
+    forwarding, fleet_tls = _forwarding(settings, store)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(
@@ -105,12 +112,15 @@ def start_listeners(
         load=load,
         mcp_app=McpEndpoint(services, core.meter, sessions),
         examine=partial(examine, settings),
+        forwarding=forwarding,
     )
     core.undo.callback(services.recorder.flush)
-    listeners = Listeners(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
+    listeners = Listeners(_listener_rules(settings, fleet_tls), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:
         core.undo.callback(listeners.stop)
+        if forwarding is not None:
+            core.undo.callback(forwarding.links.close)
         listeners.start()
         metrics.start()
         core.undo.callback(metrics.stop)
@@ -130,7 +140,24 @@ def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
-def _listener_rules(settings: Settings) -> ListenerRules:
+def _forwarding(settings: Settings, store: SqlStore) -> tuple[Forwarding | None, FleetTls | None]:
+    """Return the way to sandboxes of other hosts; nothing if there is one host. Raises CannotStart."""
+    if settings.scheduler == "single":
+        return None, None
+    tls = None
+    if settings.fleet_cert_file and settings.fleet_key_file and settings.fleet_ca_file:
+        try:
+            files = FleetFiles(settings.fleet_cert_file, settings.fleet_key_file, settings.fleet_ca_file)
+            tls = FleetTls(settings.host_name, files)
+        except FleetFilesError as error:
+            raise CannotStart(str(error)) from error
+    locations = Locations(store, settings.host_name, default_host(settings.scheduler))
+    return Forwarding(locations, Links(tls)), tls
+
+
+def _listener_rules(settings: Settings, fleet_tls: FleetTls | None) -> ListenerRules:
     rules = ListenerRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
     rules = replace(rules, stall_seconds=settings.stall_seconds, share=settings.caller_share, host=settings.api_host)
+    if settings.fleet_address:
+        rules = replace(rules, fleet=parse_address(settings.fleet_address), fleet_tls=fleet_tls)
     return replace(rules, port=settings.api_port, cert=settings.tls_cert_file, key=settings.tls_key_file)

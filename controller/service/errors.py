@@ -70,6 +70,12 @@ class TooLarge(ServiceError):
     reason, code = "RequestEntityTooLarge", 413
 
 
+class Misdirected(ServiceError):
+    """The object is not bound to this host, or not any more; look up its host again."""
+
+    reason, code = "Misdirected", 421
+
+
 class Invalid(ServiceError):
     reason, code = "Invalid", 422
 

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from controller.api.common import errors
+from controller.api.fleet.identity import HEADER, identity_of
 from controller.api.server.peer_credentials import STATE
 from controller.api.server.subprotocol_token import PREFIX
 from controller.kinds.access.access import Caller
@@ -76,8 +77,12 @@ class Authenticate:
                     await run_in_threadpool(self._recorder.refused, ask, why)
 
     async def _caller(self, scope: Scope) -> Caller | None:
+        if (forwarded := identity_of(scope)) is not None:
+            return forwarded.caller
         peer = scope.get("state", {}).get(STATE)
         headers = Headers(scope=scope)
+        if HEADER in headers:
+            raise BadRequest(f"the header {HEADER} is for the fleet listener, from other daemons; send none")
         given = headers.getlist("authorization")
         if len(given) > 1:
             raise BadRequest("there is more than one Authorization header; send one")

@@ -11,6 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
 from controller.api.common.models import PREFIX
+from controller.api.fleet.forwarding import Elsewhere, Forwarding
+from controller.api.fleet.identity import identity_of
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
@@ -75,16 +77,30 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
     async def check(connection: HTTPConnection) -> None:
         asked = ask(connection)
         access.require(asked, registry)
-        if not is_work(asked):
+        forwarding: Forwarding | None = connection.app.state.forwarding
+        elsewhere = None if forwarding is None else await forwarding.find(connection, asked)
+        if is_work(asked):
+            await record(connection, asked, elsewhere)
+        if elsewhere is not None:
+            raise elsewhere
+
+    async def record(connection: HTTPConnection, asked: AccessRequest, elsewhere: Elsewhere | None) -> None:
+        if identity_of(connection.scope) is not None:  # the daemon that was asked has
+            connection.state.record = _nothing
             return
         services: Services = connection.app.state.services
-        record = partial(services.recorder.used, asked, await _details(connection, asked))
-        if connection.scope["route"].path in _RECORDED_AT_START and isinstance(connection, Request):
-            connection.state.record = record
+        made = partial(services.recorder.used, asked, await _details(connection, asked))
+        template = connection.scope["route"].path
+        if template in _RECORDED_AT_START and isinstance(connection, Request) and elsewhere is None:
+            connection.state.record = made
         else:
-            await run_in_threadpool(record)
+            await run_in_threadpool(made)
 
     return check
+
+
+def _nothing() -> None:
+    """Record nothing."""
 
 
 async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str]:

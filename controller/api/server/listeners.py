@@ -1,4 +1,4 @@
-"""Listeners of the API over one application: the Unix socket, and TCP if set up."""
+"""Listeners of the API over one application: the Unix socket; TCP, and one for other daemons, if set up."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,6 +8,8 @@ from typing import Literal
 
 from starlette.types import ASGIApp
 
+from controller.api.fleet.listener import FleetServer
+from controller.api.fleet.tls import FleetTls
 from controller.api.middleware.authenticate import Authenticator, authenticator_of
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.request_deadline import SHARE
@@ -21,7 +23,10 @@ from controller.service.access.authenticate import Identify
 
 @dataclass(frozen=True, slots=True)
 class ListenerRules:
-    """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener."""
+    """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener.
+
+    `fleet` is the address for other daemons; None: no fleet listener.
+    """
 
     socket: Path
     group: str = ""
@@ -33,6 +38,8 @@ class ListenerRules:
     key: Path | None = None
     stall_seconds: float = STALL_SECONDS
     share: float = SHARE
+    fleet: tuple[str, int] | None = None
+    fleet_tls: FleetTls | None = None
 
 
 class Listeners:
@@ -63,6 +70,15 @@ class Listeners:
                 app, rules.host, rules.port, cert=cert, key=key, stall_seconds=stall, share=rules.share
             )
 
+        self._fleet: FleetServer | None = None
+        if rules.fleet is not None and rules.fleet_tls is not None:
+            self._fleet = FleetServer(app, *rules.fleet, rules.fleet_tls)
+
+    @property
+    def fleet_address(self) -> str:
+        """HOST:PORT of the fleet listener; empty when there is none."""
+        return self._fleet.address if self._fleet else ""
+
     @property
     def url(self) -> str:
         """URL of the TCP listener; empty when there is none."""
@@ -72,6 +88,8 @@ class Listeners:
         if self._tcp is not None:
             self._tcp.start()
         try:
+            if self._fleet is not None:
+                self._fleet.start()
             self._socket.start()
         except BaseException:
             self.stop()
@@ -80,5 +98,6 @@ class Listeners:
     def stop(self) -> None:
         """Accept no more requests, and let running ones end. May be called again."""
         self._socket.stop()
-        if self._tcp is not None:
-            self._tcp.stop()
+        for each in (self._tcp, self._fleet):
+            if each is not None:
+                each.stop()

@@ -38,10 +38,10 @@ class PeerProtocol(RequestDeadlineProtocol):
         self.holder = None if connection is None else connection_holder(connection)
         super().connection_made(cast(asyncio.Transport, link))
         self.app_state = {**self.app_state, STATE: peer, LINK: link}
-        _set_keepalive(connection)
+        set_keepalive(connection)
 
 
-def _set_keepalive(connection: Any) -> None:
+def set_keepalive(connection: Any) -> None:
     """Enable TCP keepalive, so that the kernel ends the connection of a client that vanished."""
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):

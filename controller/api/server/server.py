@@ -10,6 +10,7 @@ import socket
 import stat
 import struct
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,13 @@ class Serving:
 
 
 def uvicorn_config(
-    app: ASGIApp, *, grace_seconds: int, stall_seconds: float = STALL_SECONDS, share: float = SHARE, **more: Any
+    app: ASGIApp,
+    *,
+    grace_seconds: int,
+    stall_seconds: float = STALL_SECONDS,
+    share: float = SHARE,
+    protocol: Callable[..., PeerProtocol] = PeerProtocol,
+    **more: Any,
 ) -> uvicorn.Config:
     """Return uvicorn's configuration for a listener. Forwarded-for headers are not trusted.
 
@@ -123,7 +130,7 @@ def uvicorn_config(
     return uvicorn.Config(
         app,
         loop="controller.api.server.connection_limiter:ListenerLoop",
-        http=partial(PeerProtocol, clients=StalledClients(stall_seconds), share=share),  # type: ignore[arg-type] # called as a class
+        http=partial(protocol, clients=StalledClients(stall_seconds), share=share),  # type: ignore[arg-type] # called as a class
         log_config=None,
         access_log=False,
         lifespan="off",

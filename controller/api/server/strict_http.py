@@ -8,6 +8,8 @@ from h11._receivebuffer import ReceiveBuffer
 
 from controller.kinds.common.http_head import fault, head_in
 
+_HEAD_BYTES = 16 << 10  # h11's own limit
+
 
 class _Strict(ReceiveBuffer):
     """The received bytes. Only heads, and trailers of chunked bodies, are taken from it as lines."""
@@ -32,8 +34,9 @@ class _Strict(ReceiveBuffer):
 class StrictConnection(h11.Connection):
     """The server side of one connection."""
 
-    def __init__(self) -> None:
-        super().__init__(h11.SERVER)
+    def __init__(self, head_bytes: int = _HEAD_BYTES) -> None:
+        """Take heads of up to so many bytes."""
+        super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes)
         self._receive_buffer: _Strict = _Strict()
 
     @property

@@ -40,7 +40,7 @@ class TcpServer:
 
     def start(self) -> None:
         """Bind and serve. Raises SocketTaken for an address or a certificate that can't be used."""
-        address = _address(self._host, self._port)
+        address = resolve(self._host, self._port)
         secure = self._cert is not None
         if not secure and not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
             raise SocketTaken(
@@ -56,7 +56,7 @@ class TcpServer:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise SocketTaken(f"{self._cert} and {self._key} can't be used for TLS: {error}") from error
-        listening = _bound(address)
+        listening = bound(address)
         self.url = f"{'https' if secure else 'http'}://{_shown(self._host)}:{listening.getsockname()[1]}"
         self._serving = Serving(config, grace_seconds=self._grace_seconds)
         self._serving.start(ConnectionLimiter(listening, self._share))
@@ -67,15 +67,17 @@ class TcpServer:
             self._serving.stop()
 
 
-def _address(host: str, port: int) -> tuple[str, int]:
+def resolve(host: str, port: int, setting: str = "api_host") -> tuple[str, int]:
+    """Return the address to listen at. Raises SocketTaken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise SocketTaken(f"api_host `{host}` is not an address of this host: {error}; set another") from error
+        raise SocketTaken(f"{setting} `{host}` is not an address of this host: {error}; set another") from error
     return str(found[0][4][0]), port
 
 
-def _bound(address: tuple[str, int]) -> socket.socket:
+def bound(address: tuple[str, int]) -> socket.socket:
+    """Return a socket that listens there. Raises SocketTaken."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:

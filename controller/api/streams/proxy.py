@@ -42,14 +42,14 @@ _POLL_SECONDS = 1.0
 _HEAD_BYTES, _PIECE_BYTES = 1 << 16, 1 << 16
 _MOST_STATUS = 599
 _NAME = "paddock"
-_HOP = frozenset(
+HOP = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     )
 )
-_NEVER_IN = _HOP | {b"authorization", b"host", b"expect", b"forwarded"}
-_NEVER_OUT = _HOP | {
+_NEVER_IN = HOP | {b"authorization", b"host", b"expect", b"forwarded"}
+_NEVER_OUT = HOP | {
     *(b"date", b"x-content-type-options", b"cross-origin-resource-policy"),
     *(b"alt-svc", b"clear-site-data", b"nel", b"public-key-pins", b"report-to", b"reporting-endpoints"),
     *(b"service-worker-allowed", b"sourcemap", b"strict-transport-security"),
@@ -66,7 +66,7 @@ _ABNORMAL = 1011
 _log = structlog.get_logger("paddock.api")
 
 
-class _Gone(Exception):
+class Gone(Exception):
     """The client has disconnected."""
 
 
@@ -83,7 +83,7 @@ class Asked:
 
     def head(self) -> Headers:
         """Return the headers for the program."""
-        given = _passing(self.headers, _NEVER_IN)
+        given = passing(self.headers, _NEVER_IN)
         host = next((value for name, value in self.headers if name == b"host"), b"")
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
         return [
@@ -99,7 +99,7 @@ class Asked:
     def answered(self, headers: Headers) -> Headers:
         """Return the headers of the program's answer for the client. Links and cookies keep to the prefix."""
         found: list[tuple[bytes, bytes]] = []
-        for name, value in _passing(headers, _NEVER_OUT):
+        for name, value in passing(headers, _NEVER_OUT):
             if name == b"location":
                 value = self._location(value)
             elif name == b"set-cookie":
@@ -128,7 +128,7 @@ class Asked:
         return plain + b"; Path=" + self.prefix.encode() + (path if path.startswith(b"/") else b"/")
 
 
-def _passing(headers: Headers, never: frozenset[bytes]) -> Headers:
+def passing(headers: Headers, never: frozenset[bytes]) -> Headers:
     """Return the headers that pass a proxy: none of its own connection."""
     named = {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
     return [(name, value) for name, value in headers if name not in never and name not in named]
@@ -149,7 +149,7 @@ class ProxiedResponse(Response):
         try:
             await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
             (outgoing if outgoing.done() else incoming).result()
-        except _Gone:
+        except Gone:
             pass
         except ServiceError as error:
             if exchange.started:  # an unfinished body reports the error to the client
@@ -176,7 +176,7 @@ class _Exchange:
         self.started = False
 
     async def take_in(self) -> None:
-        """Send the request to the program. Raises _Gone when the client disconnects, BadRequest when it stalls."""
+        """Send the request to the program. Raises Gone when the client disconnects, BadRequest when it stalls."""
         try:
             head = h11.Request(method=self._asked.method, target=self._asked.target, headers=list(self._asked.head()))
             await self._push(head)
@@ -190,13 +190,13 @@ class _Exchange:
             except TimeoutError:
                 raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise Gone
             more = message.get("more_body", False)
             if reads:
                 reads = await self._passed_on(message.get("body", b""), end=not more)
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        raise _Gone
+        raise Gone
 
     async def _passed_on(self, data: bytes, *, end: bool) -> bool:
         """Send a piece of the body; return False once the program reads no more, which may have answered already."""
@@ -210,9 +210,9 @@ class _Exchange:
         return True
 
     async def _push(self, event: Any) -> None:
-        """Send to the program, which may be slow. Raises OSError, and _Gone when the client left meanwhile."""
+        """Send to the program, which may be slow. Raises OSError, and Gone when the client left meanwhile."""
         if data := self._http.send(event):
-            await _unless_gone(self._loop.sock_sendall(self._sock, data), self._link)
+            await unless_gone(self._loop.sock_sendall(self._sock, data), self._link)
 
     async def answer(self) -> None:
         """Send the program's answer to the client. Raises BadGateway."""
@@ -247,15 +247,15 @@ def _no_answer(port: int, why: str) -> BadGateway:
     return BadGateway(f"port {port}: the program did not answer as HTTP ({why}); see the sandbox's log")
 
 
-async def _unless_gone(work: Awaitable[Any], link: ClientTransport | None) -> None:
-    """Do the work, which waits for the program. Raises _Gone when the client's connection ends meanwhile."""
+async def unless_gone(work: Awaitable[Any], link: ClientTransport | None) -> Any:
+    """Return the result of work that waits for the program. Raises Gone when the client's connection ends meanwhile."""
     doing = asyncio.ensure_future(work)
     try:
         while not doing.done():
             await asyncio.wait({doing}, timeout=_POLL_SECONDS)
             if link is not None and link.is_closing():
-                raise _Gone
-        doing.result()
+                raise Gone
+        return doing.result()
     finally:
         doing.cancel()
 
@@ -324,7 +324,7 @@ async def _messages(websocket: WebSocket, program: ClientConnection) -> None:
         for each in (incoming, outgoing):
             if each.done():
                 each.result()
-    except _Gone:
+    except Gone:
         pass
     except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
         _log.debug("proxied WebSocket failed", error=str(error))
@@ -340,11 +340,11 @@ async def _in(websocket: WebSocket, program: ClientConnection) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
-            await program.close(_closing(message.get("code")), str(message.get("reason") or ""))
+            await program.close(closing(message.get("code")), str(message.get("reason") or ""))
             return
         text, data = message.get("text"), message.get("bytes")
         with contextlib.suppress(ConnectionClosed):  # which `_out` reports
-            await _unless_gone(program.send((data or b"") if text is None else text), link)
+            await unless_gone(program.send((data or b"") if text is None else text), link)
 
 
 async def _out(websocket: WebSocket, program: ClientConnection) -> None:
@@ -354,12 +354,12 @@ async def _out(websocket: WebSocket, program: ClientConnection) -> None:
             message = await program.recv()
         except ConnectionClosed as error:
             found = error.rcvd or error.sent  # ours, for a message that is too large
-            await websocket.close(_closing(found.code if found else _ABNORMAL), found.reason if found else "")
+            await websocket.close(closing(found.code if found else _ABNORMAL), found.reason if found else "")
             return
         await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
 
 
-def _closing(code: int | None) -> int:
+def closing(code: int | None) -> int:
     """Return a code that can be sent for one that was received."""
     if code is None or code == _NO_CLOSE_CODES[0]:
         return 1000

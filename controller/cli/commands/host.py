@@ -3,6 +3,7 @@
 import click
 
 from controller.cli.client import connect, segment
+from controller.cli.commands.host_join import join_
 from controller.cli.output import columns, say, say_table
 from controller.cli.patch import change_line, dry_run_option, find_one, with_version
 
@@ -17,6 +18,7 @@ def host_() -> None:
     paddock host list
     paddock host cordon host
     paddock host uncordon host
+    paddock host join b --address 10.0.0.2:9466
     """
 
 
@@ -59,6 +61,9 @@ def cordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
     """Let sandboxes start on a host again; those that waited for it do."""
     _change(ctx, name, "uncordoned", schedulable=True, trial=dry_run == "server")
+
+
+host_.add_command(join_)
 
 
 def _change(ctx: click.Context, name: str, what: str, *, schedulable: bool, trial: bool) -> None:

@@ -2,14 +2,14 @@
 
 import structlog
 
-from controller.kinds.host import NAME
+from controller.kinds.host import NAME, lease_of
 from controller.kinds.planning.plan import Writes
 from controller.plan.capacity.lost_hosts import lost_statuses
 from controller.ports import Clock, LeaseState, Store, StoreError
 from controller.ports.place import Place
 
 LOST_SECONDS = 5.0
-_PREFIX, _STORED = "host/", {"daemon": NAME}
+_PREFIX = "host/"
 _log = structlog.get_logger("paddock.fleet")
 
 
@@ -46,8 +46,8 @@ class LostHosts:
 
 
 def _is_lost(lease: LeaseState) -> bool:
-    return lease.seconds_left < 0 and (lease.name.startswith(_PREFIX) or lease.name in _STORED)
+    return lease.seconds_left < 0 and (lease.name.startswith(_PREFIX) or lease.name == lease_of(NAME))
 
 
 def _host(lease: LeaseState) -> str:
-    return _STORED.get(lease.name, lease.name.removeprefix(_PREFIX))
+    return NAME if lease.name == lease_of(NAME) else lease.name.removeprefix(_PREFIX)

@@ -1,0 +1,143 @@
+"""Forwarding: a request for a sandbox of another host goes to that host's daemon.
+
+The daemon that is asked authenticates, authorises and audits it. Then it is passed on with the caller's identity, and
+its body and answer pass as they are. The other daemon refuses it unless this very object is bound there (421): it is
+looked up and passed on once more, then given up.
+"""
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from controller.api.common import errors
+from controller.api.common.models import PREFIX
+from controller.api.fleet import relay
+from controller.api.fleet.identity import encode, identity_of
+from controller.api.fleet.links import Links, Unreachable
+from controller.api.middleware.trace import SCOPE_KEY
+from controller.api.streams.proxy import Gone
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.planning.binding import BOUND_KINDS
+from controller.service.access import access
+from controller.service.errors import Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
+from controller.service.sandbox.locations import Location, Locations
+
+MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
+_BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
+# What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
+BY_STORE = frozenset(("open", "close", "run"))
+
+
+def needs_host(template: str) -> bool:
+    """Return True if requests with this path go to the host of the sandbox."""
+    return template.startswith(_BELOW_A_SANDBOX) and template.removeprefix(_BELOW_A_SANDBOX) not in BY_STORE
+
+
+class Elsewhere(Exception):
+    """The request's sandbox is bound to another host: `response` passes it on."""
+
+    def __init__(self, response: "ForwardedResponse") -> None:
+        super().__init__("the sandbox is bound to another host")
+        self.response = response
+
+
+class Forwarding:
+    """Decides where requests go, by the locations of sandboxes."""
+
+    def __init__(self, locations: Locations, links: Links) -> None:
+        self.locations, self.links = locations, links
+
+    async def find(self, connection: HTTPConnection, asked: AccessRequest) -> Elsewhere | None:
+        """Return where the request goes; None: it is answered here.
+
+        Raises Misdirected for a forwarded one whose object is not bound to this host.
+        """
+        forwarded = identity_of(connection.scope)
+        if asked.kind not in BOUND_KINDS or not needs_host(str(connection.scope["route"].path)):
+            if forwarded is None:
+                return None
+            raise Forbidden("the fleet listener serves requests for sandboxes of this host; send others to the API")
+        found = await self.locate(asked)
+        if forwarded is not None:
+            if found is None or found.uid != forwarded.uid or found.host != self.locations.host:
+                setattr(connection.state, MISDIRECTED, True)
+                raise Misdirected(f"{_shown(asked)}: not bound to host `{self.locations.host}`; look up its host again")
+            return None
+        if found is None or found.host in ("", self.locations.host):
+            return None
+        body = getattr(connection, "_body", None) if isinstance(connection, Request) else None
+        return Elsewhere(ForwardedResponse(self, asked, found, body))
+
+    async def locate(self, asked: AccessRequest) -> Location | None:
+        """Return the location of the request's object now."""
+        return await run_in_threadpool(self.locations.of, asked.kind, asked.namespace or "", asked.name)
+
+
+class ForwardedResponse(Response):
+    """The answer of another host's daemon. `body` is the request's, if it was read already."""
+
+    def __init__(self, forwarding: Forwarding, asked: AccessRequest, location: Location, body: bytes | None) -> None:
+        super().__init__()
+        self._forwarding, self._asked, self._location, self._body = forwarding, asked, location, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and the answer back."""
+        client = relay.Client(scope, receive, send, self._body)
+        try:
+            if await self._passed_on(client):
+                return
+            self._location = await self._located_again()
+            if not await self._passed_on(client):
+                raise ServiceUnavailable(
+                    f"{_shown(self._asked)}: its host `{self._location.host}` says that it is not bound there;"
+                    " nothing was done, try again in a second"
+                )
+        except Gone:
+            pass
+        except ServiceError as error:
+            await errors.answer(error)(scope, receive, send)
+        finally:
+            client.forget()
+
+    async def _passed_on(self, client: relay.Client) -> bool:
+        """Pass the request on; return False if it came to the wrong host. Raises ServiceUnavailable."""
+        location, links = self._location, self._forwarding.links
+        scheme = "https" if client.scope["scheme"] in ("https", "wss") else "http"
+        identity = encode(self._forwarding.locations.host, access.caller(), location.uid, scheme)
+        request = relay.Outgoing(location.host, location.address, identity, str(client.scope.get(SCOPE_KEY, "")))
+        try:
+            return await relay.pass_on(links, request, client)
+        except Unreachable as error:
+            raise ServiceUnavailable(
+                f"{_shown(self._asked)}: its host `{location.host}` can't be reached; what runs there goes on,"
+                f" see `paddock get hosts` ({error})"
+            ) from error
+        except relay.Lost as error:
+            raise ServiceUnavailable(
+                f"{_shown(self._asked)}: the connection to its host `{location.host}` was lost, and the request may"
+                f" have been carried out; look before you repeat it ({error})"
+            ) from error
+
+    async def _located_again(self) -> Location:
+        found = await self._forwarding.locate(self._asked)
+        if found is None:
+            raise NotFound(f"{_shown(self._asked)}: it was deleted meanwhile", name=self._asked.name)
+        if found.host in ("", self._forwarding.locations.host):
+            raise ServiceUnavailable(f"{_shown(self._asked)}: its host changed meanwhile; try again")
+        return found
+
+
+def _shown(asked: AccessRequest) -> str:
+    return f"{asked.kind.lower()} `{asked.name}`"
+
+
+def install(app: FastAPI) -> None:
+    """Install the handler that passes requests on."""
+    app.add_exception_handler(Elsewhere, _forward)
+
+
+async def _forward(_connection: HTTPConnection, error: Exception) -> Response:
+    assert isinstance(error, Elsewhere)  # registered for these only
+    return error.response

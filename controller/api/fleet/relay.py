@@ -1,0 +1,360 @@
+"""Relay of a request or a WebSocket to the daemon of another host. Bodies and messages pass as they are.
+
+A body that was not read yet is sent once the other daemon asks for it (`Expect: 100-continue`): one that came to the
+wrong host has lost nothing.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import h11
+import structlog
+from starlette.types import Message, Receive, Scope, Send
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI
+
+from controller.api.fleet.identity import HEADER
+from controller.api.fleet.links import Link, Links, Unreachable, was_refused
+from controller.api.fleet.tls import why_refused
+from controller.api.middleware.trace import HEADER as TRACE_HEADER
+from controller.api.server.peer_credentials import LINK
+from controller.api.streams.proxy import HOP, Gone, closing, passing, unless_gone
+from controller.api.streams.stalled_clients import ClientTransport
+
+MISDIRECTED = b"misdirected"  # value of the header in the answer of a host to which the object is not bound
+_HEADER = HEADER.encode()
+_NEVER_IN = HOP | {b"authorization", b"expect", b"content-length", b"traceparent", _HEADER}
+_NEVER_OUT = HOP | {b"date", TRACE_HEADER.lower().encode(), _HEADER}
+_MESSAGE_BYTES = 16 << 20  # of a WebSocket's message; one is in memory at a time
+_HANDSHAKE_SECONDS = 300.0  # a sandbox that was suspended is started first
+_CLOSE_SECONDS = 2.0
+_ABNORMAL = 1011
+_log = structlog.get_logger("paddock.fleet")
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Lost(Exception):
+    """The connection to the host broke before its answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Destination of a request, and what is added to it: the caller's identity, and the trace id."""
+
+    host: str
+    address: str
+    identity: bytes
+    trace: str
+
+
+@dataclass(slots=True)
+class Client:
+    """A request as this daemon got it. `body`: if it was read already.
+
+    `started`: the answer has begun; `connected`: the WebSocket's beginning was received.
+    """
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    body: bytes | None
+    started: bool = False
+    connected: bool = False
+    _next: "asyncio.Task[Message] | None" = None
+
+    @property
+    def target(self) -> bytes:
+        """Path and query, as they were sent."""
+        path: bytes = self.scope["raw_path"].partition(b"?")[0]
+        query: bytes = self.scope.get("query_string", b"")
+        return path + (b"?" + query if query else b"")
+
+    @property
+    def link(self) -> ClientTransport | None:
+        """The client's connection, where there is one."""
+        found: ClientTransport | None = self.scope.get("state", {}).get(LINK)
+        return found
+
+    @property
+    def streams(self) -> bool:
+        """Return True if there is a body that was not read yet."""
+        given = dict(self.scope["headers"])
+        return self.body is None and (b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0")
+
+    def head(self, request: Outgoing) -> list[tuple[bytes, bytes]]:
+        """Return the headers for the other daemon."""
+        given = passing(self.scope["headers"], _NEVER_IN)
+        trace = f"00-{request.trace}-{secrets.token_hex(8)}-01".encode()
+        return [*given, (_HEADER, request.identity), *([(b"traceparent", trace)] if request.trace else ())]
+
+    def framing(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers about the body."""
+        lengths = [value for name, value in self.scope["headers"] if name == b"content-length"]
+        if not self.streams:
+            return [(b"content-length", b"%d" % len(self.body or b""))] if self.body or lengths else []
+        length = (b"content-length", lengths[0]) if lengths else (b"transfer-encoding", b"chunked")
+        return [length, (b"expect", b"100-continue")]
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Begin the answer."""
+        self.started = True
+        kept = list(passing(headers, _NEVER_OUT))
+        await self.send({"type": f"{self._prefix}http.response.start", "status": status, "headers": kept})
+
+    async def give(self, data: bytes, *, more: bool) -> None:
+        """Send a piece of the answer."""
+        await self.send({"type": f"{self._prefix}http.response.body", "body": data, "more_body": more})
+
+    @property
+    def _prefix(self) -> str:
+        return "websocket." if self.scope["type"] == "websocket" else ""
+
+    async def message(self) -> Message:
+        """Return the client's next message. A cancelled call loses none."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self.receive())
+        found = await asyncio.shield(self._next)
+        self._next = None
+        return found
+
+    def forget(self) -> None:
+        """Wait for no more messages."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+
+async def pass_on(links: Links, request: Outgoing, client: Client) -> bool:
+    """Pass the request on, and its answer back; return False if it came to the wrong host.
+
+    Raises Unreachable; Lost; Gone when the client has disconnected.
+    """
+    if client.scope["type"] == "websocket":
+        return await _websocket(links, request, client)
+    return await _http(links, request, client)
+
+
+async def _http(links: Links, request: Outgoing, client: Client) -> bool:
+    link = await links.open(request.host, request.address)
+    head = h11.Request(
+        method=client.scope["method"], target=client.target, headers=[*client.head(request), *client.framing()]
+    )
+    try:
+        await link.push(head)
+        if client.streams and (early := await _until_asked(link, client)) is not None:
+            right: bool = await unless_gone(_answer(link, client, early), client.link)
+        else:
+            right = await _both(link, client)
+    except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as error:
+        link.close()
+        if not client.started:
+            raise _failure(request, link.writer.transport, error) from error
+        _log.info("forwarded answer broke off", host=request.host, error=why_refused(error))
+        return True  # an unfinished body reports the error to the client
+    except BaseException:
+        link.close()
+        raise
+    links.keep(link)
+    return right
+
+
+async def _both(link: Link, client: Client) -> bool:
+    """Send the body and the answer at once; return False if the request came to the wrong host."""
+    outgoing = asyncio.create_task(_send_body(link, client))
+    incoming = asyncio.create_task(_answer(link, client))
+    try:
+        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
+        return await (incoming if incoming.done() else outgoing)
+    finally:
+        for each in (incoming, outgoing):
+            each.cancel()
+        await asyncio.gather(incoming, outgoing, return_exceptions=True)
+
+
+async def _until_asked(link: Link, client: Client) -> h11.Response | None:
+    """Wait until the other daemon asks for the body; return its answer if it answers without."""
+    while True:
+        event = await unless_gone(link.next_event(), client.link)
+        if isinstance(event, h11.Response):
+            return event
+        if isinstance(event, h11.InformationalResponse) and event.status_code == 100:
+            return None
+        if not isinstance(event, h11.InformationalResponse):
+            raise ConnectionResetError("it closed the connection without an answer")
+
+
+async def _send_body(link: Link, client: Client) -> NoReturn:
+    """Send the body; then wait for the client to disconnect. Raises Gone."""
+    if not client.streams:
+        if client.body:
+            await link.push(h11.Data(data=client.body))
+        await link.push(h11.EndOfMessage())
+    else:
+        more = True
+        while more:
+            message = await client.message()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            more = message.get("more_body", False)
+            try:
+                if data := message.get("body", b""):
+                    await unless_gone(link.push(h11.Data(data=data)), client.link)
+                if not more:
+                    await link.push(h11.EndOfMessage())
+            except (OSError, h11.LocalProtocolError):  # it reads no more, and may have answered already
+                break
+    while (await client.message())["type"] != "http.disconnect":
+        pass
+    raise Gone
+
+
+async def _answer(link: Link, client: Client, first: h11.Response | None = None) -> bool:
+    """Send the answer to the client; return False, with nothing sent, if the request came to the wrong host."""
+    event: Any = first or await link.next_event()
+    while isinstance(event, h11.InformationalResponse):
+        event = await link.next_event()
+    if not isinstance(event, h11.Response):
+        raise ConnectionResetError("it closed the connection without an answer")
+    right = (_HEADER, MISDIRECTED) not in [(bytes(name), bytes(value)) for name, value in event.headers]
+    if right:
+        await client.begin(event.status_code, [(bytes(name), bytes(value)) for name, value in event.headers])
+    while not isinstance(event := await link.next_event(), h11.EndOfMessage):
+        if not isinstance(event, h11.Data):
+            raise ConnectionResetError("it closed the connection within its answer")
+        if right:
+            await client.give(bytes(event.data), more=True)
+    if right:
+        await client.give(b"", more=False)
+    return right
+
+
+async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
+    path, _, query = client.target.decode("latin-1").partition("?")
+    name, port = _named(client.scope["headers"], request.host)
+    protocol = ClientProtocol(
+        WebSocketURI(True, name, port, path, query),
+        subprotocols=[Subprotocol(each) for each in client.scope.get("subprotocols", [])] or None,
+        max_size=_MESSAGE_BYTES,
+    )
+    transport = await links.connect(
+        request.host,
+        request.address,
+        lambda: ClientConnection(protocol, ping_interval=None, close_timeout=_CLOSE_SECONDS, max_queue=1),
+    )
+    far = transport.get_protocol()
+    assert isinstance(far, ClientConnection)
+    try:
+        await _handshake(far, request, client)
+        links.remember(request.host, transport.get_extra_info("ssl_object"))
+        client.started = True
+        await client.send({"type": "websocket.accept", "subprotocol": far.subprotocol, "headers": []})
+        await _messages(client, far)
+    except InvalidStatus as refused:
+        found = refused.response
+        headers = [(key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in found.headers.raw_items()]
+        if (_HEADER, MISDIRECTED) in headers:
+            return False
+        await client.begin(found.status_code, headers)
+        await client.give(bytes(found.body or b""), more=False)
+    except (InvalidHandshake, ConnectionClosed, EOFError, OSError) as error:
+        if client.started:
+            _log.info("forwarded WebSocket broke off", host=request.host, error=str(error))
+            return True
+        raise _failure(request, transport, error) from error
+    finally:
+        transport.abort()
+    return True
+
+
+async def _handshake(far: ClientConnection, request: Outgoing, client: Client) -> None:
+    """Shake hands with the other daemon. Raises Gone when the client disconnects meanwhile."""
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in client.head(request)
+        if name != b"host" and not name.startswith(b"sec-websocket-")
+    }
+    if not client.connected and (await client.message())["type"] != "websocket.connect":
+        raise Gone
+    client.connected = True
+    shaking = asyncio.create_task(far.handshake(headers, user_agent_header=None))
+    leaving = asyncio.create_task(client.message())
+    try:
+        await asyncio.wait({shaking, leaving}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if shaking.done():
+            shaking.result()
+            return
+        if leaving.done():
+            raise Gone
+        raise TimeoutError("no WebSocket handshake in time")
+    finally:
+        shaking.cancel()
+        leaving.cancel()
+        await asyncio.gather(shaking, leaving, return_exceptions=True)
+
+
+async def _messages(client: Client, far: ClientConnection) -> None:
+    """Relay messages both ways until one side closes."""
+    incoming, outgoing = asyncio.create_task(_in(client, far)), asyncio.create_task(_out(client, far))
+    try:
+        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (incoming, outgoing):
+            if each.done():
+                each.result()
+    finally:
+        incoming.cancel()
+        outgoing.cancel()
+        await asyncio.gather(incoming, outgoing, return_exceptions=True)
+
+
+async def _in(client: Client, far: ClientConnection) -> None:
+    """Pass the client's messages on; close with its code when it closes."""
+    while True:
+        message = await client.message()
+        if message["type"] == "websocket.disconnect":
+            await far.close(closing(message.get("code")), str(message.get("reason") or ""))
+            return
+        text, data = message.get("text"), message.get("bytes")
+        with contextlib.suppress(ConnectionClosed):  # which `_out` reports
+            await unless_gone(far.send((data or b"") if text is None else text), client.link)
+
+
+async def _out(client: Client, far: ClientConnection) -> None:
+    """Pass the other daemon's messages on; close with its code when it closes."""
+    while True:
+        try:
+            message = await far.recv()
+        except ConnectionClosed as error:
+            found = error.rcvd or error.sent
+            code, reason = (closing(found.code), found.reason) if found else (_ABNORMAL, "")
+            await client.send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        await client.send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+
+
+def _named(headers: Headers, host: str) -> tuple[str, int]:
+    """Return host and port as the client named them, which programs in the sandbox are shown."""
+    given = next((value for name, value in headers if name == b"host"), b"")
+    try:
+        found = urlsplit(f"//{given.decode('ascii')}")
+        return found.hostname or host, found.port or 443
+    except ValueError:
+        return host, 443
+
+
+def _failure(request: Outgoing, transport: asyncio.BaseTransport, error: Exception) -> Exception:
+    """Return the error of a connection that broke before the answer: Unreachable if the request was never read."""
+    if was_refused(transport):
+        why = "it refuses this host's certificate; the log of that daemon says why"
+        _log.warning("own certificate refused", host=request.host, address=request.address)
+        return Unreachable(f"{request.address}: {why}")
+    why = why_refused(error)
+    _log.warning("connection to host lost", host=request.host, address=request.address, error=why)
+    return Lost(why)

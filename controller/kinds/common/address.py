@@ -1,0 +1,16 @@
+"""Addresses of TCP listeners as settings and objects hold them: HOST:PORT, an IPv6 address in brackets."""
+
+_MOST_PORT = 65535
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not host or not colon or not 0 < number <= _MOST_PORT or any(each.isspace() for each in host):
+        raise ValueError(f"`{text[:100]}` is not HOST:PORT; write such as 10.0.0.2:9466 or [fd00::2]:9466")
+    return host, number

@@ -1,0 +1,535 @@
+"""Requests for sandboxes of other hosts: two daemons' APIs over one store, each with an engine of its own.
+
+Host `a` is asked. What runs on `b` is seen by `b` alone, so that an answer shows who gave it.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
+
+from controller.api.app import create_app
+from controller.api.fleet.forwarding import Forwarding
+from controller.api.fleet.identity import HEADER, encode
+from controller.api.fleet.links import Links
+from controller.api.fleet.tls import FleetFilesError, FleetTls
+from controller.api.server.listeners import ListenerRules, Listeners
+from controller.cli.fleet_certificates import new_certificate
+from controller.kinds.access.access import Caller, Grant
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.meta import StoredObject
+from controller.service.sandbox.locations import Location, Locations
+from tests.api.listeners import client, token
+from tests.daemon import wait_for
+from tests.fleet_files import Authority, write_pair
+from tests.helpers_api import World, make_world
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+ROOT = Caller("root (uid 0)", "unix pid 1 uid 0", (Grant(role="admin"),))
+
+
+@dataclass
+class Place:
+    """One host: its world, listeners and way to other hosts."""
+
+    world: World
+    listeners: Listeners
+    forwarding: Forwarding
+
+
+def place(world: World, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
+    """Return a host's listeners, not started."""
+    forwarding = Forwarding(Locations(world.store, name, ""), Links(tls))
+
+    def make(who: Any) -> Any:
+        return create_app(world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding)
+
+    rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0) if fleet else None, fleet_tls=tls, stall_seconds=60)
+    return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
+
+
+def bind(world: World, host: str, name: str = "quickstart") -> StoredObject:
+    """Bind a sandbox to a host, as its daemon does."""
+    return world.change(name, status={"host": host})
+
+
+def announce(world: World, host: str, address: str) -> None:
+    """Store a host's address, as its daemon does."""
+    with world.store.transaction() as transaction:
+        found = transaction.get("Host", "", host)
+        made = found or StoredObject("Host", "", host, uid=f"uid-{host}", spec={}, created_at=0.0)
+        transaction.put(replace(made, status={"address": address}))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[tuple[Place, Place]]:
+    """Hosts a and b, and a sandbox that runs on b."""
+    first = make_world(tmp_path / "a")
+    second = make_world(tmp_path / "b", store=first.store)
+    places = [place(first, "a", authority.tls("a")), place(second, "b", authority.tls("b"))]
+    first.apply()
+    second.view.show(bind(first, "b"))
+    try:
+        for each in places:
+            each.listeners.start()
+        announce(first, "b", places[1].listeners.fleet_address)
+        announce(first, "a", places[0].listeners.fleet_address)
+        yield places[0], places[1]
+    finally:
+        for each in places:
+            each.forwarding.links.close()
+            each.listeners.stop()
+            each.world.services.recorder.flush()
+            each.world.services.watches.close()
+            each.world.files.close()
+        first.store.close()
+
+
+def execute(world: World, *command: str, text: str = "", **more: Any) -> httpx.Response:
+    with client(world, text) as made:
+        return made.post(f"{BASE}/exec", json={"command": command or ("true",)}, **more)
+
+
+def websocket(world: World, path: str, *protocols: str) -> ClientConnection:
+    return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/{path}", subprotocols=list(protocols) or None)
+
+
+def uses(world: World) -> list[tuple[str, str, str]]:
+    """Return the recorded uses of the sandbox: caller, verb and outcome."""
+    return [(each.actor, each.verb, each.outcome) for each in world.store.audit.entries() if each.verb == "exec"]
+
+
+def test_exec_runs_at_the_other_host(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    b.streams.run = lambda **_: iter((Chunk("stdout", b"there\n"), Chunk("exit", b"3")))
+    for _ in range(3):
+        answer = execute(a, "uname", "-a")
+        assert (answer.status_code, answer.json()["stdout"], answer.json()["exitCode"]) == (200, "there\n", 3)
+    assert not a.streams.asked
+    assert [asked["command"] for _, asked in b.streams.asked] == [("uname", "-a")] * 3
+    assert len(uses(a)) == 3, "one entry for each, of the daemon that was asked"
+    assert {actor for actor, _, _ in uses(a)} == {f"{_me()} (uid {os.getuid()})"}
+
+
+def _me() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_the_own_sandboxes_are_served_here(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    a.view.show(bind(a, "a"))
+    assert execute(a).status_code == 200
+    assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
+
+
+def test_an_unbound_sandbox_is_answered_here(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    a.view.show(bind(a, ""))
+    assert execute(a).status_code == 200
+    assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
+
+
+def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    b.streams.log = b.streams.endless
+    with client(a) as made:
+        with made.stream("GET", f"{BASE}/logs", params={"follow": "true"}) as answer:
+            assert next(answer.iter_text()) == "first\n"
+            assert not b.streams.closed.is_set()
+        wait_for("the stream at the other host is closed", b.streams.closed.is_set)
+
+
+def test_exec_over_a_websocket(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    b.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("exit", b"0")))
+    with websocket(a, "exec?command=true", "v5.channel.k8s.io") as opened:
+        assert opened.subprotocol == "v5.channel.k8s.io"
+        received = [bytes(each) for each in opened]
+    assert b"\x01out\xff" in received
+    assert json.loads(received[-1][1:])["status"] == "Success"
+
+
+def test_a_client_that_leaves_ends_its_command_there(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    b.streams.run = b.streams.endless
+    with websocket(a, "exec?command=cat", "v5.channel.k8s.io") as opened:
+        opened.recv()
+    wait_for("the command at the other host is ended", b.streams.closed.is_set)
+
+
+def test_refusals_of_the_other_host_arrive(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    with client(a) as made:
+        answer = made.get(f"{BASE}/execs/nothing")
+    assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
+    b.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
+    with pytest.raises(InvalidStatus) as refused:
+        websocket(a, "exec", "v5.channel.k8s.io")
+    assert refused.value.response.status_code == 400
+    assert "command" in json.loads(refused.value.response.body or b"")["message"]
+
+
+@contextmanager
+def echoing(world: World) -> Iterator[None]:
+    """Serve port 80 of the world's sandbox: what comes goes back, and the end too."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    world.ports.listen(80, listener.getsockname()[1])
+
+    def serve() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            with sock:
+                while data := sock.recv(65536):
+                    sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_a_forwarded_port_carries_exact_bytes_and_half_closes(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    data = os.urandom(3 << 20)
+    with echoing(b), websocket(a, "portforward?port=80", "raw.portforward.paddock", "portforward.paddock") as opened:
+        assert opened.subprotocol == "portforward.paddock", "raw bytes are for a sandbox of this host"
+
+        def feed() -> None:
+            for at in range(0, len(data), 1 << 18):
+                opened.send(data[at : at + (1 << 18)])
+            opened.send("end")
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        came = b""
+        while isinstance(piece := opened.recv(), bytes):
+            came += piece
+        feeding.join()
+    assert piece == "end"
+    assert hashlib.sha256(came).digest() == hashlib.sha256(data).digest()
+
+
+def test_a_file_streams_both_ways(hosts: tuple[Place, Place]) -> None:
+    a = hosts[0].world
+    data = os.urandom(5 << 20)
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(0, len(data), 1 << 18):
+            yield data[at : at + (1 << 18)]
+
+    headers = {"Content-Type": "application/octet-stream"}
+    with client(a) as made:
+        sent = made.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=pieces(), headers=headers)
+        assert sent.status_code == 200, sent.text
+        got = made.get(f"{BASE}/files", params={"path": "/tmp/x"})
+    assert got.content == data
+
+
+def test_a_token_bounds_the_forwarded_request(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    assert execute(a, text=token(a, "viewer")).status_code == 403
+    assert execute(a, text=token(a, "user", "team-x")).status_code == 404
+    assert not b.streams.asked
+    assert execute(a, text=token(a, "user", images=["paddock/*"] * 900)).status_code == 200, "large grants pass, too"
+
+
+# --- the fleet listener ---
+
+
+def ask(
+    b: Place, tls: FleetTls | ssl.SSLContext | None, headers: Sequence[tuple[str, str]], path: str = BASE + "/exec"
+) -> int:
+    """Ask the fleet listener directly; return the status."""
+    context = tls.client if isinstance(tls, FleetTls) else tls
+    host, _, port = b.listeners.fleet_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as plain:
+        if context is None:
+            made: Any = plain
+        else:
+            real = context if not isinstance(tls, FleetTls) else tls.current().client
+            made = real.wrap_socket(plain, server_hostname="b")
+        with made:
+            lines = [f"POST {path} HTTP/1.1", "host: b", "content-type: application/json", "content-length: 20"]
+            lines += [f"{name}: {value}" for name, value in headers]
+            made.sendall("\r\n".join([*lines, "", '{"command":["true"]}']).encode())
+            head = b""
+            while b"\r\n\r\n" not in head:
+                piece = made.recv(65536)
+                if not piece:
+                    raise ConnectionResetError("no answer")
+                head += piece
+    return int(head.split()[1])
+
+
+def identity(host: str, uid: str, caller: Caller = ROOT) -> tuple[str, str]:
+    return HEADER, encode(host, caller, uid, "http").decode()
+
+
+def test_the_fleet_listener_believes_a_host(hosts: tuple[Place, Place], authority: Authority) -> None:
+    a, b = hosts
+    uid = a.world.sandbox().uid
+    tls = authority.tls("a", folder="again")
+    assert ask(b, tls, [identity("a", uid)]) == 200
+    assert ask(b, tls, []) == 403, "no identity"
+    assert ask(b, tls, [identity("a", uid)] * 2) == 403, "two identities"
+    assert ask(b, tls, [(HEADER, "{}")]) == 400
+    assert ask(b, tls, [identity("a", "another-uid")]) == 421
+    assert ask(b, tls, [identity("b", uid)]) == 403, "a host that claims another's name"
+    assert ask(b, tls, [("authorization", "Bearer x")]) == 403
+    nobody = Caller("nobody", "", (Grant(role="viewer"),))
+    assert ask(b, tls, [identity("a", uid, nobody)]) == 403, "the grants hold there, too"
+    assert len(b.world.streams.asked) == 1
+
+
+def test_the_fleet_listener_serves_nothing_but_sandboxes_of_its_host(
+    hosts: tuple[Place, Place], authority: Authority
+) -> None:
+    _, b = hosts
+    tls = authority.tls("a", folder="again")
+    for path in ("/apis/paddock/v1alpha1/tokens", "/mcp", "/apis/paddock/v1alpha1/namespaces/default/sandboxes/x"):
+        assert ask(b, tls, [identity("a", "x")], path) in (403, 404, 405)
+    assert not b.world.streams.asked
+
+
+def test_peers_without_a_right_certificate_are_refused(
+    hosts: tuple[Place, Place], authority: Authority, tmp_path: Path
+) -> None:
+    a, b = hosts
+    uid, other = a.world.sandbox().uid, Authority(tmp_path / "other")
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.load_verify_locations(authority.file)
+    old = authority.tls("a", folder="old").current().client
+    old.minimum_version = ssl.TLSVersion.TLSv1_2
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    past = datetime.now(UTC) - timedelta(days=30)
+    refused = [
+        None,  # no TLS
+        bare,  # no certificate
+        old,
+        FleetTls("a", other.files("a", trusts=authority.file)),
+        FleetTls("a", authority.files("a", "expired", now=past, days=2)),
+    ]
+    for each in refused:
+        with pytest.raises(OSError):
+            ask(b, each, [identity("a", uid)])
+    assert not b.world.streams.asked
+
+
+def test_forged_identities_are_refused_on_ordinary_listeners(hosts: tuple[Place, Place]) -> None:
+    a, b = hosts
+    for each in (a, b):
+        answer = execute(each.world, headers=dict([identity("a", a.world.sandbox().uid)]))
+        assert (answer.status_code, HEADER in answer.json()["message"]) == (400, True)
+        with pytest.raises(InvalidStatus) as refused:
+            unix_connect(
+                str(each.world.socket),
+                uri=f"ws://paddock{BASE}/exec?command=true",
+                additional_headers=dict([identity("a", a.world.sandbox().uid)]),
+            )
+        assert refused.value.response.status_code == 400
+    assert not b.world.streams.asked
+
+
+# --- hosts that can't be reached ---
+
+
+def failure(world: World) -> str:
+    answer = execute(world)
+    assert answer.status_code == 503, answer.text
+    return str(answer.json()["message"])
+
+
+def test_an_unreachable_host_is_said_so(hosts: tuple[Place, Place]) -> None:
+    a, b = hosts
+    said = "sandbox `quickstart`: its host `b` can't be reached; "
+    b.listeners.stop()
+    assert failure(a.world).startswith(said)
+    announce(a.world, "b", "")
+    assert failure(a.world).startswith(said)
+    announce(a.world, "b", "nonsense")
+    assert failure(a.world).startswith(said)
+    with pytest.raises(InvalidStatus) as refused:
+        websocket(a.world, "exec?command=true")
+    assert refused.value.response.status_code == 503
+
+
+def test_a_silent_host_is_given_up(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.api.fleet.links.CONNECT_SECONDS", 0.05)
+    a, _ = hosts
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        announce(a.world, "b", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert "no answer in time" in failure(a.world)
+
+
+@pytest.mark.parametrize("wrong", ["other authority", "other name", "expired"])
+def test_a_host_with_a_wrong_certificate_is_refused(
+    hosts: tuple[Place, Place], authority: Authority, tmp_path: Path, wrong: str
+) -> None:
+    a, b = hosts
+    past = datetime.now(UTC) - timedelta(days=30)
+    tls = {
+        "other authority": lambda: Authority(tmp_path / "other").tls("b"),
+        "other name": lambda: authority.tls("c"),
+        "expired": lambda: FleetTls("b", authority.files("b", "expired", now=past, days=2)),
+    }[wrong]()
+    away = replace_listeners(b, tls)
+    try:
+        announce(a.world, "b", away.listeners.fleet_address)
+        text = failure(a.world)
+    finally:
+        away.listeners.stop()
+    assert "certificate is" in text
+    assert not b.world.streams.asked
+
+
+def replace_listeners(b: Place, tls: FleetTls) -> Place:
+    """Start a host's listeners anew with other certificates."""
+    b.listeners.stop()
+    away = place(b.world, "b", tls)
+    away.listeners.start()
+    return away
+
+
+def test_a_refused_certificate_of_ones_own_is_said_so(
+    hosts: tuple[Place, Place], authority: Authority, tmp_path: Path
+) -> None:
+    a, b = hosts
+    a.forwarding.links.tls = FleetTls("a", Authority(tmp_path / "other").files("a", trusts=authority.file))
+    text = failure(a.world)
+    assert "it refuses this host's certificate" in text
+    with pytest.raises(InvalidStatus) as refused:
+        websocket(a.world, "exec?command=true")
+    assert "refuses this host" in json.loads(refused.value.response.body or b"")["message"]
+    assert not b.world.streams.asked
+
+
+def test_without_certificates_no_host_is_reached(hosts: tuple[Place, Place]) -> None:
+    a, _ = hosts
+    a.forwarding.links.tls = None
+    assert "set fleet_cert_file" in failure(a.world)
+
+
+# --- objects that changed meanwhile ---
+
+
+class Stale:
+    """Locations whose first answers are old."""
+
+    def __init__(self, real: Locations, *stale: Location) -> None:
+        self.host, self._real, self.stale = real.host, real, list(stale)
+
+    def of(self, kind: str, namespace: str, name: str) -> Location | None:
+        return self.stale.pop(0) if self.stale else self._real.of(kind, namespace, name)
+
+
+@pytest.mark.parametrize("way", ["body", "stream", "websocket"])
+def test_a_changed_object_is_looked_up_and_passed_on_again(hosts: tuple[Place, Place], way: str) -> None:
+    a, b = hosts
+    old = Location("old-uid", "b", b.listeners.fleet_address)
+    a.forwarding.locations = Stale(a.forwarding.locations, old)  # type: ignore[assignment]
+    if way == "body":
+        assert execute(a.world).status_code == 200
+    elif way == "stream":
+        headers = {"Content-Type": "application/octet-stream"}
+        with client(a.world) as made:
+            sent = made.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=iter([b"ab", b"c"]), headers=headers)
+            assert sent.status_code == 200, sent.text
+            assert made.get(f"{BASE}/files", params={"path": "/tmp/x"}).content == b"abc"
+    else:
+        with websocket(a.world, "exec?command=true", "v5.channel.k8s.io") as opened:
+            assert json.loads([bytes(each) for each in opened][-1][1:])["status"] == "Success"
+    assert len(b.world.streams.asked) == (way != "stream")
+
+
+def test_an_object_that_is_nowhere_is_given_up(hosts: tuple[Place, Place]) -> None:
+    a, b = hosts
+    old = Location("old-uid", "b", b.listeners.fleet_address)
+    a.forwarding.locations = Stale(a.forwarding.locations, old, old)  # type: ignore[assignment]
+    assert "its host `b` says that it is not bound there" in failure(a.world)
+    a.forwarding.locations.stale += [old]  # type: ignore[attr-defined]
+    bind(a.world, "a")
+    assert "its host changed meanwhile" in failure(a.world)
+    assert not b.world.streams.asked
+
+
+def test_a_421_of_a_program_is_not_tried_again(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    asked = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    b.ports.listen(80, listener.getsockname()[1])
+
+    def serve() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            asked.append(sock.recv(65536))
+            sock.sendall(f"HTTP/1.1 421 No\r\n{HEADER}: misdirected\r\ncontent-length: 2\r\n\r\nno".encode())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener, client(a) as made:
+        answer = made.get(f"{BASE}/proxy/80/x", headers={"X-Mine": "1"})
+        thread.join()
+    assert (answer.status_code, answer.text, len(asked)) == (421, "no", 1)
+    assert HEADER not in answer.headers
+    assert b"x-mine: 1" in asked[0].lower()
+    assert HEADER.encode() not in asked[0].lower()
+    assert b"x-forwarded-proto: http\r\n" in asked[0].lower()
+    assert b"x-forwarded-host: paddock\r\n" in asked[0].lower()
+
+
+# --- rotation ---
+
+
+def test_renewed_certificates_are_used_and_bad_ones_are_not(
+    hosts: tuple[Place, Place], authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.api.fleet.tls._CHECK_SECONDS", 0.0)
+    files = authority.files("a", "rotated")
+    tls = FleetTls("a", files)
+    first = tls.current()
+    write_pair(files, new_certificate(authority.pair, "a"))
+    second = tls.current()
+    assert second is not first
+    files.cert.write_bytes(b"half a certif")
+    assert tls.current() is second
+    write_pair(files, new_certificate(authority.pair, "another"))
+    assert tls.current() is second
+    write_pair(files, new_certificate(authority.pair, "a"))
+    assert tls.current() is not second
+
+
+def test_files_of_another_host_are_refused_at_the_start(authority: Authority) -> None:
+    with pytest.raises(FleetFilesError, match="is for `b`, not for host `a`"):
+        FleetTls("a", authority.files("b"))
+    files = authority.files("a")
+    files.key.chmod(0o644)
+    with pytest.raises(FleetFilesError, match="chmod 0600"):
+        FleetTls("a", files)

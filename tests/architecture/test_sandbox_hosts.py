@@ -1,0 +1,107 @@
+"""Every route that needs the engine of a sandbox's host goes there, or is listed here with what it answers instead.
+
+A route is told by its code: it uses a use-case of the bundle `SandboxServices`, whose work is that of one host.
+"""
+
+import ast
+import inspect
+import sys
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from fastapi.routing import APIRoute, APIWebSocketRoute
+
+from controller.api.app import routed
+from controller.api.common.models import PREFIX
+from controller.api.fleet.forwarding import BY_STORE, needs_host
+from controller.kinds.registry import discover
+from controller.service.services import SandboxServices
+
+_NAMED = f"{PREFIX}/namespaces/{{namespace}}"
+_SANDBOX = f"{_NAMED}/sandboxes/{{name}}/"
+_OF_ONE_HOST = {each.name for each in fields(SandboxServices)} | {"file_requests"}
+# Routes that use one host's work, and are answered by the daemon that is asked.
+ANSWERED_HERE = {
+    f"{PREFIX}/images": "images are those of the host that is asked",
+    f"{PREFIX}/images/pulling": "as above",
+    f"{PREFIX}/images/pull": "as above",
+    f"{PREFIX}/images/build": "as above",
+    f"{PREFIX}/images/push": "as above",
+    f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics": "usage of this host's sandboxes",
+    f"{PREFIX}/sandboxes/-/metrics": "as above",
+    f"{_NAMED}/mcpservers/{{name}}/why": "sessions are those of the daemon that is asked",
+    f"{_NAMED}/providers/-/usage": "use of the models is that of this host's gateway",
+    f"{PREFIX}/providers/-/usage": "as above",
+    f"{_NAMED}/workflowruns/{{name}}/logs": "a run's files are on the host that did it",
+    f"{_NAMED}/workflowruns/{{name}}/transcript": "as above",
+    f"{_NAMED}/workflowruns/{{name}}/artifacts": "as above",
+    f"{_NAMED}/workflowruns/{{name}}/artifacts/{{artifact}}": "as above",
+    f"{_SANDBOX}open": "projects are objects: opening one writes and waits",
+    f"{_SANDBOX}close": "as above",
+    f"{_SANDBOX}run": "a run is an object: the daemon that leads the fleet does it",
+}
+
+
+def routes() -> list[APIRoute | APIWebSocketRoute]:
+    """Every route of the API."""
+    found: list[Any] = list(_flat(routed(discover(), speaks_mcp=True).routes))
+    return [each for each in found if isinstance(each, APIRoute | APIWebSocketRoute)]
+
+
+def _flat(found: Any) -> Any:
+    for each in found:
+        inner = getattr(getattr(each, "original_router", None), "routes", None)
+        yield from _flat(inner) if inner else (each,)
+
+
+@cache
+def uses(module: str) -> dict[str, frozenset[str]]:
+    """The names of one host's work in each function of a module, with those of functions of it that it names."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+    def of(name: str, seen: frozenset[str]) -> frozenset[str]:
+        found: set[str] = set()
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Attribute) and node.attr in _OF_ONE_HOST and _is_services(node.value):
+                found.add(node.attr)
+            if isinstance(node, ast.Name) and node.id == "Files":  # the dependency of routes/files.py
+                found.add("files")
+            if isinstance(node, ast.Name) and node.id in functions and node.id not in seen:
+                found |= of(node.id, seen | {node.id})
+        return frozenset(found)
+
+    return {name: of(name, frozenset({name})) for name in functions}
+
+
+def _is_services(value: ast.expr) -> bool:
+    return (isinstance(value, ast.Name) and "services" in value.id) or (
+        isinstance(value, ast.Attribute) and "services" in value.attr
+    )
+
+
+def test_routes_that_need_a_host_go_there_or_are_listed() -> None:
+    found = {
+        each.path
+        for each in routes()
+        if uses(each.endpoint.__module__).get(each.endpoint.__name__) and not needs_host(each.path)
+    }
+    assert found == set(ANSWERED_HERE), "give the route a path below its sandbox, or list it with a reason"
+
+
+def test_paths_below_a_sandbox_go_to_its_host() -> None:
+    below = {each.path.removeprefix(_SANDBOX) for each in routes() if each.path.startswith(_SANDBOX)}
+    here = {each for each in below if not needs_host(_SANDBOX + each)}
+    assert here == BY_STORE
+    assert {
+        "exec",
+        "logs",
+        "files",
+        "files/archive",
+        "portforward",
+        "proxy/{port}",
+        "attest",
+        "inspect",
+    } <= below - here
+    assert {"mcp", "mcp/execute", "metrics", "why", "execs", "execs/{id}/kill"} <= below - here

@@ -1,0 +1,53 @@
+"""`paddock host join`: the folder of another host, whose files the daemon takes."""
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from cryptography import x509
+
+from controller.api.fleet.tls import FleetFiles, FleetTls
+from controller.cli.main import cli
+from controller.settings import load_settings
+
+
+def join(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["host", "join", *words])
+
+
+def test_a_signed_host_can_start(tmp_path: Path) -> None:
+    place, cert, key = tmp_path / "b", tmp_path / "ca.pem", tmp_path / "ca.key"
+    signing = ("--ca-cert", str(cert), "--ca-key", str(key), "--installed", str(place))
+    database = "postgresql+psycopg://u:p@db/paddock"
+    done = join("b", "--address", "10.0.0.2:9466", "--folder", str(place), "--database-url", database, *signing)
+    assert done.exit_code == 0, done.output
+    assert {each.stat().st_mode & 0o777 for each in (*place.iterdir(), key)} == {0o600}
+    settings = load_settings(str(place / "paddock.toml"))
+    assert (settings.host_name, settings.scheduler, settings.fleet_address) == ("b", "manual", "10.0.0.2:9466")
+    assert settings.database_url == database
+    assert settings.fleet_cert_file is not None
+    assert settings.fleet_key_file is not None
+    assert settings.fleet_ca_file is not None
+    files = FleetFiles(settings.fleet_cert_file, settings.fleet_key_file, settings.fleet_ca_file)
+    assert FleetTls("b", files).name == "b"
+
+    again = join("c", "--address", "10.0.0.3:9466", "--folder", str(tmp_path / "c"), *signing)
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "c" / "ca.pem").read_bytes() == (place / "ca.pem").read_bytes(), "one authority signs for all"
+
+
+def test_without_an_authority_a_request_is_written(tmp_path: Path) -> None:
+    place = tmp_path / "b"
+    done = join("b", "--address", "b.example.org:9466", "--folder", str(place))
+    assert done.exit_code == 0, done.output
+    assert "host.csr" in done.output
+    request = x509.load_pem_x509_csr((place / "host.csr").read_bytes())
+    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["b"]
+    assert not (place / "host.pem").exists()
+
+
+def test_every_bad_argument_is_said_at_once(tmp_path: Path) -> None:
+    done = join("No Name", "--address", "nowhere", "--folder", str(tmp_path), "--ca-key", "k")
+    assert done.exit_code == 1
+    for each in ("NAME:", "--address:", "--folder:", "--ca-cert:"):
+        assert each in done.output

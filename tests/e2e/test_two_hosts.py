@@ -1,0 +1,44 @@
+"""A sandbox of host b, used through the daemon of host a: every way into it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import wait_for
+from tests.two_hosts import two_hosts
+
+pytestmark = [pytest.mark.docker, pytest.mark.postgres]
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: far}
+spec:
+  host: b
+  template: {image: "paddock/test-tiny:1", command: ["sh", "-c", "echo hello; exec sleep 1000000"]}
+  resources: {limits: {memory: 64Mi}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+
+
+def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as (a, b):
+        a.apply(BOX)
+        a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/far")
+        assert a.paddock("exec", "far", "--", "echo", "there").stdout == "there\n"
+        assert a.paddock("exec", "far", "--", "sh", "-c", "exit 7", check=False).returncode == 7
+        assert a.paddock("exec", "-i", "far", "--", "cat", stdin="in and out").stdout == "in and out"
+        assert "hello" in a.paddock("logs", "far").stdout
+        (tmp_path / "file").write_text("copied")
+        a.paddock("cp", str(tmp_path / "file"), "far:/tmp/file")
+        a.paddock("cp", "far:/tmp/file", str(tmp_path / "back"))
+        assert (tmp_path / "back").read_text() == "copied"
+        assert "far" in a.paddock("attest", "far").stdout
+        assert "far" in a.paddock("why", "far").stdout
+        a.paddock("inspect", "far")
+        audited = a.paddock("audit", "-o", "json").stdout
+        assert audited.count('"verb": "exec"') == 3 or audited.count('"verb":"exec"') == 3, "one each, and none lost"
+        b.stop()
+        refused = a.paddock("exec", "far", "--", "true", check=False)
+        assert refused.returncode != 0
+        assert "its host `b` can't be reached" in refused.stderr
+        wait_for("the sandbox is still known", lambda: a.get("far"))
