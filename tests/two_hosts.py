@@ -1,16 +1,12 @@
 """Two whole daemons on one PostgreSQL: host b with this machine's engine, and host a, whose engine is away."""
 
+import json
 import socket
-import time
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from controller.kinds.meta import StoredObject
-from controller.store.sql_store import SqlStore
-from tests.daemon import RunningDaemon, running
+from tests.daemon import RunningDaemon, running, wait_for
 from tests.fleet_files import Authority
 from tests.postgres import new_database
 
@@ -27,22 +23,15 @@ def two_hosts(folder: Path) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
             ),
             held.enter_context(host(folder / "b", "b", database, authority)),
         )
-        for name, daemon in zip("ab", found, strict=True):
-            announce(database, name, daemon.environment["PADDOCK_FLEET_ADDRESS"])
+        for daemon in found:
+            wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
         yield found
 
 
-def announce(database: str, name: str, address: str) -> None:
-    """Store a host's address."""
-    store = SqlStore(database)
-    store.open()
-    try:
-        with store.transaction() as transaction:
-            known = transaction.get("Host", "", name)
-            made = known or StoredObject("Host", "", name, uid=str(uuid.uuid4()), spec={}, created_at=time.time())
-            transaction.put(replace(made, status={**made.status, "address": address}))
-    finally:
-        store.close()
+def _addresses(daemon: RunningDaemon) -> set[str]:
+    """Return the hosts whose addresses the daemon knows."""
+    listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
+    return {each["metadata"]["name"] for each in listed if each["status"].get("address")}
 
 
 @contextmanager
