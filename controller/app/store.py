@@ -58,6 +58,7 @@ def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
     """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free."""
     settings = core.settings
     if settings.scheduler == "single":
+        core.meter.watch("paddock_fleet_leader", lambda: float(lease.held()))
         return Fleet(ALONE, store, lease.held)
     taken = SqlStore(settings.database(), meter=core.meter).lease(FLEET)
     shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)

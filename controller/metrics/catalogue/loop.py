@@ -167,7 +167,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge("paddock_orphan_containers", "Managed containers with no object in the store."),
     gauge("paddock_leader", "1 when this process holds the lease and acts."),
-    gauge("paddock_fleet_leader", "1 when this process decides for all hosts, too; absent on a single host."),
+    gauge("paddock_fleet_leader", "1 when this process decides for all hosts of the store."),
     counter("paddock_leader_lease_renew_failures_total", "Failed lease renewals."),
     gauge("paddock_scheduler_running", "1 while the scheduler thread runs."),
     counter("paddock_scheduler_job_runs_total", "Runs ended.", ("job_id",), values=JOB),
