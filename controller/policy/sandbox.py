@@ -16,8 +16,9 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
-from controller.policy import agent, binding, credentials, disk, exec_paths, gpus, images, mounts
+from controller.policy import agent, credentials, disk, exec_paths, gpus, images, mounts
 from controller.policy.admission import Refusal
+from controller.policy.host import binding
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
 from controller.policy.levels.exec_deadline import exec_deadline_refused

@@ -2,8 +2,9 @@
 
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
-from controller.policy import binding, mounts
+from controller.policy import mounts
 from controller.policy.admission import Refusal
+from controller.policy.host import binding
 from controller.policy.levels.levels import Policy
 from controller.policy.quota import contradictions
 

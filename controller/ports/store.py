@@ -108,6 +108,8 @@ class Transaction(Protocol):
     def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
         """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`, if any.
 
+        None of a host whose daemon's lease has expired.
+
         Without those that this transaction writes. Other transactions get other ones until it ends.
         """
         ...

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
@@ -49,7 +50,6 @@ from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
-from controller.service.objects.quota import Facts
 from controller.service.objects.write import Write
 from controller.service.plugin.objects import PluginObjects
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
@@ -208,7 +208,10 @@ def make_services(
 ) -> Services:
     """Build the use-cases; starts nothing. `policy` is the operator's, without the facts of the host."""
     watches, limits, policy = loop.watches or Watches(store, clock), limits or ServiceLimits(), policy or Policy()
-    facts: Facts = lambda: host.engine.observe().facts  # noqa: E731 - at each use anew
+
+    def facts() -> HostFacts:
+        return host.engine.observe().facts
+
     store = auditing(traced(announcing(store, watches.notify), loop.traces), clock, meter)
     pipeline = Pipeline(
         store=store,

@@ -19,8 +19,10 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    exists,
     func,
     insert,
+    literal,
     select,
     text,
     tuple_,
@@ -30,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
+from controller.kinds.host import NAME, lease_of
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
@@ -40,7 +43,7 @@ from controller.store.audit import ChainEnd, append
 from controller.store.database import Quick
 from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
-from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.schema import changes, events, instances, leases, meta, objects
 from controller.store.totals import Moves
 
 _Key = tuple[str, str, str]
@@ -64,7 +67,7 @@ INSTANCES_ON = Quick(_READ.where(instances.c.host == bindparam("host")).order_by
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
-_READY = Quick(
+_READY_ON_ANY = (
     select(instances)
     .where(instances.c.pool_uid == bindparam("pool_uid"), instances.c.ready_key == bindparam("key"))
     .where(instances.c.role == WARM, instances.c.host != bindparam("besides"))
@@ -72,6 +75,11 @@ _READY = Quick(
     .limit(bindparam("most", type_=BigInteger))
     .with_for_update(skip_locked=True)
 )
+_READY = Quick(_READY_ON_ANY)
+# On PostgreSQL a host has a lease of its own; a file's only one is here.
+_LEASE = case((instances.c.host == NAME, lease_of(NAME)), else_=literal(lease_of("")) + instances.c.host)
+_EXPIRED = exists().where(leases.c.name == _LEASE, leases.c.expires_at <= func.extract("epoch", func.clock_timestamp()))
+_READY_AND_ALIVE = Quick(_READY_ON_ANY.where(~_EXPIRED))
 # An instance's version, all that totals are made of, and the other columns of indexes.
 _RESERVED_NAMES = (
     *("uid", "version", "namespace", "role", "pool_uid", "host"),
@@ -255,13 +263,14 @@ class SqlTransaction:
         return {**{each.uid: each for each in rows.instances_from_rows(found)}, **moved}
 
     def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
-        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`.
+        """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides` and not lost.
 
         Without those that this transaction writes. It is locked until the commit: other transactions get other ones.
         """
         pending = self._instances.keys() | self._retired.keys()
         asked = {"pool_uid": rows.clean(pool_uid), "key": rows.clean(key), "besides": rows.clean(besides)}
-        found = _READY.rows(self._connection, {**asked, "most": 1 + len(pending)})
+        ready = _READY_AND_ALIVE if self._connection.dialect.name == "postgresql" else _READY
+        found = ready.rows(self._connection, {**asked, "most": 1 + len(pending)})
         return next((each for each in rows.instances_from_rows(found) if each.uid not in pending), None)
 
     def put_instance(self, instance: Instance) -> None:

@@ -74,6 +74,24 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         assert transaction.ready_member("p-uid", "other", besides="a") is not None
 
 
+@pytest.mark.postgres
+def test_no_ready_member_of_a_lost_host_is_handed_out(tmp_path: Path) -> None:
+    with make_world("postgres", tmp_path) as world:
+        store = world.store()
+        move_in(store, {})
+        uids = fill_hosts(store, ("b", "host", "c"))
+        held = [world.store().lease(name) for name in ("host/b", "host/host", "host/c")]
+        assert [each.acquire() for each in held] == [""] * 3
+        found = []
+        for lease in held:
+            with store.transaction() as transaction:
+                found.append(transaction.ready_member("p-uid", "k", besides="a"))
+            lease.release()
+        assert [each and each.uid for each in found] == uids
+        with store.transaction() as transaction:
+            assert transaction.ready_member("p-uid", "k", besides="a") is None
+
+
 def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
     store = world.store(wait_seconds=60)
     move_in(store, {})

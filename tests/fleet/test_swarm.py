@@ -1,4 +1,4 @@
-"""What the scheduler `swarm` does with a real swarm that the contract can't ask of a fake."""
+"""The scheduler `swarm` on a real swarm, where the contract can't ask it of a fake."""
 
 import json
 import signal

@@ -210,13 +210,17 @@ def test_sandboxes_of_a_lost_host_say_so_until_it_is_back(hosts: Hosts) -> None:
     hosts.one.apply("a", host="one")
     hosts.one.apply("b", host="two")
     hosts.settle()
-    store = Leases(hosts.one.store, {"host/one": 5.0, "host/two": -1.0, "fleet": 5.0})
+    hosts.one.apply("nowhere")
+    hosts.settle()
+    # The default host's lease has been there since the store had one host.
+    store = Leases(hosts.one.store, {"host/one": 5.0, "host/two": -1.0, "daemon": -1.0, "fleet": 5.0})
     watch = LostHosts(store, hosts.one.place, hosts.one.clock)  # type: ignore[arg-type]
     watch.observe_now()
     assert hosts.one.condition("b", "Ready") == "True Running", "it may only be started again"
     watch.observe_now()
     assert hosts.one.condition("b", "Ready") == "Unknown HostLost"
     assert hosts.one.condition("a", "Ready") == "True Running"
+    assert hosts.one.condition("nowhere", "Ready") == "False NoHost", "it is on no host that could be lost"
     store.left["host/two"] = 5.0
     watch.observe_now()
     hosts.settle()

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from controller.kinds.meta import Condition, StoredObject
-from controller.kinds.planning.binding import host_of
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite
 from controller.plan.common.status_json import dated
 
@@ -16,7 +16,7 @@ def lost_statuses(objects: Iterable[StoredObject], lost: Collection[str], now: f
     `lost` are names of hosts. A daemon that is back writes its own statuses over these.
     """
     for obj in objects:
-        host = host_of(obj)
+        host = host_of(obj, UNBOUND)
         conditions = obj.status.get("conditions", ())
         ready = next((each for each in conditions if each["type"] == "Ready"), None)
         if host not in lost or (ready is not None and ready["reason"] == REASON):

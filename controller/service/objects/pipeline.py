@@ -24,7 +24,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.workflowrun import KIND as RUN
-from controller.policy.binding import moved
+from controller.policy.host.binding import moved
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.ports.place import ALONE, Place
 from controller.service import errors
