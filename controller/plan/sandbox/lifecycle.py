@@ -118,7 +118,8 @@ def _half_stopped(context: ReconcileContext) -> Rest | None:
     container, reason = context.container, context.memory.stop_reason
     if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.memory):
         return None
-    if reason not in (*idle.REASONS, DEADLINE):
+    by_probes = context.memory.ended_by_probes((container.id, container.started_at))  # these finish it themselves
+    if by_probes or reason not in (*idle.REASONS, DEADLINE, "Stopped", "Superseded"):
         return None
     return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
 
