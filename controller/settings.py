@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from controller.kinds.access.access import PeerGrant, Role
 from controller.kinds.base import Name
-from controller.kinds.common.address import parse_address
+from controller.kinds.common.address import is_loopback, parse_address
 from controller.kinds.host import NAME
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
@@ -25,6 +25,7 @@ from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.levels.levels import Scheduler
 from controller.policy.mounts import system_folder
 from controller.policy.provider import hosts_refused
+from controller.ports.place import Reached
 from controller.service.images.images import ImageWorkRules
 from controller.service.mcp.installs import InstallRules
 from controller.service.sandbox.exec_limits import ExecRules
@@ -507,6 +508,17 @@ class Settings(BaseSettings):
     def user_ids(self) -> IdRange | None:
         """Return the ids that sandboxes have of their own; None: none."""
         return parse_range(self.sandbox_ids) if self.sandbox_ids else None
+
+    def reached(self) -> Reached:
+        """Return where other hosts reach this one's daemon, and where Prometheus reads its metrics."""
+        name = self.metrics_host
+        if name in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+            name = parse_address(self.fleet_address)[0] if self.fleet_address else ""
+        if not name or not self.metrics_port or is_loopback(name):
+            return Reached(self.fleet_address)
+        scheme = "https" if self.metrics_tls_cert_file else "http"
+        shown = f"[{name}]" if ":" in name else name
+        return Reached(self.fleet_address, f"{scheme}://{shown}:{self.metrics_port}/metrics")
 
     def exec_rules(self) -> ExecRules:
         """Return the limits of commands."""

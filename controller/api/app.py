@@ -28,6 +28,7 @@ from controller.api.routes import (
     backup,
     detached,
     diff,
+    discovery,
     doctor,
     exec,  # noqa: A004 - the module
     files,
@@ -130,7 +131,7 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
     for kind in sandbox:
         for routes in (exec.routes, kinds.router(kind), apply.routes, *(each.routes for each in _OF_SANDBOXES)):
             app.include_router(routes)
-    for each in (health, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
+    for each in (health, discovery, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
         app.include_router(each.routes)
     app.include_router(kinds.groups)
     app.include_router(kinds.discovery)

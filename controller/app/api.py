@@ -54,7 +54,7 @@ def services_of(
         run_folder=settings.state_dir / "runs",
         models=core.models,
         usage=CgroupUsage(hold=False),
-        address=settings.fleet_address,
+        reached=settings.reached(),
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),

@@ -7,14 +7,14 @@ from controller.kinds.observed.pressure import NONE
 from controller.loop.reconcile_loop import Periodic
 from controller.loop.tasks.hosts import HOST_SECONDS, HostReport
 from controller.ports import Store
-from controller.ports.place import Place
+from controller.ports.place import NOT_REACHED, Place, Reached
 from controller.service.sources.host import HostSource
 
 
 def host_reports(
-    core: Core, store: Store, engine: DockerEngine, place: Place, address: str = ""
+    core: Core, store: Store, engine: DockerEngine, place: Place, reached: Reached = NOT_REACHED
 ) -> tuple[Periodic, ...]:
-    """Return the periodic report of this host; nothing for the only one. Other daemons reach this one at `address`."""
+    """Return the periodic report of this host; nothing for the only one. `reached`: where others reach it."""
     if place.alone:
         return ()
     source = HostSource(
@@ -23,7 +23,7 @@ def host_reports(
         lambda: core.last.now.pressure if core.last.now else NONE,
         lambda: core.last.now.guarded if core.last.now else UNWATCHED,
         place=place,
-        address=address,
+        reached=reached,
         now=core.clock.now,
     )
     return (Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock).report),)

@@ -95,7 +95,7 @@ def make_loop(
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
             *_beside_others(host),
-            *host_reports(core, host.announced, engine, place, core.settings.fleet_address),
+            *host_reports(core, host.announced, engine, place, core.settings.reached()),
         ),
         loading=without_collection,
         leads=place.leads,

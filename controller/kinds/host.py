@@ -96,6 +96,8 @@ class HostStatus(Model):
     paddock: PaddockInfo
     address: Text | None = None
     """Address (host:port) at which the daemons of other hosts reach this one's; left out if none do."""
+    metrics_url: Annotated[Text | None, Field(alias="metricsURL")] = None
+    """URL of its metrics, as Prometheus on another machine reads them; left out if only the host itself can."""
     last_seen: Text | None = None
     """Time when the host's daemon last held its lease; left out on a single host, or if it is unknown."""
     instances: Whole | None = None

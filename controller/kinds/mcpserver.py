@@ -7,7 +7,7 @@ from pydantic import Field
 
 from controller.kinds.base import Flag, Form, Model, Name, Text, Whole
 from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
-from controller.kinds.meta import StoredObject
+from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import (
     CPU_MIN_MILLICORES,
@@ -172,20 +172,12 @@ STATES = (
 
 def ready_condition(obj: StoredObject) -> Mapping[str, Any]:
     """Return the stored condition Ready; empty if there is none yet."""
-    return condition(obj, READY)
-
-
-def condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
-    """Return a stored condition; empty if there is none."""
-    found: Mapping[str, Any] = next(
-        (each for each in obj.status.get("conditions", ()) if each.get("type") == type_), {}
-    )
-    return found
+    return stored_condition(obj, READY)
 
 
 def is_sandboxed(obj: StoredObject) -> bool:
     """Return False while a session of the server runs without a sandbox, as a user's own process."""
-    return condition(obj, SANDBOXED).get("status") != "False"
+    return stored_condition(obj, SANDBOXED).get("status") != "False"
 
 
 def state_word(obj: StoredObject) -> str:

@@ -49,6 +49,14 @@ class StoredObject:
         return ObjectRef(self.kind, self.namespace, self.name, self.uid)
 
 
+def stored_condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
+    """Return a condition of the object's status; empty if there is none."""
+    found: Mapping[str, Any] = next(
+        (each for each in obj.status.get("conditions", ()) if each.get("type") == type_), {}
+    )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One computed condition of a status. Its transition time is derived from the stored status."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from controller.kinds.base import Form, Model, Name, Text, Whole
-from controller.kinds.meta import StoredObject
+from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import age
 
@@ -100,10 +100,7 @@ def stored_provider(obj: StoredObject) -> StoredProvider:
 
 def condition_of(obj: StoredObject, type_: str = READY) -> Mapping[str, Any]:
     """Return a stored condition; empty if there is none yet."""
-    found: Mapping[str, Any] = next(
-        (each for each in obj.status.get("conditions", ()) if each.get("type") == type_), {}
-    )
-    return found
+    return stored_condition(obj, type_)
 
 
 def _status(obj: StoredObject, _now: float) -> str:

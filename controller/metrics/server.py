@@ -22,6 +22,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from controller.kinds.common.address import is_loopback
 from controller.kinds.common.http_head import fault, head_in
 from controller.metrics.pages import Answer, Pages
 from controller.metrics.port_owner import port_owner
@@ -54,7 +55,7 @@ class MetricsServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`token` is required of every scrape; with `tls` it is https."""
-        self._pages = Pages(registry, token, local=token is None and _is_loopback(host))
+        self._pages = Pages(registry, token, local=token is None and is_loopback(host))
         self._tls = tls
         self._host = host
         self._port = port
@@ -85,13 +86,6 @@ class MetricsServer:
         self._port, self._server, self._thread = self.port, None, None
         server.stop()
         thread.join()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _why(host: str, port: int, error: OSError) -> str:

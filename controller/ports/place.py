@@ -20,4 +20,12 @@ class Place:
     alone: bool = True
 
 
-ALONE = Place()
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where other machines reach this host: HOST:PORT of its daemon, the URL of its metrics; "": not at all."""
+
+    address: str = ""
+    metrics_url: str = ""
+
+
+ALONE, NOT_REACHED = Place(), Reached()

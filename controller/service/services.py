@@ -29,7 +29,7 @@ from controller.ports import (
     Volumes,
     Wake,
 )
-from controller.ports.place import ALONE, Place
+from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_admin import TokenAdmin
@@ -89,8 +89,7 @@ class HostPorts:
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
     `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
-    used. `samples` gives the last usage of each container. Daemons of other hosts reach this one at
-    `address`.
+    used. `samples` gives the last usage of each container. `reached` is where others reach this daemon.
     """
 
     engine: Engine
@@ -107,7 +106,7 @@ class HostPorts:
     run_folder: Path | None = None
     models: Models = field(default_factory=NoModels)
     usage: UsageReader | None = None
-    address: str = ""
+    reached: Reached = NOT_REACHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ def make_services(
         most_objects=limits.most_objects,
         place=loop.place,
     )
-    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.address)
+    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.reached)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter, Patch(pipeline, sources))
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)

@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.api.app import create_app
+from controller.api.fleet import forwarding
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode
 from controller.api.fleet.links import Links
@@ -31,8 +33,9 @@ from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
+from controller.ports.place import Place as hosts_place
 from controller.service.sandbox.locations import Location, Locations
-from tests.api.listeners import client, token
+from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
 from tests.helpers_api import World, make_world
@@ -142,11 +145,42 @@ def test_the_own_sandboxes_are_served_here(hosts: tuple[Place, Place]) -> None:
     assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
 
 
-def test_an_unbound_sandbox_is_answered_here(hosts: tuple[Place, Place]) -> None:
+def test_a_sandbox_without_a_host_is_waited_for(hosts: tuple[Place, Place]) -> None:
     a, b = (each.world for each in hosts)
-    a.view.show(bind(a, ""))
-    assert execute(a).status_code == 200
-    assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
+    bind(a, "")
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(execute, a)
+        assert not wait([asked], timeout=0.3).done
+        bind(a, "b")
+        assert asked.result().status_code == 200
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 1)
+
+
+def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
+    a, b = (each.world for each in hosts)
+    waits = {"type": "Scheduled", "status": "False", "reason": "NoHost", "message": "name a host: spec.host"}
+    a.change("quickstart", status={"host": "", "conditions": [waits]})
+    answer = execute(a)
+    assert answer.status_code == 409
+    assert answer.json()["message"] == "sandbox `quickstart` has no host yet: name a host: spec.host"
+    with client(a) as made:
+        assert made.get(f"{BASE}/why").status_code != 409  # any daemon explains it
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
+
+
+def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
+    world = make_world(tmp_path, place=hosts_place("a", "", alone=False))
+    url = "https://[fd00::2]:9464/metrics"
+    with world.store.transaction() as transaction:
+        for name, status in (("b", {"metricsURL": url}), ("c", {})):
+            host = StoredObject("Host", "", name, uid=f"uid-{name}", spec={}, status=status, created_at=0.0)
+            transaction.put(host)
+    with opened(world), client(world) as made:
+        answer = made.get("/sd/hosts")
+    assert answer.headers["content-type"] == "application/json"
+    labels = {"host": "b", "__scheme__": "https", "__metrics_path__": "/metrics"}
+    assert answer.json() == [{"targets": ["[fd00::2]:9464"], "labels": labels}]
 
 
 def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Place]) -> None:

@@ -95,6 +95,7 @@ def test_an_alert_has_a_firing_and_a_quiet_case(alert: dict[str, Any]) -> None:
 @with_promtool
 def test_promtool_finds_nothing_wrong() -> None:
     promtool("check", "config", str(FOLDER / "prometheus.yml"))
+    promtool("check", "config", "--syntax-only", str(FOLDER / "fleet.yml"))  # which names files of the operator's
     promtool("test", "rules", *(str(FOLDER / "tests" / name) for name in TESTS))
 
 

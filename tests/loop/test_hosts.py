@@ -18,7 +18,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER
 from controller.loop.tasks.hosts import HostReport
 from controller.ports import LeaseState, StoreError, Transaction
-from controller.ports.place import Place
+from controller.ports.place import Place, Reached
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.field_selector import parse
@@ -63,7 +63,7 @@ class Daemon:
             store,  # type: ignore[arg-type] - what it uses of a store
             lambda: self.seen,
             place=Place(name, "", alone=False),
-            address=f"{name}.example:8443",
+            reached=Reached(f"{name}.example:8443"),
             now=clock.now,
         )
         self.report = HostReport(self.source.reported, store, clock).report  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from controller.cli.main import cli
-from controller.kinds.mcpserver import KIND, condition, is_sandboxed, ready_condition, state_word
-from controller.kinds.meta import StoredObject
+from controller.kinds.mcpserver import KIND, is_sandboxed, ready_condition, state_word
+from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.sandboxpool import KIND as POOL
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.mcp.servers.sessions import Sessions, StartRefused
@@ -120,7 +120,7 @@ def test_is_sandboxed(world: World, sessions: Sessions) -> None:
     assert is_sandboxed(stored(world, "two"))
     sessions.sweep()
     assert world.meter.gauges["paddock_mcp_sessions", "false"] == 1
-    found = condition(stored(world), "Sandboxed")
+    found = stored_condition(stored(world), "Sandboxed")
     assert (found["reason"], found["message"]) == (
         "Unsandboxed",
         "sessions without a sandbox, as their users' own processes: 1",

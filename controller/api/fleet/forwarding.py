@@ -5,6 +5,9 @@ its body and answer pass as they are. The other daemon refuses it unless this ve
 looked up and passed on once more, then given up.
 """
 
+import asyncio
+import time
+
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
@@ -19,20 +22,28 @@ from controller.api.fleet.links import Links, Unreachable
 from controller.api.middleware.trace import SCOPE_KEY
 from controller.api.streams.proxy import Gone
 from controller.kinds.access.access import AccessRequest
-from controller.kinds.planning.binding import BOUND_KINDS
+from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND
 from controller.service.access import access
-from controller.service.errors import Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
+from controller.service.errors import Conflict, Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
 from controller.service.sandbox.locations import Location, Locations
 
 MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
 # What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
 BY_STORE = frozenset(("open", "close", "run"))
+_OF_UNBOUND = frozenset(("why", "inspect"))
+BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
+_POLL_SECONDS = 0.1
 
 
 def needs_host(template: str) -> bool:
     """Return True if requests with this path go to the host of the sandbox."""
     return template.startswith(_BELOW_A_SANDBOX) and template.removeprefix(_BELOW_A_SANDBOX) not in BY_STORE
+
+
+def _explains(connection: HTTPConnection) -> bool:
+    """Return True if the request asks for what is known of a sandbox, which any daemon knows of one without a host."""
+    return str(connection.scope["route"].path).removeprefix(_BELOW_A_SANDBOX) in _OF_UNBOUND
 
 
 class Elsewhere(Exception):
@@ -65,10 +76,23 @@ class Forwarding:
                 setattr(connection.state, MISDIRECTED, True)
                 raise Misdirected(f"{_shown(asked)}: not bound to host `{self.locations.host}`; look up its host again")
             return None
-        if found is None or found.host in ("", self.locations.host):
+        if found is not None and found.host == UNBOUND and not _explains(connection):
+            found = await self._bound(asked, found)
+        if found is None or found.host in (UNBOUND, self.locations.host):
             return None
         body = getattr(connection, "_body", None) if isinstance(connection, Request) else None
         return Elsewhere(ForwardedResponse(self, asked, found, body))
+
+    async def _bound(self, asked: AccessRequest, found: Location | None) -> Location | None:
+        """Return the location once the object has a host; None: it is gone. Raises Conflict after a while."""
+        until = time.monotonic() + BOUND_SECONDS
+        while found is not None and found.host == UNBOUND:
+            if time.monotonic() >= until:
+                why = f": {found.waits}" if found.waits else "; see `paddock get hosts`"
+                raise Conflict(f"{_shown(asked)} has no host yet{why}", name=asked.name)
+            await asyncio.sleep(_POLL_SECONDS)
+            found = await self.locate(asked)
+        return found
 
     async def locate(self, asked: AccessRequest) -> Location | None:
         """Return the location of the request's object now."""
@@ -124,7 +148,7 @@ class ForwardedResponse(Response):
         found = await self._forwarding.locate(self._asked)
         if found is None:
             raise NotFound(f"{_shown(self._asked)}: it was deleted meanwhile", name=self._asked.name)
-        if found.host in ("", self._forwarding.locations.host):
+        if found.host in (UNBOUND, self._forwarding.locations.host):
             raise ServiceUnavailable(f"{_shown(self._asked)}: its host changed meanwhile; try again")
         return found
 

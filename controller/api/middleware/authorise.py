@@ -13,7 +13,9 @@ from starlette.requests import HTTPConnection, Request
 from controller.api.common.models import PREFIX
 from controller.api.fleet.forwarding import Elsewhere, Forwarding
 from controller.api.fleet.identity import identity_of
+from controller.api.routes.discovery import PATH as DISCOVERY
 from controller.kinds.access.access import AccessRequest, Verb
+from controller.kinds.host import KIND as HOST
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
 from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
@@ -61,6 +63,8 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
             return AccessRequest("self")
         if template in _APPLY:
             return AccessRequest("apply")
+        if template == DISCOVERY:
+            return AccessRequest("list", HOST.name, "")
         parts = template.removeprefix(f"{PREFIX}/").split("/") if template.startswith(f"{PREFIX}/") else []
         named = parts[:2] == ["namespaces", "{namespace}"]
         parts = parts[2:] if named else parts

@@ -1,5 +1,7 @@
 """Addresses of TCP listeners as settings and objects hold them: HOST:PORT, an IPv6 address in brackets."""
 
+import ipaddress
+
 _MOST_PORT = 65535
 
 
@@ -14,3 +16,11 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not colon or not 0 < number <= _MOST_PORT or any(each.isspace() for each in host):
         raise ValueError(f"`{text[:100]}` is not HOST:PORT; write such as 10.0.0.2:9466 or [fd00::2]:9466")
     return host, number
+
+
+def is_loopback(name: str) -> bool:
+    """Return True if only this machine reaches this address or name."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")

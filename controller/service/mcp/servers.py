@@ -9,8 +9,8 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, condition, ready_condition
-from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, ready_condition
+from controller.kinds.meta import Condition, Event, StoredObject, stored_condition
 from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
@@ -122,7 +122,7 @@ class McpServers:
                 found = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
             except errors.NotFound:
                 return False
-        return condition(found, "Scheduled").get("reason") == "QuotaExceeded"
+        return stored_condition(found, "Scheduled").get("reason") == "QuotaExceeded"
 
     def sessions_left(self, sandboxes: Iterable[StoredObject]) -> int:
         """Return how many of these are still stored: their containers may be there."""
@@ -172,7 +172,7 @@ class McpServers:
             current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
             if current is None or current.uid != server.obj.uid:
                 return
-            prior, now = condition(current, found.type), self._clock.now()
+            prior, now = stored_condition(current, found.type), self._clock.now()
             made = dated(found, prior or None, server.obj.generation, now)
             others = [each for each in current.status.get("conditions", ()) if each.get("type") != found.type]
             both = sorted([*others, made], key=lambda each: str(each.get("type")))  # Ready is the first

@@ -3,18 +3,23 @@
 from dataclasses import dataclass
 
 from controller.kinds.host import KIND as HOST
-from controller.kinds.planning.binding import host_of
+from controller.kinds.meta import stored_condition
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.ports import Store
 from controller.service import errors
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The host of one object of this uid; empty: none yet. `address` is that of another host's daemon, if known."""
+    """The host of one object of this uid; empty: none yet, for the reason `waits`, if it is known.
+
+    `address` is that of another host's daemon, if known.
+    """
 
     uid: str
     host: str
     address: str = ""
+    waits: str = ""
 
 
 class Locations:
@@ -31,7 +36,9 @@ class Locations:
             if obj is None:
                 return None
             host = host_of(obj, self._default)
-            return Location(obj.uid, host, self._address(host) if host and host != self.host else "")
+            if host == UNBOUND:
+                return Location(obj.uid, host, waits=stored_condition(obj, "Scheduled").get("message", ""))
+            return Location(obj.uid, host, self._address(host) if host != self.host else "")
 
     def _address(self, host: str) -> str:
         found = self._store.get(HOST.name, "", host)

@@ -7,7 +7,7 @@ from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
 from controller.ports import Clock, Engine, Store, Volumes
-from controller.ports.place import ALONE, Place
+from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
 from controller.service.sources.host import HostSource
@@ -24,7 +24,7 @@ def make_sources(
     volumes: Volumes,
     policy: Policy | None = None,
     place: Place = ALONE,
-    address: str = "",
+    reached: Reached = NOT_REACHED,
 ) -> Mapping[str, Source]:
     """Return the sources by kind; starts nothing. They read the last observation and `snapshot`.
 
@@ -41,7 +41,7 @@ def make_sources(
 
     return {
         "Event": EventSource(store),
-        "Host": HostSource(store, engine.observe, pressure, guarded, place=place, address=address, now=clock.now),
+        "Host": HostSource(store, engine.observe, pressure, guarded, place=place, reached=reached, now=clock.now),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(policy),
         "Volume": VolumeSource(store, volumes, clock),

@@ -20,7 +20,7 @@ from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import host_scope
 from controller.kinds.sandbox import FINALIZER
 from controller.ports import LeaseState, Store, StoreError
-from controller.ports.place import ALONE, Place
+from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.field_selector import FieldSelector
@@ -35,7 +35,7 @@ _SHOWN = 5
 class HostSource:
     """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine.
 
-    `place` is this host among those of the store; others reach its daemon at `address` ("": none do). `now` gives Unix
+    `place` is this host among those of the store; `reached` tells where others reach its daemon. `now` gives Unix
     seconds.
     """
 
@@ -47,11 +47,11 @@ class HostSource:
         guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
         *,
         place: Place = ALONE,
-        address: str = "",
+        reached: Reached = NOT_REACHED,
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
-        self._place, self._address, self._now = place, address, now
+        self._place, self._reached, self._now = place, reached, now
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host:
@@ -124,7 +124,8 @@ class HostSource:
         if observed.facts.engine_version:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
-        status |= {"address": self._address} if self._address else {}
+        status |= {"address": self._reached.address} if self._reached.address else {}
+        status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
         checked = [engine_reachable(observed), store_writable(trouble)]
         checked.append(network_guard(observed, self._guarded()))
         checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]

@@ -1,0 +1,51 @@
+"""GET sd/hosts: the metrics listeners of all hosts, as Prometheus' HTTP service discovery reads them."""
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.kinds.host import KIND as HOST
+from controller.kinds.meta import StoredObject
+from controller.service.errors import ServiceUnavailable
+
+PATH = "/sd/hosts"
+
+
+class TargetLabels(models.Shape):
+    """Labels of a target. Those in underscores tell Prometheus how to read it, and go away."""
+
+    host: str
+    scheme: Annotated[str, Field(alias="__scheme__")]
+    path: Annotated[str, Field(alias="__metrics_path__")]
+
+
+class TargetGroup(models.Shape):
+    """One host: the address of its metrics listener, and its labels."""
+
+    targets: list[str]
+    labels: TargetLabels
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": list[TargetGroup]},
+    **models.failures(ServiceUnavailable),
+}
+routes = APIRouter(tags=["Host"])
+
+
+@routes.get(PATH, operation_id="discoverHosts", responses=_ANSWERS)
+def hosts(services: UseCases) -> JSONResponse:
+    """Hosts whose metrics can be read from elsewhere, for `http_sd_configs` of Prometheus."""
+    found = services.objects.list(HOST, None).objects
+    return JSONResponse([_target(each) for each in found if each.status.get("metricsURL")])
+
+
+def _target(host: StoredObject) -> dict[str, Any]:
+    url = urlsplit(str(host.status["metricsURL"]))
+    labels = {"host": host.name, "__scheme__": url.scheme, "__metrics_path__": url.path}
+    return {"targets": [url.netloc], "labels": labels}
