@@ -102,7 +102,8 @@ def start_listeners(
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
     core.undo.callback(sessions.close, 0)  # if the start fails; else they have ended before
-    forwarding, fleet_tls = _forwarding(settings, store)
+    mcp_app = McpEndpoint(services, core.meter, sessions)
+    forwarding, fleet_tls = _forwarding(settings, store, mcp_app)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(
@@ -111,7 +112,7 @@ def start_listeners(
         ready=ready,
         meter=core.meter,
         load=load,
-        mcp_app=McpEndpoint(services, core.meter, sessions),
+        mcp_app=mcp_app,
         examine=partial(examine, settings),
         forwarding=forwarding,
     )
@@ -141,7 +142,7 @@ def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
-def _forwarding(settings: Settings, store: SqlStore) -> tuple[Forwarding | None, FleetTls | None]:
+def _forwarding(settings: Settings, store: SqlStore, mcp_app: McpEndpoint) -> tuple[Forwarding | None, FleetTls | None]:
     """Return the way to sandboxes of other hosts; nothing if there is one host. Raises CannotStart."""
     if settings.scheduler == "single":
         return None, None
@@ -153,7 +154,7 @@ def _forwarding(settings: Settings, store: SqlStore) -> tuple[Forwarding | None,
         except FleetFilesError as error:
             raise CannotStart(str(error)) from error
     locations = Locations(store, settings.host_name, default_host(settings.scheduler))
-    return Forwarding(locations, Links(tls)), tls
+    return Forwarding(locations, Links(tls), mcp_app.sandbox_of), tls
 
 
 def _listener_rules(settings: Settings, fleet_tls: FleetTls | None) -> ListenerRules:

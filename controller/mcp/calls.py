@@ -29,11 +29,15 @@ _Outcome = Literal["ok", "error", "refused", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of an endpoint's address: names of listed tools, namespace of calls that name none, no changes."""
+    """Options of an endpoint's address: names of listed tools, namespace of calls that name none, no changes.
+
+    `failure` is why the daemon of the sandbox's host did not answer: calls fail for it.
+    """
 
     names: Style = "dots"
     namespace: str = "default"
     read_only: bool = False
+    failure: ServiceError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Calls:
         try:
             if refusal := _refusal(tool, options):
                 raise Forbidden(refusal)
+            if options.failure is not None:
+                raise options.failure
             arguments = validated(tool.arguments, given)
             result = await tool.run(Call(self._services, options.namespace, progress), arguments)
             return fitted(tool, result), "ok"

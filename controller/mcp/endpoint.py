@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -17,6 +18,7 @@ from controller.mcp.names import STYLES, Style
 from controller.mcp.servers.endpoint import ServersEndpoint
 from controller.mcp.servers.sessions import Sessions
 from controller.ports import Meter
+from controller.service.access.access import FAILURE_KEY, FORWARDED
 from controller.service.errors import BadRequest
 from controller.service.objects import serialize
 from controller.service.services import Services
@@ -56,7 +58,19 @@ class McpEndpoint:
         if protocol is None:
             made = await anyio.to_thread.run_sync(self._make)
             protocol = self._protocols.setdefault(loop, made)
+        options = replace(options, failure=scope.get(FAILURE_KEY))
         await protocol.serve({**scope, OPTIONS_KEY: options}, receive, send, _accepted_hosts(scope))
+
+    def sandbox_of(self, query: bytes, message: Any) -> tuple[str, str] | None:
+        """Return the sandbox whose host's daemon must answer the message at /mcp?`query`; None: any daemon does."""
+        try:
+            options = options_of(QueryParams(query))
+        except BadRequest:
+            return None
+        found: tuple[str, str] | None = sdk.load("controller.mcp.destination").sandbox_of(
+            self._services, message, options.namespace
+        )
+        return found
 
     def _make(self) -> "Protocol":
         with self._loading:  # it takes half a second: not on the event loop
@@ -81,10 +95,12 @@ def options_of(query: QueryParams) -> Options:
 def _accepted_hosts(scope: Scope) -> Sequence[str]:
     """Return the request's own Host header if it is acceptable.
 
-    A page that resolves its name to this host has no token. So without one only local names are accepted.
+    A page that resolves its name to this host has no token. So without one only local names are accepted. What another
+    daemon forwards was accepted by it.
     """
     headers = Headers(scope=scope)
     host = headers.get("host", "")
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    accepted = bool(host) and ("authorization" in headers or name.lower() in _LOCAL)
+    known = "authorization" in headers or FORWARDED in scope.get("state", {})
+    accepted = bool(host) and (known or name.lower() in _LOCAL)
     return (host,) if accepted else ()

@@ -66,6 +66,7 @@ METRICS = Tool(
     run=_metrics,
     role="viewer",
     read_only=True,
+    at_host=True,
 )
 
 
@@ -80,7 +81,7 @@ def target_of(uri: str) -> Target | None:
 
 async def read(calls: Calls, target: Target, options: Options, progress: Progress) -> tuple[Answer, Content | None]:
     """Return the answer of the tool, and the content; None for an error."""
-    tool, given = _tool(target)
+    tool, given = call_of(target)
     answer = await calls.call(tool, given, options, progress)
     if answer.data is None:
         return answer, None
@@ -92,7 +93,22 @@ async def read(calls: Calls, target: Target, options: Options, progress: Progres
 
 def tool_of(target: Target) -> Tool:
     """Return the tool that reads the resource: whoever may call it may read and follow the resource."""
-    return _tool(target)[0]
+    return call_of(target)[0]
+
+
+def call_of(target: Target) -> tuple[Tool, Mapping[str, Any]]:
+    """Return the tool that reads the resource, and its arguments."""
+    named = {"namespace": target.namespace}
+    match target.part:
+        case "logs":
+            return TOOLS["docker.container.logs"], {**named, "id": target.name}
+        case "metrics":
+            return METRICS, {**named, "name": target.name}
+        case "files":
+            given = {**named, "container": target.name, "path": target.path, "encoding": "base64"}
+            return TOOLS["docker.file.read"], given
+        case _:
+            return TOOLS["sandbox.get"], {**named, "name": target.name}
 
 
 def list_visible(services: Services, begin: int) -> tuple[Sequence[StoredObject], int | None]:
@@ -112,20 +128,6 @@ def _spaces() -> Sequence[str | None]:
 
 def _may_list(namespace: str) -> bool:
     return access.decision(AccessRequest("list", SANDBOX.name, namespace)).allowed
-
-
-def _tool(target: Target) -> tuple[Tool, Mapping[str, Any]]:
-    named = {"namespace": target.namespace}
-    match target.part:
-        case "logs":
-            return TOOLS["docker.container.logs"], {**named, "id": target.name}
-        case "metrics":
-            return METRICS, {**named, "name": target.name}
-        case "files":
-            given = {**named, "container": target.name, "path": target.path, "encoding": "base64"}
-            return TOOLS["docker.file.read"], given
-        case _:
-            return TOOLS["sandbox.get"], {**named, "name": target.name}
 
 
 def _content(target: Target, data: Mapping[str, Any]) -> Content:

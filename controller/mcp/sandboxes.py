@@ -14,6 +14,7 @@ from controller.mcp.text import plain
 from controller.mcp.tool import Call
 from controller.service.errors import NotFound
 from controller.service.objects import serialize
+from controller.service.services import Services
 
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 _RUNTIME_NAME = "pdk-"
@@ -34,20 +35,36 @@ class ContainerState(Result):
     created: str = ""
 
 
+def named(given: str, namespace: str) -> tuple[str, str] | None:
+    """Return namespace and name that this id means, where the name may be a container's; None: it can mean nothing."""
+    place, slash, name = given.strip().removeprefix("sandbox://").rpartition("/")
+    place = place if slash else namespace
+    return None if not name or "/" in place else (place, name)
+
+
+def may_be_container(name: str) -> bool:
+    """Return True if this may be the id or name of a container."""
+    return bool(_CONTAINER_ID.fullmatch(name)) or name.startswith(_RUNTIME_NAME)
+
+
+def by_container(services: Services, namespace: str, given: str) -> str:
+    """Return the name of the sandbox with this name, or of the one that has this container; else what was given."""
+    found = services.objects.list(SANDBOX, namespace).objects
+    return next((each.name for each in found if each.name == given or _has_container(each, given)), given)
+
+
 async def find(call: Call, given: str, namespace: str = "") -> tuple[str, str]:
     """Return namespace and name of the sandbox that this id means; it need not exist.
 
     Containers that are not Paddock's are never found. Raises NotFound.
     """
-    place, slash, name = given.strip().removeprefix("sandbox://").rpartition("/")
-    place = place if slash else namespace or call.namespace
-    if not name or "/" in place:
+    found = named(given, namespace or call.namespace)
+    if found is None:
         raise NotFound(f"sandboxes `{given[:100]}` not found; docker.container.list shows all that you may use")
-    if _CONTAINER_ID.fullmatch(name) or name.startswith(_RUNTIME_NAME):
+    place, name = found
+    if may_be_container(name):
         call.require("list", SANDBOX, place)
-        found = (await call.thread(call.services.objects.list, SANDBOX, place)).objects
-        names = (each.name for each in found if each.name == name or _has_container(each, name))
-        name = next(names, name)
+        name = await call.thread(by_container, call.services, place, name)
     return place, name
 
 

@@ -33,7 +33,8 @@ _REPORT_SECONDS = 1.0
 class Tool:
     """A tool. `role` is the least one that any use of it needs; what it does is decided by each object's own rules.
 
-    `long_texts` are the fields of the result that may be shortened so that the message fits.
+    `long_texts` are the fields of the result that may be shortened so that the message fits. `at_host`: only the
+    daemon of the sandbox's host can answer.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Tool:
     destructive: bool = False
     idempotent: bool = False
     long_texts: tuple[str, ...] = ()
+    at_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

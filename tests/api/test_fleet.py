@@ -33,6 +33,7 @@ from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
+from controller.mcp.endpoint import McpEndpoint
 from controller.ports.place import Place as hosts_place
 from controller.service.sandbox.locations import Location, Locations
 from tests.api.listeners import client, opened, token
@@ -55,10 +56,13 @@ class Place:
 
 def place(world: World, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
     """Return a host's listeners, not started."""
-    forwarding = Forwarding(Locations(world.store, name, ""), Links(tls))
+    endpoint = McpEndpoint(world.services, world.meter)
+    forwarding = Forwarding(Locations(world.store, name, ""), Links(tls), endpoint.sandbox_of)
 
     def make(who: Any) -> Any:
-        return create_app(world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding)
+        return create_app(
+            world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding, mcp_app=endpoint
+        )
 
     rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0) if fleet else None, fleet_tls=tls, stall_seconds=60)
     return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
@@ -167,6 +171,90 @@ def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkey
     with client(a) as made:
         assert made.get(f"{BASE}/why").status_code != 409  # any daemon explains it
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
+
+
+def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params: Any) -> dict[str, Any]:
+    """Send a message to the MCP endpoint of a host; return its result."""
+    message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    accepts = {"accept": "application/json, text/event-stream"}
+    with client(world, text) as made:
+        answer = made.post(f"/mcp{query}", json=message, headers=accepts)
+    assert answer.status_code == 200, answer.text
+    data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+    found: dict[str, Any] = json.loads(data[-1] if data else answer.text)
+    assert found["id"] == 7
+    return found
+
+
+def execute_by_mcp(world: World, text: str = "", query: str = "", **named: str) -> dict[str, Any]:
+    arguments = {"id": "quickstart", **named, "command": ["true"]}
+    answer = ask_mcp(world, "tools/call", text, query, name="docker.container.exec", arguments=arguments)
+    found: dict[str, Any] = answer["result"]
+    return found
+
+
+@pytest.mark.parametrize("named", ["quickstart", "default/quickstart", "pdk-default-quickstart", "c" * 64, "c" * 12])
+def test_a_tool_works_in_the_sandbox_of_another_host(hosts: tuple[Place, Place], named: str) -> None:
+    a, b = (each.world for each in hosts)
+    instance = {"name": "pdk-default-quickstart", "containerID": "c" * 64}
+    b.view.show(a.change("quickstart", status={"host": "b", "instanceRef": instance}))
+    found = execute_by_mcp(a, id=named)
+    assert not found.get("isError"), found
+    assert found["structuredContent"]["exitCode"] == 0
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 1)
+    a.services.recorder.flush()
+    b.services.recorder.flush()
+    assert len(uses(a)) == 1  # the daemon that does the work has recorded it, and the other one not again
+
+
+def test_the_namespace_of_a_client_counts(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    assert execute_by_mcp(a, query="?namespace=other")["isError"]
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
+    assert not execute_by_mcp(a, query="?namespace=other", namespace="default").get("isError")
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 1)
+
+
+def test_a_resource_of_another_host_is_read(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    b.streams.log = lambda **_: iter((Chunk("stdout", b"from b\n"),))
+    found = ask_mcp(a, "resources/read", uri="sandbox://default/quickstart/logs")
+    assert found["result"]["contents"][0]["text"] == "from b\n"
+
+
+def test_what_any_daemon_answers_is_answered_here(hosts: tuple[Place, Place], caplog: pytest.LogCaptureFixture) -> None:
+    a, _ = (each.world for each in hosts)
+    hosts[1].listeners.stop()
+    got = ask_mcp(a, "tools/call", name="sandbox.get", arguments={"name": "quickstart"})
+    assert got["result"]["structuredContent"]["metadata"]["name"] == "quickstart"
+    assert ask_mcp(a, "tools/list")["result"]["tools"]
+
+
+def test_an_unreachable_host_fails_the_call_of_a_tool(hosts: tuple[Place, Place]) -> None:
+    announce(hosts[0].world, "b", "127.0.0.1:1")
+    found = execute_by_mcp(hosts[0].world)
+    assert found["isError"]
+    assert "its host `b` can't be reached" in found["content"][0]["text"]
+
+
+def test_a_tool_needs_its_right_at_the_other_host_too(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    elsewhere = token(a, "user", "other")
+    found = execute_by_mcp(a, elsewhere)
+    assert found["isError"]
+    assert "not found" in found["content"][0]["text"]
+    assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
+
+
+EXEC = {"name": "docker.container.exec"}
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"name": 5}, {**EXEC, "arguments": {"id": 5}}, {**EXEC, "arguments": {"id": "a/b/c"}}]
+)
+def test_messages_that_are_not_valid_are_answered_here(hosts: tuple[Place, Place], params: dict[str, Any]) -> None:
+    found = ask_mcp(hosts[0].world, "tools/call", **params)
+    assert "error" in found or found["result"]["isError"]
 
 
 def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:

@@ -7,15 +7,19 @@ looked up and passed on once more, then given up.
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.common import errors
-from controller.api.common.models import PREFIX
+from controller.api.common.models import MCP_PATH, PREFIX
+from controller.api.common.replayed import Replayed
 from controller.api.fleet import relay
 from controller.api.fleet.identity import encode, identity_of
 from controller.api.fleet.links import Links, Unreachable
@@ -23,7 +27,9 @@ from controller.api.middleware.trace import SCOPE_KEY
 from controller.api.streams.proxy import Gone
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
+from controller.service.access.access import FAILURE_KEY
 from controller.service.errors import Conflict, Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
 from controller.service.sandbox.locations import Location, Locations
 
@@ -34,6 +40,8 @@ BY_STORE = frozenset(("open", "close", "run"))
 _OF_UNBOUND = frozenset(("why", "inspect"))
 BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
 _POLL_SECONDS = 0.1
+# The sandbox of a JSON-RPC message at the MCP endpoint, by the query of its address: namespace and name.
+Messages = Callable[[bytes, Any], tuple[str, str] | None]
 
 
 def needs_host(template: str) -> bool:
@@ -55,10 +63,10 @@ class Elsewhere(Exception):
 
 
 class Forwarding:
-    """Decides where requests go, by the locations of sandboxes."""
+    """Decides where requests go, by the locations of sandboxes. `messages` tells the sandbox of an MCP message."""
 
-    def __init__(self, locations: Locations, links: Links) -> None:
-        self.locations, self.links = locations, links
+    def __init__(self, locations: Locations, links: Links, messages: Messages = lambda _query, _message: None) -> None:
+        self.locations, self.links, self.messages = locations, links, messages
 
     async def find(self, connection: HTTPConnection, asked: AccessRequest) -> Elsewhere | None:
         """Return where the request goes; None: it is answered here.
@@ -66,22 +74,37 @@ class Forwarding:
         Raises Misdirected for a forwarded one whose object is not bound to this host.
         """
         forwarded = identity_of(connection.scope)
-        if asked.kind not in BOUND_KINDS or not needs_host(str(connection.scope["route"].path)):
+        by_mcp = connection.scope["route"].path == MCP_PATH
+        target = await self._of_message(connection) if by_mcp else _of_route(connection, asked)
+        if target is None:
             if forwarded is None:
                 return None
             raise Forbidden("the fleet listener serves requests for sandboxes of this host; send others to the API")
+        asked = target
         found = await self.locate(asked)
         if forwarded is not None:
             if found is None or found.uid != forwarded.uid or found.host != self.locations.host:
                 setattr(connection.state, MISDIRECTED, True)
                 raise Misdirected(f"{_shown(asked)}: not bound to host `{self.locations.host}`; look up its host again")
             return None
-        if found is not None and found.host == UNBOUND and not _explains(connection):
+        if found is not None and found.host == UNBOUND and not by_mcp and not _explains(connection):
             found = await self._bound(asked, found)
         if found is None or found.host in (UNBOUND, self.locations.host):
             return None
         body = getattr(connection, "_body", None) if isinstance(connection, Request) else None
-        return Elsewhere(ForwardedResponse(self, asked, found, body))
+        refuse = partial(_failed_call, connection.app.state.mcp, body) if by_mcp else errors.answer
+        return Elsewhere(ForwardedResponse(self, asked, found, body, refuse))
+
+    async def _of_message(self, connection: HTTPConnection) -> AccessRequest | None:
+        """Return the use of the sandbox that an MCP message works in; None: none, or any daemon answers."""
+        assert isinstance(connection, Request)
+        try:
+            message = await connection.json()  # cached from reading it for the route
+        except ValueError:  # the endpoint says what is wrong with it
+            return None
+        query = connection.scope.get("query_string", b"")
+        found = await run_in_threadpool(self.messages, query, message)
+        return None if found is None else AccessRequest("use", SANDBOX.name, *found, "mcp")
 
     async def _bound(self, asked: AccessRequest, found: Location | None) -> Location | None:
         """Return the location once the object has a host; None: it is gone. Raises Conflict after a while."""
@@ -100,10 +123,18 @@ class Forwarding:
 
 
 class ForwardedResponse(Response):
-    """The answer of another host's daemon. `body` is the request's, if it was read already."""
+    """The answer of another host's daemon. `body` is the request's, if it was read already; `refuse` tells failures."""
 
-    def __init__(self, forwarding: Forwarding, asked: AccessRequest, location: Location, body: bytes | None) -> None:
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        asked: AccessRequest,
+        location: Location,
+        body: bytes | None,
+        refuse: Callable[[ServiceError], Response] = errors.answer,
+    ) -> None:
         super().__init__()
+        self._refuse = refuse
         self._forwarding, self._asked, self._location, self._body = forwarding, asked, location, body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +152,7 @@ class ForwardedResponse(Response):
         except Gone:
             pass
         except ServiceError as error:
-            await errors.answer(error)(scope, receive, send)
+            await self._refuse(error)(scope, receive, send)
         finally:
             client.forget()
 
@@ -151,6 +182,15 @@ class ForwardedResponse(Response):
         if found.host in (UNBOUND, self._forwarding.locations.host):
             raise ServiceUnavailable(f"{_shown(self._asked)}: its host changed meanwhile; try again")
         return found
+
+
+def _of_route(connection: HTTPConnection, asked: AccessRequest) -> AccessRequest | None:
+    return asked if asked.kind in BOUND_KINDS and needs_host(str(connection.scope["route"].path)) else None
+
+
+def _failed_call(app: ASGIApp, body: bytes | None, error: ServiceError) -> Response:
+    """Return the answer to an MCP message whose sandbox's host did not answer: a failed call, as MCP has them."""
+    return Replayed(app, body, **{FAILURE_KEY: error})
 
 
 def _shown(asked: AccessRequest) -> str:

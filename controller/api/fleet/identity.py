@@ -10,10 +10,10 @@ from typing import Any
 from starlette.types import Scope
 
 from controller.kinds.access.access import Caller, Grant
+from controller.service.access.access import FORWARDED
 from controller.service.errors import BadRequest
 
 HEADER = "paddock-forwarded"
-STATE = "forwarded"  # where the scope's state keeps the identity
 _ITSELF = Caller("paddock", grants=(Grant(role="admin"),))
 
 
@@ -29,7 +29,7 @@ class Identity:
 
 def identity_of(scope: Scope) -> Identity | None:
     """Return the identity of a request that another daemon has forwarded; None: it came from its caller."""
-    found: Identity | None = scope.get("state", {}).get(STATE)
+    found: Identity | None = scope.get("state", {}).get(FORWARDED)
     return found
 
 

@@ -18,6 +18,7 @@ from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.server import Serving, uvicorn_config
 from controller.api.server.strict_http import StrictConnection
 from controller.api.server.tcp import bound, resolve
+from controller.service.access.access import FORWARDED
 from controller.service.errors import Forbidden, ServiceError
 
 _NAMES = "fleet_names"  # of the peer's certificate, in the state of its requests
@@ -66,7 +67,7 @@ class FleetApp:
         secure = found.scheme == "https"
         scheme = found.scheme if scope["type"] == "http" else "wss" if secure else "ws"
         headers = [each for each in scope["headers"] if each[0] != name]
-        state = {**scope.get("state", {}), identity.STATE: found}
+        state = {**scope.get("state", {}), FORWARDED: found}
 
         async def marked(message: Message) -> None:
             if message["type"] in _BEGINNINGS:

@@ -418,6 +418,7 @@ TOOLS = (
         run=exec_,
         destructive=True,
         long_texts=("stdout", "stderr"),
+        at_host=True,
     ),
     Tool(
         name="docker.container.logs",
@@ -429,6 +430,7 @@ TOOLS = (
         role="viewer",
         read_only=True,
         long_texts=("log",),
+        at_host=True,
     ),
     Tool(
         name="docker.container.remove",

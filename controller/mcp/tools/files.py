@@ -236,6 +236,7 @@ TOOLS = (
         result=FileContent,
         run=read,
         read_only=True,
+        at_host=True,
     ),
     Tool(
         name="docker.file.write",
@@ -247,6 +248,7 @@ TOOLS = (
         run=write,
         destructive=True,
         idempotent=True,
+        at_host=True,
     ),
     Tool(
         name="docker.file.list",
@@ -256,5 +258,6 @@ TOOLS = (
         result=Listing,
         run=list_,
         read_only=True,
+        at_host=True,
     ),
 )

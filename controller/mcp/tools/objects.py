@@ -222,6 +222,7 @@ TOOLS = (
         run=why,
         role="viewer",
         read_only=True,
+        at_host=True,
     ),
     Tool(
         name="sandbox.delete",

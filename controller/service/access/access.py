@@ -19,6 +19,8 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.admission import Admit, Profiles, cached_policy
 
+# In a request's state: its identity, if another daemon has forwarded it. In its scope: why forwarding it has failed.
+FORWARDED, FAILURE_KEY = "forwarded", "paddock.failure"
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
 Refused = list[tuple[AccessRequest, str]]
 _REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)

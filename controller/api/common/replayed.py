@@ -1,0 +1,23 @@
+"""A response that another ASGI application gives."""
+
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Replayed(Response):
+    """The answer of `app`. `read` is the request's body, if it was read already; `more` is added to its scope."""
+
+    def __init__(self, app: ASGIApp, read: bytes | None = None, **more: Any) -> None:
+        super().__init__()
+        self._app, self._read, self._more = app, read, more
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def again() -> Message:
+            body, self._read = self._read, None
+            if body is None:
+                return await receive()
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app({**scope, **self._more}, again, send)

@@ -1,0 +1,46 @@
+"""Destination of a message: the sandbox whose host's daemon alone can answer it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.mcp.resources import call_of, target_of
+from controller.mcp.sandboxes import by_container, may_be_container, named
+from controller.mcp.tool import Tool
+from controller.mcp.tools.registry import NAMES, TOOLS
+from controller.service.services import Services
+
+_NAMING = ("id", "container", "name")  # arguments that name a tool's sandbox
+
+
+def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, str] | None:
+    """Return namespace and name of the sandbox that a JSON-RPC message works in; None: any daemon answers.
+
+    `namespace` is that of arguments that name none. Reads the store if a container is named. The message is not valid
+    yet, and the caller's rights are not checked.
+    """
+    tool, given = _call(message)
+    if tool is None or not tool.at_host or not isinstance(given, Mapping):
+        return None
+    text = next((given[each] for each in _NAMING if given.get(each)), None)
+    place = given.get("namespace") or namespace
+    if not isinstance(text, str) or not isinstance(place, str):
+        return None
+    found = named(text, place)
+    if found is None or not may_be_container(found[1]):
+        return found
+    return found[0], by_container(services, *found)
+
+
+def _call(message: Any) -> tuple[Tool | None, Any]:
+    """Return the tool that the message calls, and its arguments."""
+    asked = message.get("params") if isinstance(message, Mapping) else None
+    if not isinstance(asked, Mapping):
+        return None, None
+    match message.get("method"):
+        case "tools/call":
+            return TOOLS.get(NAMES.get(str(asked.get("name")), "")), asked.get("arguments")
+        case "resources/read":
+            target = target_of(str(asked.get("uri")))
+            return call_of(target) if target else (None, None)
+        case _:
+            return None, None
