@@ -122,7 +122,8 @@ class Settings(BaseSettings):
         default="single",
         description=(
             "choice of the host of a sandbox that names none: single, the only one there is; manual, a person "
-            "(`spec.host`); more than one host needs manual, and PostgreSQL"
+            "(`spec.host`); swarm, the Docker Swarm that the hosts are managers of; more than one host needs manual or "
+            "swarm, and PostgreSQL"
         ),
     )
     fleet_address: str = Field(
@@ -467,8 +468,8 @@ class Settings(BaseSettings):
     def _many_hosts(self) -> "Settings":
         if self.host_name != NAME and self.scheduler == "single":
             raise ValueError(
-                f"host_name `{self.host_name}` is one of many hosts; they need scheduler = manual (with single, every "
-                f"sandbox is on host `{NAME}`)"
+                f"host_name `{self.host_name}` is one of many hosts; they need scheduler = manual or swarm (with "
+                f"single, every sandbox is on host `{NAME}`)"
             )
         if self.scheduler != "single" and not self.database_url.startswith("postgresql"):
             raise ValueError(
@@ -483,7 +484,7 @@ class Settings(BaseSettings):
         files |= {"fleet_ca_file": self.fleet_ca_file}
         missing = [name for name, file in files.items() if file is None]
         if (self.fleet_address or len(missing) < len(files)) and self.scheduler == "single":
-            raise ValueError("fleet_* settings are for many hosts; set scheduler = manual, or leave them out")
+            raise ValueError("fleet_* settings are for many hosts; set scheduler = manual or swarm, or leave them out")
         if missing and (self.fleet_address or len(missing) < len(files)):
             raise ValueError(
                 f"{', '.join(missing)}: missing; other daemons are reached and admitted by certificates alone: "

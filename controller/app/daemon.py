@@ -17,6 +17,7 @@ from controller.app.gateway import start_gateway
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
+from controller.app.placements import make_placements
 from controller.app.store import follow_hosts, join_fleet, open_store
 from controller.app.workflows import make_workflows
 from controller.mcp.servers.sessions import Sessions
@@ -65,6 +66,7 @@ class Daemon:
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
         make_workflows(core, fleet, services, loop)
+        make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
         start_gateway(core, services, store, engine, secrets, policy, loop)

@@ -32,6 +32,8 @@ class HostSpec(Model):
 
     schedulable: bool = True
     """False: nothing new starts here (`paddock host cordon`). What runs goes on, and is restarted as its spec says."""
+    drained: bool = False
+    """True: what is here is to leave, for maintenance (`paddock host drain`): warm sandboxes are removed at once."""
 
 
 class Capacity(Model):
@@ -62,6 +64,8 @@ class EngineInfo(Model):
     """Cgroup driver, systemd or cgroupfs."""
     default_runtime: Text
     """Runtime that starts containers, such as runc."""
+    runtimes: tuple[Text, ...] = ()
+    """Runtimes that a template may name here."""
     security_options: tuple[Text, ...] = ()
     """Security features that the engine can enforce, such as name=seccomp."""
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Form, Model, Name, Text, Whole
 from controller.kinds.common.quantity import Bytes, BytesQuantity, CpuQuantity
+from controller.kinds.envelope import LabelKey, LabelValue
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.runtime.agent import Agent
@@ -399,12 +400,20 @@ class SandboxSpec(Model):
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
     host: Name | None = None
-    """Host to run on, by its name. Default: the only one there is. Fixed once the sandbox has a host."""
+    """Host to run on, by its name. Default: the only one there is, or the scheduler's choice. Fixed once it has one."""
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = {}
+    """Labels of the host that the scheduler may choose, with their values. Counts until the sandbox has a host."""
 
     @model_validator(mode="after")
     def _one_template(self) -> "SandboxSpec":
         if (self.template is None) == (self.template_ref is None):
             raise ValueError("needs one of `template:` and `templateRef:`, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _one_choice_of_host(self) -> "SandboxSpec":
+        if self.host is not None and self.node_selector:
+            raise ValueError("`nodeSelector:` has no effect beside `host:`, which chooses the host; leave one out")
         return self
 
     @model_validator(mode="after")

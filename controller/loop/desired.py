@@ -80,10 +80,21 @@ class Desired:
     Of a Sandbox it keeps all but the document of the last `apply`, which decides nothing.
     """
 
-    def __init__(self, store: Store, garbage: GarbageCollector, host: str = NAME, default: str = NAME) -> None:
-        """Keep the sandboxes and pools of `host`; those that name none are of `default`, and `unbound` if it is ""."""
+    def __init__(
+        self,
+        store: Store,
+        garbage: GarbageCollector,
+        host: str = NAME,
+        default: str = NAME,
+        *,
+        everywhere: bool = False,
+    ) -> None:
+        """Keep the sandboxes and pools of `host`; those that name none are of `default`, and `unbound` if it is "".
+
+        `everywhere`: keep those of all hosts, unbound ones too.
+        """
         self._store, self._garbage = store, garbage
-        self._host, self._default = host, default
+        self._host, self._default, self._everywhere = host, default, everywhere
         self.unbound: Mapping[str, StoredObject] = MappingProxyType({})
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
@@ -208,7 +219,7 @@ class Desired:
             self.unbound = MappingProxyType({**known, **fresh})
 
     def _is_here(self, obj: StoredObject) -> bool:
-        return host_of(obj, self._default) == self._host
+        return self._everywhere or host_of(obj, self._default) == self._host
 
     def _is_unbound(self, obj: StoredObject) -> bool:
         return host_of(obj, self._default) == UNBOUND

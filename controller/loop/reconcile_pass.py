@@ -25,6 +25,7 @@ from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.pass_metrics import PassMetrics
+from controller.loop.tasks.placements import PlacementKeeper
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
@@ -83,6 +84,7 @@ class ReconcilePass:
         # Called after each pass with what runs, and plugins, depend on.
         self.report_runs: RunObserver = lambda *_: None
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
+        self.placements: PlacementKeeper | None = None  # where a scheduler chooses hosts; woken after each pass
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
         self._instances: TrackedMap[Instance] | None = None
@@ -124,6 +126,8 @@ class ReconcilePass:
         self._activity.pass_ended()
         self.report_runs(self._desired.runs.now, snapshot.sandboxes, decided.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
+        if self.placements is not None:
+            self.placements.wake()
         return decided
 
     def _decide(self) -> tuple[Snapshot, Plan]:
@@ -170,6 +174,7 @@ class ReconcilePass:
             hosts=self._desired.hosts.now,
             host=self._place.host,
             unbound=self._desired.unbound,
+            waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
             leads=self._place.leads(),
             alone=self._place.alone,

@@ -303,10 +303,10 @@ class SqlTransaction:
         return self._by_uid(uid) is not None
 
     def put_status(self, write: StatusWrite) -> None:
-        """Replace the status of a loaded object; dropped if the object is gone."""
+        """Replace the status of a loaded object; dropped if the object is gone, or bound anew since it was decided."""
         row = self._by_uid(write.ref.uid)
         text = rows.to_text(write.status)
-        if row is not None and row["status"] != text:
+        if row is not None and row["status"] != text and not _is_bound_anew(row, write):
             self._write({**row, "status": text})
 
     def finalize(self, ref: ObjectRef, finalizer: str) -> None:
@@ -590,6 +590,13 @@ def _key(row: Row) -> _Key:
 
 def _update_of(row: Row) -> Mapping[str, Any]:
     return {"of_uid": row["uid"]} | {name: row[name] for name in rows.OBJECT_COLUMNS if name not in _NAMING}
+
+
+def _is_bound_anew(row: Row, write: StatusWrite) -> bool:
+    """Return True if the object got a host that the writer of this status did not know of."""
+    if '"binding"' not in row["status"]:
+        return False
+    return bool(rows.from_text(row["status"]).get("binding", 0) > write.status.get("binding", 0))
 
 
 def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:

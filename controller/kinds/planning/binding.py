@@ -15,6 +15,11 @@ def host_of(obj: StoredObject, default: str = NAME) -> str:
     return str(obj.status.get("host") or obj.spec.get("host") or default)
 
 
+def binding_of(obj: StoredObject) -> int:
+    """Return the number of hosts that the object was bound to by the scheduler; 0: none."""
+    return int(obj.status.get("binding") or 0)
+
+
 def default_host(scheduler: str) -> str:
     """Return the host of objects that name none: the only one there is; UNBOUND if a person or a scheduler chooses."""
     return NAME if scheduler == "single" else UNBOUND

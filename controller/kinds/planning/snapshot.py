@@ -102,7 +102,8 @@ class Snapshot:
     `objects` counts the stored ones of every kind by namespace.
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
-    host, `elsewhere` is what other hosts reserve by namespace. `leads`: it decides for what belongs to no host, too.
+    host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
+    reserve by namespace. `leads`: it decides for what belongs to no host, too.
     `alone`: there are no other hosts.
     """
 
@@ -131,6 +132,7 @@ class Snapshot:
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
     host: str = NAME
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
+    waits: Mapping[str, tuple[str, str]] | None = None
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
     alone: bool = True

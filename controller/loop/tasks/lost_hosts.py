@@ -1,5 +1,7 @@
 """Watch over the hosts' leases: while one has expired, its sandboxes say that nobody can tell how they are."""
 
+from collections.abc import Iterable
+
 import structlog
 
 from controller.kinds.host import NAME, lease_of
@@ -26,7 +28,7 @@ class LostHosts:
         if self._place.alone or not self._place.leads():
             return
         try:
-            missed = frozenset(_host(each) for each in self._store.leases() if _is_lost(each)) - {self._place.host}
+            missed = away(self._store.leases()) - {self._place.host}
             lost, self._missed = missed & self._missed, missed  # a daemon that is started again is away for a moment
             if lost:
                 found = self._store.list("Sandbox", lean=True)[0]
@@ -43,6 +45,11 @@ class LostHosts:
         for name in sorted(self._known - lost):
             _log.info("host is back", host=name)
         self._known = lost
+
+
+def away(leases: Iterable[LeaseState]) -> frozenset[str]:
+    """Return the hosts whose lease has expired, by the store's clock: their daemon is away."""
+    return frozenset(_host(each) for each in leases if _is_lost(each))
 
 
 def _is_lost(lease: LeaseState) -> bool:

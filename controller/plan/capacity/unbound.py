@@ -1,15 +1,19 @@
-"""Sandboxes and pools that no host has: with scheduler `manual` they wait until a person writes `spec.host`."""
+"""Sandboxes and pools that no host has: they wait for the scheduler, or for a person who writes `spec.host`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.sandbox import FINALIZER
+from controller.plan.capacity.placements import ASKED
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.status_json import dated
 
 REASON = "NoHost"
 _NOTHING_CHOSEN = "it names no host, and the scheduler is `manual`: write `host:` into its spec (`paddock host list`)"
+_NO_POOL = "the scheduler chooses hosts for sandboxes, not for pools: write `host:` into its spec (`paddock host list`)"
+_Waits = Mapping[str, tuple[str, str]] | None
 
 
 def reconcile_unbound(builder: PlanBuilder) -> None:
@@ -19,15 +23,24 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
             if FINALIZER in obj.finalizers:
                 builder.finalized.append(obj.ref)
             continue
-        status = _status(obj, builder.snapshot.now)
+        status = _status(obj, builder.snapshot.now, builder.snapshot.waits)
         if status != obj.status:
             builder.statuses.append(StatusWrite(obj.ref, status))
 
 
-def _status(obj: StoredObject, now: float) -> dict[str, Any]:
+def _status(obj: StoredObject, now: float, waits: _Waits) -> dict[str, Any]:
     prior = {each["type"]: each for each in obj.status.get("conditions", ())}
-    made = [Condition(type_, "False", REASON, _NOTHING_CHOSEN) for type_ in ("Ready", "Scheduled")]
+    made = [Condition(type_, "False", *_why(obj, waits)) for type_ in ("Ready", "Scheduled")]
+    binding = {"binding": obj.status["binding"]} if "binding" in obj.status else {}
     return {
         "observedGeneration": obj.generation,
         "conditions": [dated(each, prior.get(each.type), obj.generation, now) for each in made],
+        **binding,
     }
+
+
+def _why(obj: StoredObject, waits: _Waits) -> tuple[str, str]:
+    """Return reason and message."""
+    if waits is None:
+        return REASON, _NOTHING_CHOSEN
+    return waits.get(obj.uid, ASKED) if obj.kind == "Sandbox" else (REASON, _NO_POOL)

@@ -1,4 +1,6 @@
-"""Rules of `spec.host`: which one may be named, and that it is fixed once the object has a host."""
+"""Rules of `spec.host` and `spec.nodeSelector`: who may choose the host, and that it is fixed once there is one."""
+
+from collections.abc import Mapping
 
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
@@ -15,6 +17,14 @@ def refused(host: str | None, policy: Policy) -> tuple[Refusal, ...]:
         return ()
     words = f"there is one host, `{NAME}`; leave this out, or see `scheduler` and `host_name` in the daemon's settings"
     return (Refusal(_FIELD, words),)
+
+
+def selector_refused(selector: Mapping[str, str], policy: Policy) -> tuple[Refusal, ...]:
+    """Return the refusal of a selector that nobody would follow."""
+    if not selector or policy.scheduler == "swarm":
+        return ()
+    words = f"no scheduler chooses hosts here (`scheduler` is {policy.scheduler}); leave this out"
+    return (Refusal("spec.nodeSelector", words),)
 
 
 def moved(current: StoredObject | None, obj: StoredObject, default: str) -> tuple[Refusal, ...]:

@@ -106,7 +106,7 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
 
 
 GuardLost = Literal["pause", "stop", "report"]
-Scheduler = Literal["single", "manual"]
+Scheduler = Literal["single", "manual", "swarm"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,5 +265,6 @@ def _engine(facts: HostFacts) -> dict[str, Any]:
         "cgroupVersion": facts.cgroup_version,
         "cgroupDriver": facts.cgroup_driver,
         "defaultRuntime": facts.default_runtime,
+        "runtimes": sorted(facts.runtimes),
         "securityOptions": list(facts.security_options),
     }

@@ -1,0 +1,25 @@
+"""The placements beside the reconcile loop, where a scheduler chooses the hosts of sandboxes."""
+
+from controller.app.core import Core
+from controller.app.loop import LoopParts
+from controller.app.store import Fleet
+from controller.loop.tasks.placements import PlacementKeeper
+from controller.policy.levels.levels import Policy
+from controller.scheduler.swarm.scheduler import SwarmScheduler
+from controller.service.watch.announce import announcing
+
+
+def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -> None:
+    """Start the thread that keeps them: reconcile passes and the scheduler wake it. Nothing without a scheduler."""
+    if core.settings.scheduler != "swarm":
+        return
+
+    def committed() -> None:
+        loop.watches.notify()
+        core.waker.wake()  # the sandbox may be this host's now
+
+    scheduler = SwarmScheduler(core.settings.docker_host, fleet.store.instance_id)
+    keeper = PlacementKeeper(scheduler, announcing(fleet.store, committed), fleet.place, policy, core.waker.wake)
+    loop.reconcile_pass.placements = keeper
+    core.undo.callback(keeper.stop)
+    keeper.start()

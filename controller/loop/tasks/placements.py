@@ -1,0 +1,191 @@
+"""Placement keeper: asks the scheduler for hosts, binds sandboxes to them, and tells it about the hosts.
+
+All but `prepare` is done by the daemon that leads the fleet. What was done is in the store and in the scheduler alone:
+after a crash between any two steps, the next leader goes on.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
+
+import structlog
+
+from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
+from controller.kinds.planning.snapshot import Sandbox
+from controller.kinds.registry import discover
+from controller.loop.desired import Desired
+from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.tasks.lost_hosts import away
+from controller.plan.capacity import placements as plan
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import with_profiles
+from controller.ports import Store, StoreError
+from controller.ports.place import Place
+from controller.ports.scheduler import Scheduler, SchedulerError, StaleBinding
+
+PERIOD_SECONDS = 5.0
+_log = structlog.get_logger("paddock.placements")
+_NOTHING: Mapping[str, plan.Wait] = MappingProxyType({})
+
+
+class PlacementKeeper:
+    """Works in a thread of its own from `start` to `stop`. `waits` are read from any thread."""
+
+    def __init__(
+        self, scheduler: Scheduler, store: Store, place: Place, policy: Policy, changed: Callable[[], None]
+    ) -> None:
+        """`store` is written as the fleet's leader. `changed` is called when `waits` did."""
+        self._scheduler, self._store, self._place = scheduler, store, place
+        self._policy, self._changed = policy, changed
+        self._desired: Desired | None = None
+        self._prepared = False
+        self._done: object = None  # what the last whole round had read
+        self._due = threading.Event()
+        self._failure = ""
+        self._waits = _NOTHING
+        self._woken, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="placements", daemon=True)
+        self._unwatch: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin: at once, at each wake, and every PERIOD_SECONDS."""
+        self._unwatch = self._scheduler.watch(self._changed_there)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step in work."""
+        self._stopping.set()
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._unwatch()
+
+    def wake(self) -> None:
+        """Look again: objects may have changed."""
+        self._woken.set()
+
+    def _changed_there(self) -> None:
+        self._due.set()
+        self._woken.set()
+
+    def waits(self) -> Mapping[str, plan.Wait]:
+        """Return why sandboxes have no host, by uid: reason and message."""
+        return self._waits
+
+    def look(self) -> None:
+        """Do all that is due now. Failures are kept for people, and tried again next time."""
+        try:
+            leads = self._place.leads()
+            boxes = self._all() if leads else None
+            if not self._prepared:
+                self._scheduler.prepare()
+                self._prepared = True
+            if boxes is None:
+                self._desired = None
+                self._publish(_NOTHING)
+                self._done = None
+            while boxes is not None and (self._due.is_set() or not self._is_done(boxes)):
+                self._due.clear()
+                again = self._round(boxes)
+                self._done = None if again else self._read(boxes)
+                boxes = self._all()
+            self._told("")
+        except SchedulerError as error:
+            self._done = None
+            self._told(str(error))
+            self._publish(self._all_wait(error.problem.value, str(error)))
+        except StoreError as error:
+            self._told(str(error))
+
+    def _read(self, boxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
+        """Return all that a round decides on but for what the scheduler says: each is the same object if unchanged."""
+        assert self._desired is not None
+        return (boxes, self._desired.hosts.now, self._desired.profiles.now)
+
+    def _is_done(self, boxes: Mapping[str, Sandbox]) -> bool:
+        done = self._done
+        return isinstance(done, tuple) and all(a is b for a, b in zip(done, self._read(boxes), strict=True))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("placements raised; retrying")
+                self._desired = None
+            if not self._woken.wait(PERIOD_SECONDS):
+                self._due.set()
+
+    def _all(self) -> Mapping[str, Sandbox]:
+        """Return the sandboxes of all hosts, by uid."""
+        if self._desired is None:
+            garbage = GarbageCollector(self._store, discover())
+            self._desired = Desired(self._store, garbage, self._place.host, self._place.default, everywhere=True)
+        return self._desired.refresh()
+
+    def _round(self, boxes: Mapping[str, Sandbox]) -> bool:
+        """Do what is due. Return True if more is due at once."""
+        assert self._desired is not None
+        self._tell_hosts(self._desired)
+        policy = with_profiles(self._policy, self._desired.profiles.now.values())
+        decided = plan.placements(boxes.values(), policy, self._scheduler.list())
+        self._publish(decided.waits)
+        bound = False
+        for step in decided.steps:
+            if self._stopping.is_set() or not self._place.leads():
+                return False
+            with suppress(StaleBinding):  # somebody else was quicker: the next round reads it
+                bound = self._act(step) or bound
+        return bound
+
+    def _tell_hosts(self, desired: Desired) -> None:
+        lost = away(self._store.leases())
+        for each in plan.host_settings(desired.hosts.now.values(), self._scheduler.hosts(), lost):
+            self._scheduler.set_host(each.name, fit=each.fit, labels=each.labels, availability=each.availability)
+            _log.info("host told to the scheduler", host=each.name, fit=each.fit, use=each.availability.value)
+
+    def _act(self, step: plan.Step) -> bool:
+        """Do one step. Return True if it made another one due."""
+        match step:
+            case plan.Place(placement):
+                self._scheduler.place(placement)
+            case plan.Pin(uid, binding, host):
+                self._scheduler.pin(uid, binding, host)
+            case plan.Release(uid):
+                self._scheduler.release(uid)
+            case plan.Bind():
+                return self._bind(step)
+        return False
+
+    def _bind(self, step: plan.Bind) -> bool:
+        """Bind the object, unless it has a host or a later binding meanwhile, or is being deleted."""
+        ref = step.ref
+        with self._store.transaction() as transaction:
+            obj = transaction.get(ref.kind, ref.namespace, ref.name)
+            if obj is None or obj.uid != ref.uid or obj.deleted_at is not None:
+                return False
+            if host_of(obj, UNBOUND) != UNBOUND or binding_of(obj) != step.binding - 1:
+                return False
+            transaction.put(replace(obj, status={**obj.status, "host": step.host, "binding": step.binding}))
+        _log.info("sandbox bound", sandbox=f"{ref.namespace}/{ref.name}", host=step.host, binding=step.binding)
+        return True
+
+    def _all_wait(self, reason: str, message: str) -> Mapping[str, plan.Wait]:
+        unbound = self._desired.unbound if self._desired is not None else _NOTHING
+        return dict.fromkeys(unbound, (reason, message))
+
+    def _publish(self, waits: Mapping[str, plan.Wait]) -> None:
+        if dict(waits) != dict(self._waits):
+            self._waits = waits
+            self._changed()
+
+    def _told(self, failure: str) -> None:
+        if failure != self._failure:
+            self._failure = failure
+            if failure:
+                _log.warning("placements not kept; retrying", reason=failure)
+            else:
+                _log.info("placements kept again")

@@ -1,0 +1,218 @@
+"""Placements: what the scheduler is asked for each sandbox, and which host a sandbox is bound to by its answers. Pure.
+
+The scheduler chooses; here its choice is taken over. A sandbox without a host is asked for under the next binding, and
+bound once it is placed. One with a host keeps its placement there: pinned, with the reservation that it needs now.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from controller.kinds.host import StoredHost
+from controller.kinds.meta import ObjectRef, StoredObject, stored_condition
+from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
+from controller.kinds.planning.snapshot import Sandbox
+from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
+from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.narrow import level_of
+from controller.policy.quota_ledger import CPU_OVERCOMMIT
+from controller.policy.sandbox import NO_LIMITS, reserved
+from controller.ports.scheduler import (
+    Availability,
+    Liveness,
+    Pending,
+    Placed,
+    PlacedRecord,
+    Placement,
+    SchedulerHost,
+)
+
+# Labels of hosts by what they can enforce, beside those that people gave them.
+GUARD, RUNTIME = "paddock.dev/network-guard", "runtime.paddock.dev/"
+PENDING = "Unschedulable"  # reason of a sandbox without a host: the scheduler's words follow
+ASKED = (PENDING, "the scheduler is asked for a host")
+_NO_TEMPLATE = ("TemplateNotFound", "its template is not there, and so nobody knows what it needs; create the template")
+# Conditions by which a host gets no new sandboxes. What is not known yet is no reason: the host waits for it.
+_UNFIT = (
+    *(("EngineReachable", "False"), ("StoreWritable", "False")),
+    *((f"{each}Pressure", "True") for each in ("Memory", "Disk", "PID")),
+)
+Wait = tuple[str, str]  # reason and message
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Ask for this placement, or change it."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the object of this uid to the host, if it has none and its last binding was the one before."""
+
+    ref: ObjectRef
+    host: str
+    binding: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Have the placement stay on its host."""
+
+    uid: str
+    binding: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Forget the placement: its sandbox is gone."""
+
+    uid: str
+
+
+Step = Place | Bind | Pin | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Due steps, and why sandboxes have no host, by uid."""
+
+    steps: tuple[Step, ...]
+    waits: Mapping[str, Wait]
+
+
+@dataclass(frozen=True, slots=True)
+class HostSetting:
+    """What the scheduler is told about a host."""
+
+    name: str
+    fit: bool
+    labels: Mapping[str, str]
+    availability: Availability
+
+
+def placements(sandboxes: Iterable[Sandbox], policy: Policy, records: Iterable[PlacedRecord]) -> Placements:
+    """Return what is to be done next. `sandboxes` are all that are stored, `records` all that the scheduler has."""
+    had = {each.placement.uid: each for each in records}
+    steps: list[Step] = []
+    waits: dict[str, Wait] = {}
+    stored: set[str] = set()
+    for box in sorted(sandboxes, key=_order):
+        stored.add(box.obj.uid)
+        record = had.get(box.obj.uid)
+        if host_of(box.obj, UNBOUND) != UNBOUND:
+            steps += _bound(box, policy, record)
+        elif box.obj.deleted_at is None:
+            steps += _unbound(box, policy, record, waits)
+    steps += [Release(uid) for uid in had if uid not in stored]
+    return Placements(tuple(steps), MappingProxyType(waits))
+
+
+def _order(box: Sandbox) -> tuple[int, float, str]:
+    """Return the sort key: the highest priority first, then the oldest."""
+    return -(box.spec.priority if box.spec else 0), box.obj.created_at, box.obj.uid
+
+
+def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: dict[str, Wait]) -> Iterator[Step]:
+    obj = box.obj
+    wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND)
+    if wanted is None:
+        waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else _NO_TEMPLATE
+        return
+    asked = record.placement if record is not None else None
+    if record is None or asked is None or replace(asked, host="", labels=wanted.labels) != wanted:
+        waits[obj.uid] = ASKED
+        yield Place(wanted)
+    elif isinstance(record.state, Placed):
+        yield Bind(obj.ref, record.state.host, wanted.binding)
+    else:
+        waits[obj.uid] = (PENDING, record.state.message) if isinstance(record.state, Pending) else ASKED
+
+
+def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
+    obj, host = box.obj, host_of(box.obj, UNBOUND)
+    wanted = _wanted(box, policy, binding_of(obj), host)
+    if wanted is None:  # it keeps what it has
+        return
+    kept = record.placement if record is not None else None
+    if kept is None or kept.binding < wanted.binding:
+        yield Place(wanted)
+    elif kept.binding == wanted.binding and kept.host != host:
+        yield Pin(obj.uid, wanted.binding, host)
+    elif kept.binding == wanted.binding and replace(kept, node_selector={}, labels=wanted.labels) != wanted:
+        yield Place(wanted)
+
+
+def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement | None:
+    """Return the placement that the sandbox needs; None if that can't be told."""
+    spec, template, obj = box.spec, box.template, box.obj
+    if spec is None or template is None:
+        return None
+    level = level_of(at_own_level(spec, template), policy)
+    limits = reserved(spec, template, level.limits if level is not None else NO_LIMITS)
+    return Placement(
+        uid=obj.uid,
+        binding=binding,
+        memory_bytes=limits.memory_bytes,
+        cpu_millicores=-(-limits.cpu_millicores // CPU_OVERCOMMIT),
+        node_selector={} if host else _selector(spec, template, level),
+        host=host,
+        running=not host or not _rests(box),
+        labels={"paddock.namespace": obj.namespace, "paddock.name": obj.name},
+    )
+
+
+def _selector(spec: SandboxSpec, template: Template, level: Level | None) -> dict[str, str]:
+    """Return the labels of a host that can enforce what the sandbox asks for, and has what its spec selects."""
+    found = dict(spec.node_selector)
+    if level is not None and level.network != "none":
+        found[GUARD] = "true"
+    if template.runtime is not None:
+        found[f"{RUNTIME}{template.runtime}"] = "true"
+    return found
+
+
+def _rests(box: Sandbox) -> bool:
+    """Return True if its container has stopped and is not to be started."""
+    return any(stored_condition(box.obj, each).get("status") == "True" for each in ("Suspended", "Finished"))
+
+
+def host_settings(
+    hosts: Iterable[StoredHost], members: Iterable[SchedulerHost], away: Iterable[str]
+) -> tuple[HostSetting, ...]:
+    """Return what the scheduler does not know yet of its members. `away` are hosts whose daemon is not there.
+
+    A host gets new sandboxes while its daemon is there, reports nothing against it, and it is not cordoned.
+    """
+    known, missing = {each.name: each for each in members if each.liveness is not Liveness.DOWN}, set(away)
+    found = []
+    for each in hosts:
+        member = known.get(each.obj.name)
+        if member is None:
+            continue
+        setting = _setting(each, each.obj.name in missing)
+        if (setting.fit, dict(setting.labels), setting.availability) != (
+            *(member.fit, dict(member.labels), member.availability),
+        ):
+            found.append(setting)
+    return tuple(found)
+
+
+def _setting(host: StoredHost, away: bool) -> HostSetting:
+    obj, spec = host.obj, host.spec
+    conditions = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
+    able = bool(conditions) and not any(conditions.get(type_) == status for type_, status in _UNFIT)
+    schedulable = spec is not None and spec.schedulable and not spec.drained
+    availability = Availability.ACTIVE if schedulable else Availability.PAUSED
+    if spec is not None and spec.drained:
+        availability = Availability.DRAINED
+    labels = {**obj.labels, **_abilities(obj)}
+    return HostSetting(obj.name, able and schedulable and not away, labels, availability)
+
+
+def _abilities(obj: StoredObject) -> dict[str, str]:
+    """Return the labels of what a host can enforce."""
+    guarded = {GUARD: "true"} if stored_condition(obj, "NetworkGuard").get("status") == "True" else {}
+    return guarded | {f"{RUNTIME}{each}": "true" for each in obj.status.get("engine", {}).get("runtimes", ())}

@@ -1,0 +1,102 @@
+"""Many hosts on one store, placed by Docker Swarm: a daemon on each, and any of them asked."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.fleet.test_hosts import containers, reason, sandbox
+from tests.lab.fleet import NAMES, Fleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
+    """A daemon on each host."""
+    made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
+    yield made
+    for each in made.values():
+        each.stop()
+
+
+def host_of(daemon: RunningDaemon, name: str) -> str:
+    """Return the host that a sandbox is bound to; "" if none."""
+    return str(daemon.get(name)["status"].get("host", ""))
+
+
+def ready(daemon: RunningDaemon, name: str) -> str:
+    """Wait until a sandbox is Ready, and return its host."""
+    wait_for(f"{name} is Ready", lambda: reason(daemon, name) == "True")
+    return host_of(daemon, name)
+
+
+def placeholders(hosts: Fleet) -> list[str]:
+    return hosts["one"].docker("service", "ls", "-q").split()
+
+
+def test_the_swarm_chooses_the_hosts(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    for each in ("a", "b", "c"):
+        daemons["one"].apply(sandbox(each))
+    found = {each: ready(daemons["two"], each) for each in ("a", "b", "c")}
+    assert set(found.values()) == set(NAMES), "it spreads them"
+    for each, host in found.items():
+        assert containers(hosts, each) == {name: int(name == host) for name in NAMES}
+
+
+def test_one_that_fits_nowhere_says_so_in_the_swarms_words(daemons: Mapping[str, RunningDaemon]) -> None:
+    daemons["one"].apply(sandbox("large").replace("memory: 16Mi", "memory: 1000Gi"))
+    wait_for(
+        "the swarm's words",
+        lambda: "no suitable node" in daemons["three"].condition("large", "Scheduled").get("message", ""),
+    )
+    assert reason(daemons["three"], "large", "Scheduled") == "Unschedulable"
+
+
+def test_a_suspended_one_keeps_its_host(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    daemons["one"].apply(sandbox("rests"))
+    host = ready(daemons["one"], "rests")
+    daemons["one"].apply(sandbox("rests") + "  runState: Suspended\n")
+    wait_for("it is suspended", lambda: reason(daemons["one"], "rests", "Suspended") == "True")
+
+    def replicas() -> set[int]:
+        shown = json.loads(hosts["one"].docker("service", "inspect", *placeholders(hosts)))
+        return {each["Spec"]["Mode"]["Replicated"]["Replicas"] for each in shown}
+
+    wait_for("its placeholder reserves nothing", lambda: 0 in replicas())
+    daemons["one"].apply(sandbox("rests"))
+    assert ready(daemons["one"], "rests") == host
+    wait_for("its placeholder reserves again", lambda: replicas() == {1} or 0 not in replicas())
+
+
+def test_a_placeholder_that_is_removed_by_hand_is_made_again(
+    hosts: Fleet, daemons: Mapping[str, RunningDaemon]
+) -> None:
+    host, before = host_of(daemons["one"], "a"), containers(hosts, "a")
+    known = set(placeholders(hosts))
+    hosts["one"].docker("service", "rm", *known)
+    wait_for("all are back", lambda: len(placeholders(hosts)) == len(known), seconds=30)
+    assert (host_of(daemons["one"], "a"), containers(hosts, "a")) == (host, before)
+
+
+def test_a_deleted_one_gives_its_place_back(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    known = len(placeholders(hosts))
+    daemons["one"].paddock("delete", "sandbox", "large")
+    daemons["three"].paddock("delete", "sandbox", "c")
+    wait_for("both placeholders are gone", lambda: len(placeholders(hosts)) == known - 2)
+
+
+def test_how_long_the_swarm_takes(daemons: Mapping[str, RunningDaemon]) -> None:
+    taken = {}
+    for kind, host in (("named", "two"), ("chosen", "")):
+        seconds = []
+        for at in range(3):
+            name = f"{kind}-{at}"
+            began = time.monotonic()
+            daemons["one"].apply(sandbox(name, host))
+            ready(daemons["one"], name)
+            seconds.append(time.monotonic() - began)
+        taken[kind] = sorted(seconds)[1]
+    print(f"cold Ready: {taken['named']:.2f} s with spec.host, {taken['chosen']:.2f} s through the swarm")

@@ -1,0 +1,296 @@
+"""Placements by a scheduler: what it chooses is bound, kept, changed and given back; and after a crash, gone on with."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.loop.tasks.placements import PlacementKeeper
+from controller.plan.capacity.placements import GUARD
+from controller.policy.levels.levels import Policy
+from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
+from controller.service import errors
+from tests.contract.store_worlds import World
+from tests.fakes.scheduler import FakeScheduler, fake_cluster
+from tests.loop.harness import LoopHarness
+from tests.loop.test_many_hosts import Hosts, found, two_hosts
+
+_SWARM = Policy(scheduler="swarm")
+
+
+class Killed(BaseException):
+    """The daemon ends here."""
+
+
+@dataclass
+class Fleet:
+    """Two hosts of one scheduler. `keeper` is the leader's; `new_leader` has nothing but the store."""
+
+    hosts: Hosts
+    scheduler: FakeScheduler
+    wakes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.new_leader()
+
+    def new_leader(self, wrapped: Callable[[Any], Any] = lambda each: each) -> None:
+        house = self.hosts.one
+        self.keeper = PlacementKeeper(
+            wrapped(self.scheduler), wrapped(house.store), house.place, _SWARM, lambda: self.wakes.append("waits")
+        )
+        house.reconcile_pass.placements = self.keeper
+
+    def settle(self) -> None:
+        """Go on until all is done."""
+        for _ in range(3):
+            self.hosts.settle()
+            self.keeper.look()
+        self.hosts.settle()
+
+    def host_of(self, name: str) -> str:
+        return str(found(self.hosts.one, name).status.get("host", ""))
+
+    def state(self, name: str) -> object:
+        uid = found(self.hosts.one, name).uid
+        return next((each.state for each in self.scheduler.list() if each.placement.uid == uid), None)
+
+
+@pytest.fixture
+def fleet(world: World) -> Iterator[Fleet]:
+    with two_hosts(world, (_SWARM, _SWARM)) as hosts:
+        for each in (hosts.one, hosts.two):
+            report(each)
+        yield Fleet(hosts, fake_cluster(("one", "two")))
+
+
+def report(house: LoopHarness, **conditions: str) -> None:
+    """Store the Host object as its daemon reports it."""
+    with house.store.transaction() as transaction:
+        known = transaction.get("Host", "", house.place.host)
+        status = {"conditions": [{"type": type_, "status": each} for type_, each in conditions.items()]}
+        status["conditions"].append({"type": "EngineReachable", "status": "True"})
+        if known is None:
+            known = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
+        transaction.put(replaced(known, status))
+
+
+def replaced(obj: StoredObject, status: dict[str, Any], spec: dict[str, Any] | None = None) -> StoredObject:
+    from dataclasses import replace
+
+    return replace(obj, status=status, spec=obj.spec if spec is None else spec)
+
+
+def change(house: LoopHarness, name: str, **spec: object) -> None:
+    """Change a host's spec, as `paddock host` does."""
+    with house.store.transaction() as transaction:
+        known = transaction.get("Host", "", name)
+        assert known is not None
+        transaction.put(replaced(known, dict(known.status), {**known.spec, **spec}))
+
+
+def test_the_scheduler_chooses_and_its_choice_is_kept(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.hosts.one.apply(name)
+    fleet.settle()
+    assert sorted(fleet.host_of(name) for name in ("a", "b")) == ["one", "two"]
+    assert [len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)] == [1, 1]
+    for name in ("a", "b"):
+        assert fleet.hosts.one.condition(name, "Ready") == "True Running"
+        assert found(fleet.hosts.one, name).status["binding"] == 1
+        assert fleet.state(name) == Placed(fleet.host_of(name))
+    assert {each.placement.host for each in fleet.scheduler.list()} == {"one", "two"}, "they are pinned"
+
+
+def test_one_that_fits_nowhere_waits_with_the_schedulers_words(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("large", memory="100Gi")
+    fleet.settle()
+    assert fleet.hosts.one.condition("large", "Scheduled") == "False Unschedulable"
+    conditions = found(fleet.hosts.one, "large").status["conditions"]
+    assert all(each["message"] == "no suitable node (insufficient resources)" for each in conditions)
+    assert fleet.wakes, "the loop is woken to say so"
+
+
+def test_labels_select_hosts(fleet: Fleet) -> None:
+    with fleet.hosts.one.store.transaction() as transaction:
+        two = transaction.get("Host", "", "two")
+        assert two is not None
+        from dataclasses import replace
+
+        transaction.put(replace(two, labels={"disk": "fast"}))
+    for name in ("a", "b", "c"):
+        fleet.hosts.one.apply(name, nodeSelector={"disk": "fast"})
+    fleet.settle()
+    assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"two"}
+
+
+def test_one_with_a_network_is_placed_where_the_guard_is_in_force(fleet: Fleet) -> None:
+    report(fleet.hosts.two, NetworkGuard="True")
+    for name in ("a", "b", "c"):
+        fleet.hosts.one.apply(name, security_level="development")
+    fleet.settle()
+    asked = [each.placement.node_selector for each in fleet.scheduler.list()]
+    assert asked == [{GUARD: "true"}] * 3
+    assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"two"}
+
+
+def test_hosts_without_an_engine_or_under_pressure_or_cordoned_get_nothing_new(fleet: Fleet) -> None:
+    for trouble in ({"EngineReachable": "False"}, {"MemoryPressure": "True"}, {"StoreWritable": "False"}):
+        report(fleet.hosts.two, **trouble)
+        fleet.keeper.look()
+        assert [each.fit for each in fleet.scheduler.hosts()] == [True, False], trouble
+        report(fleet.hosts.two)
+        fleet.keeper.look()
+        assert [each.fit for each in fleet.scheduler.hosts()] == [True, True]
+    change(fleet.hosts.one, "two", schedulable=False)
+    fleet.keeper.look()
+    assert [each.availability for each in fleet.scheduler.hosts()] == [Availability.ACTIVE, Availability.PAUSED]
+    for name in ("a", "b", "c"):
+        fleet.hosts.one.apply(name)
+    fleet.settle()
+    assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"one"}
+
+
+def test_a_suspended_one_reserves_nothing_and_keeps_its_host(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    host = fleet.host_of("a")
+    fleet.hosts.one.apply("a", runState="Suspended")
+    fleet.settle()
+    assert fleet.state("a") == Suspended(host)
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    assert (fleet.state("a"), fleet.host_of("a")) == (Placed(host), host)
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+
+
+def test_a_resize_changes_the_reservation_on_the_same_host(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("a", memory="64Mi")
+    fleet.settle()
+    host = fleet.host_of("a")
+    fleet.hosts.one.apply("a", memory="128Mi")
+    fleet.settle()
+    (record,) = fleet.scheduler.list()
+    assert (record.placement.memory_bytes, record.placement.host, record.state) == (128 << 20, host, Placed(host))
+
+
+def test_a_deleted_one_gives_its_place_back(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    fleet.hosts.one.delete("a")
+    fleet.settle()
+    assert (fleet.scheduler.list(), fleet.hosts.one.names()) == ([], [])
+
+
+def test_a_placement_that_somebody_removed_is_made_again_on_its_host(fleet: Fleet) -> None:
+    for name in ("a", "b", "c"):
+        fleet.hosts.one.apply(name)
+    fleet.settle()
+    hosts = {name: fleet.host_of(name) for name in ("a", "b", "c")}
+    for each in fleet.scheduler.list():
+        fleet.scheduler.remove_out_of_band(each.placement.uid)
+    fleet.new_leader()
+    fleet.settle()
+    assert {name: fleet.host_of(name) for name in hosts} == hosts
+    assert {name: fleet.state(name) for name in hosts} == {name: Placed(host) for name, host in hosts.items()}
+
+
+def test_a_dead_hosts_sandbox_stays_bound(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.hosts.one.apply(name)
+    fleet.settle()
+    before = {name: fleet.host_of(name) for name in ("a", "b")}
+    fleet.scheduler.set_liveness("two", Liveness.DOWN)
+    fleet.settle()
+    fleet.scheduler.set_liveness("two", Liveness.UP)
+    fleet.settle()
+    assert {name: fleet.host_of(name) for name in ("a", "b")} == before
+    assert {found(fleet.hosts.one, name).status["binding"] for name in before} == {1}
+
+
+@pytest.mark.parametrize("problem", [SchedulerProblem.NO_LEADER, SchedulerProblem.UNREACHABLE])
+def test_a_scheduler_that_does_not_answer_stops_nothing_that_runs(fleet: Fleet, problem: SchedulerProblem) -> None:
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    fleet.scheduler.failure = SchedulerError(problem, "too few of its managers are there")
+    fleet.hosts.one.apply("late")
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+    assert fleet.hosts.one.condition("late", "Scheduled") == f"False {problem.value}"
+    fleet.scheduler.failure = None
+    fleet.settle()
+    assert fleet.hosts.one.condition("late", "Ready") == "True Running"
+
+
+def test_only_the_leader_asks(fleet: Fleet) -> None:
+    fleet.hosts.leader[0] = "two"
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    assert fleet.scheduler.list() == []
+
+
+def test_a_selector_needs_a_scheduler(world: World) -> None:
+    house = LoopHarness(world.store())
+    with pytest.raises(errors.Invalid, match=r"spec\.nodeSelector: no scheduler chooses hosts here"):
+        house.apply("a", nodeSelector={"disk": "fast"})
+    house.close()
+
+
+def test_a_selector_and_a_host_contradict_each_other(fleet: Fleet) -> None:
+    with pytest.raises(errors.Invalid, match="`nodeSelector:` has no effect beside `host:`"):
+        fleet.hosts.one.apply("a", nodeSelector={"disk": "fast"}, host="one")
+
+
+class Mortal:
+    """Calls go through to `of` until `left` of them are used up: the process ends before or after the next one."""
+
+    def __init__(self, of: Any, left: list[int], *, after: bool) -> None:
+        self._of, self._left, self._after = of, left, after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        if name not in ("place", "pin", "release", "set_host", "transaction"):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._left[0] -= 1
+            if self._left[0] < 0 and not self._after:
+                raise Killed
+            result = found(*arguments, **named)
+            if self._left[0] < 0 and name != "transaction":
+                raise Killed
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, after: bool) -> None:
+    """The whole life of sandboxes, with the leader killed at the first, second, third ... step of each leader."""
+    deaths = 0
+    for steps in range(12):
+        name = f"a{steps}"
+        for change_ in (
+            lambda name=name: fleet.hosts.one.apply(name),
+            lambda name=name: fleet.hosts.one.apply(name, memory="128Mi"),
+            lambda name=name: fleet.hosts.one.apply(name, runState="Suspended"),
+            lambda name=name: fleet.hosts.one.apply(name),
+        ):
+            change_()
+            left = [steps % 4]
+            fleet.new_leader(lambda each, left=left: Mortal(each, left, after=after))
+            try:
+                fleet.settle()
+            except Killed:
+                deaths += 1
+            fleet.new_leader()
+            fleet.settle()
+            (host,) = {fleet.host_of(name)}
+            assert found(fleet.hosts.one, name).status["binding"] == 1
+            assert host in ("one", "two")
+        assert fleet.state(name) == Placed(host)
+        assert fleet.hosts.one.condition(name, "Ready") == "True Running"
+        assert sum(len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)) == steps + 1
+        assert len(fleet.scheduler.list()) == steps + 1
+    assert deaths > 10, "they did die"
