@@ -33,7 +33,7 @@ class HostSpec(Model):
     schedulable: bool = True
     """False: nothing new starts here (`paddock host cordon`). What runs goes on, and is restarted as its spec says."""
     drained: bool = False
-    """True: what is here is to leave, for maintenance (`paddock host drain`): warm sandboxes are removed at once."""
+    """True: the host is being emptied (`paddock host drain`): nothing new starts here, and it has no warm sandboxes."""
 
 
 class Capacity(Model):
@@ -123,12 +123,15 @@ def _of(*path: str) -> Any:
 
 
 def status_word(obj: StoredObject, _now: float) -> str:
-    """Return Ready, or the required conditions that are not True, as kubectl shows nodes."""
+    """Return Ready, or the required conditions that are not True, as kubectl shows nodes; and whether it is closed."""
     found = {each["type"]: each for each in obj.status.get("conditions", ())}
     failing = [each for each in _NEEDED if each not in found or found[each]["status"] != "True"]
     ready = f"NotReady ({', '.join(failing)})" if failing else "Ready"
     if REACHABLE in found and found[REACHABLE]["status"] != "True":
         ready = f"Unknown ({_away(obj, found[REACHABLE])})"
+    if obj.spec.get("drained") is True:
+        left = obj.status.get("sandboxes")
+        return f"{ready},Drained" if left == 0 else f"{ready},Draining ({'?' if left is None else left} left)"
     return f"{ready},SchedulingDisabled" if obj.spec.get("schedulable") is False else ready
 
 

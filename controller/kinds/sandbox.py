@@ -401,7 +401,7 @@ class SandboxSpec(Model):
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
     host: Name | None = None
     """Host to run on, by its name. Default: the only one there is, or the scheduler's choice. Fixed once it has one."""
-    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = {}
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] | None = None
     """Labels of the host that the scheduler may choose, with their values. Counts until the sandbox has a host."""
 
     @model_validator(mode="after")

@@ -13,6 +13,30 @@ def cordon(house: LoopHarness, *, schedulable: bool = False) -> None:
     house.services.patch.patch(kind, "", "host", {"spec": {"schedulable": schedulable}})
 
 
+def drain(house: LoopHarness, *, drained: bool = True) -> None:
+    kind = discover().by_name("Host")
+    assert kind is not None
+    house.services.patch.patch(kind, "", "host", {"spec": {"schedulable": not drained, "drained": drained}})
+
+
+def test_a_drained_host_loses_its_warm_sandboxes_and_nothing_else(house: LoopHarness) -> None:
+    filled(house, 2)
+    house.apply("stays")
+    house.settle(seconds=30)
+    drain(house)
+    house.apply("new")
+    house.settle(seconds=30)
+    assert counts(house)[1:] == (0, 0)
+    assert house.condition("stays", "Ready") == "True Running"
+    assert house.condition("new", "Scheduled") == "False HostCordoned"
+    [event] = [each.message for each in house.store.events(kind="Sandbox", name="new") if each.reason == "HostCordoned"]
+    assert event == "host host is being drained: nothing new is started until `paddock host uncordon host`"
+    drain(house, drained=False)
+    house.settle(seconds=60)
+    assert counts(house) == (2, 2, 0)
+    assert house.condition("new", "Ready") == "True Running"
+
+
 def test_new_starts_wait_and_what_runs_is_kept(house: LoopHarness) -> None:
     house.apply("before")
     house.apply("asleep")

@@ -1,7 +1,7 @@
-"""Placements by a scheduler: what it chooses is bound, kept, changed and given back; and after a crash, gone on with."""
+"""Placements by a scheduler: what it chooses is bound, kept, changed, given back, and after a crash gone on with."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,10 @@ from tests.loop.harness import LoopHarness
 from tests.loop.test_many_hosts import Hosts, found, two_hosts
 
 _SWARM = Policy(scheduler="swarm")
+
+
+def limits(memory: str) -> dict[str, Any]:
+    return {"resources": {"limits": {"memory": memory}}}
 
 
 class Killed(BaseException):
@@ -40,7 +44,7 @@ class Fleet:
         self.keeper = PlacementKeeper(
             wrapped(self.scheduler), wrapped(house.store), house.place, _SWARM, lambda: self.wakes.append("waits")
         )
-        house.reconcile_pass.placements = self.keeper
+        house.turn.placements = self.keeper
 
     def settle(self) -> None:
         """Go on until all is done."""
@@ -69,17 +73,11 @@ def report(house: LoopHarness, **conditions: str) -> None:
     """Store the Host object as its daemon reports it."""
     with house.store.transaction() as transaction:
         known = transaction.get("Host", "", house.place.host)
-        status = {"conditions": [{"type": type_, "status": each} for type_, each in conditions.items()]}
-        status["conditions"].append({"type": "EngineReachable", "status": "True"})
+        found = {"EngineReachable": "True", **conditions}
+        status = {"conditions": [{"type": type_, "status": each} for type_, each in found.items()]}
         if known is None:
             known = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
-        transaction.put(replaced(known, status))
-
-
-def replaced(obj: StoredObject, status: dict[str, Any], spec: dict[str, Any] | None = None) -> StoredObject:
-    from dataclasses import replace
-
-    return replace(obj, status=status, spec=obj.spec if spec is None else spec)
+        transaction.put(replace(known, status=status))
 
 
 def change(house: LoopHarness, name: str, **spec: object) -> None:
@@ -87,7 +85,7 @@ def change(house: LoopHarness, name: str, **spec: object) -> None:
     with house.store.transaction() as transaction:
         known = transaction.get("Host", "", name)
         assert known is not None
-        transaction.put(replaced(known, dict(known.status), {**known.spec, **spec}))
+        transaction.put(replace(known, spec={**known.spec, **spec}))
 
 
 def test_the_scheduler_chooses_and_its_choice_is_kept(fleet: Fleet) -> None:
@@ -104,7 +102,7 @@ def test_the_scheduler_chooses_and_its_choice_is_kept(fleet: Fleet) -> None:
 
 
 def test_one_that_fits_nowhere_waits_with_the_schedulers_words(fleet: Fleet) -> None:
-    fleet.hosts.one.apply("large", memory="100Gi")
+    fleet.hosts.one.apply("large", **limits("100Gi"))
     fleet.settle()
     assert fleet.hosts.one.condition("large", "Scheduled") == "False Unschedulable"
     conditions = found(fleet.hosts.one, "large").status["conditions"]
@@ -116,8 +114,6 @@ def test_labels_select_hosts(fleet: Fleet) -> None:
     with fleet.hosts.one.store.transaction() as transaction:
         two = transaction.get("Host", "", "two")
         assert two is not None
-        from dataclasses import replace
-
         transaction.put(replace(two, labels={"disk": "fast"}))
     for name in ("a", "b", "c"):
         fleet.hosts.one.apply(name, nodeSelector={"disk": "fast"})
@@ -128,7 +124,7 @@ def test_labels_select_hosts(fleet: Fleet) -> None:
 def test_one_with_a_network_is_placed_where_the_guard_is_in_force(fleet: Fleet) -> None:
     report(fleet.hosts.two, NetworkGuard="True")
     for name in ("a", "b", "c"):
-        fleet.hosts.one.apply(name, security_level="development")
+        fleet.hosts.one.apply(name, securityLevel="development")
     fleet.settle()
     asked = [each.placement.node_selector for each in fleet.scheduler.list()]
     assert asked == [{GUARD: "true"}] * 3
@@ -166,10 +162,10 @@ def test_a_suspended_one_reserves_nothing_and_keeps_its_host(fleet: Fleet) -> No
 
 
 def test_a_resize_changes_the_reservation_on_the_same_host(fleet: Fleet) -> None:
-    fleet.hosts.one.apply("a", memory="64Mi")
+    fleet.hosts.one.apply("a", **limits("64Mi"))
     fleet.settle()
     host = fleet.host_of("a")
-    fleet.hosts.one.apply("a", memory="128Mi")
+    fleet.hosts.one.apply("a", **limits("128Mi"))
     fleet.settle()
     (record,) = fleet.scheduler.list()
     assert (record.placement.memory_bytes, record.placement.host, record.state) == (128 << 20, host, Placed(host))
@@ -273,7 +269,7 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
         name = f"a{steps}"
         for change_ in (
             lambda name=name: fleet.hosts.one.apply(name),
-            lambda name=name: fleet.hosts.one.apply(name, memory="128Mi"),
+            lambda name=name: fleet.hosts.one.apply(name, **limits("128Mi")),
             lambda name=name: fleet.hosts.one.apply(name, runState="Suspended"),
             lambda name=name: fleet.hosts.one.apply(name),
         ):

@@ -1,4 +1,4 @@
-"""`paddock host`: list hosts, cordon one and open it again, and remove one that is gone."""
+"""`paddock host`: list hosts, cordon or drain one and open it again, and remove one that is gone."""
 
 import click
 
@@ -12,11 +12,12 @@ _LISTED = ("NAME", "STATUS", "SANDBOXES", "CPU", "MEMORY", "ENGINE", "VERSION", 
 
 @click.group("host")
 def host_() -> None:
-    """List hosts, cordon one and open it again, and remove one that is gone for good.
+    """List hosts, cordon or drain one and open it again, and remove one that is gone for good.
 
     \b
     paddock host list
     paddock host cordon host
+    paddock host drain host
     paddock host uncordon host
     paddock host join b --address 10.0.0.2:9466
     """
@@ -51,7 +52,20 @@ def remove_(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def cordon_(ctx: click.Context, name: str, dry_run: str) -> None:
     """Start nothing new on a host. What runs goes on, and is restarted as its spec says."""
-    _change(ctx, name, "cordoned", schedulable=False, trial=dry_run == "server")
+    _change(ctx, name, "cordoned", {"schedulable": False}, trial=dry_run == "server")
+
+
+@host_.command("drain")
+@click.argument("name")
+@dry_run_option
+@click.pass_context
+def drain_(ctx: click.Context, name: str, dry_run: str) -> None:
+    """Empty a host for maintenance: nothing new starts on it, and its warm sandboxes are removed.
+
+    Other sandboxes run on until you stop or delete them: `paddock host list` shows how many are left. Undo it with
+    `paddock host uncordon`.
+    """
+    _change(ctx, name, "drained", {"schedulable": False, "drained": True}, trial=dry_run == "server")
 
 
 @host_.command("uncordon")
@@ -59,16 +73,16 @@ def cordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 @dry_run_option
 @click.pass_context
 def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
-    """Let sandboxes start on a host again; those that waited for it do."""
-    _change(ctx, name, "uncordoned", schedulable=True, trial=dry_run == "server")
+    """Let sandboxes start on a cordoned or drained host again; those that waited for it do."""
+    _change(ctx, name, "uncordoned", {"schedulable": True, "drained": None}, trial=dry_run == "server")
 
 
 host_.add_command(join_)
 
 
-def _change(ctx: click.Context, name: str, what: str, *, schedulable: bool, trial: bool) -> None:
+def _change(ctx: click.Context, name: str, what: str, spec: dict[str, bool | None], *, trial: bool) -> None:
     client = connect(ctx)
     host = find_one(client, [f"host/{name}"], "")
     before = host.read(client)
-    after = host.patch(client, with_version({"spec": {"schedulable": schedulable}}, before), dry_run=trial)
+    after = host.patch(client, with_version({"spec": spec}, before), dry_run=trial)
     say(change_line(host, what, before, after, dry_run=trial))

@@ -5,8 +5,8 @@ after a crash between any two steps, the next leader goes on.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Store, StoreError
 from controller.ports.place import Place
-from controller.ports.scheduler import Scheduler, SchedulerError, StaleBinding
+from controller.ports.scheduler import Scheduler, SchedulerError, SchedulerProblem, StaleBinding
 
 PERIOD_SECONDS = 5.0
 _log = structlog.get_logger("paddock.placements")
@@ -45,6 +45,8 @@ class PlacementKeeper:
         self._due = threading.Event()
         self._failure = ""
         self._waits = _NOTHING
+        self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
+        self._known_refusals: dict[str, plan.Wait] = {}  # in the one before
         self._woken, self._stopping = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="placements", daemon=True)
         self._unwatch: Callable[[], None] = lambda: None
@@ -74,8 +76,13 @@ class PlacementKeeper:
         """Return why sandboxes have no host, by uid: reason and message."""
         return self._waits
 
-    def look(self) -> None:
-        """Do all that is due now. Failures are kept for people, and tried again next time."""
+    def look(self, *, whole: bool = True) -> None:
+        """Do all that is due now; unless `whole`, only if objects changed, or the scheduler says that something did.
+
+        Failures are kept for people, and tried again next time.
+        """
+        if whole:
+            self._due.set()
         try:
             leads = self._place.leads()
             boxes = self._all() if leads else None
@@ -109,15 +116,15 @@ class PlacementKeeper:
         return isinstance(done, tuple) and all(a is b for a, b in zip(done, self._read(boxes), strict=True))
 
     def _run(self) -> None:
+        whole = True
         while not self._stopping.is_set():
             self._woken.clear()
             try:
-                self.look()
+                self.look(whole=whole)
             except Exception:
                 _log.exception("placements raised; retrying")
                 self._desired = None
-            if not self._woken.wait(PERIOD_SECONDS):
-                self._due.set()
+            whole = not self._woken.wait(PERIOD_SECONDS)
 
     def _all(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes of all hosts, by uid."""
@@ -132,20 +139,36 @@ class PlacementKeeper:
         self._tell_hosts(self._desired)
         policy = with_profiles(self._policy, self._desired.profiles.now.values())
         decided = plan.placements(boxes.values(), policy, self._scheduler.list())
-        self._publish(decided.waits)
+        self._known_refusals, self._refused = self._refused, {}
+        refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
+        self._publish({**decided.waits, **refused})
         bound = False
         for step in decided.steps:
             if self._stopping.is_set() or not self._place.leads():
                 return False
-            with suppress(StaleBinding):  # somebody else was quicker: the next round reads it
+            # After a StaleBinding somebody else was quicker: the next round reads it.
+            with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
         return bound
 
     def _tell_hosts(self, desired: Desired) -> None:
         lost = away(self._store.leases())
         for each in plan.host_settings(desired.hosts.now.values(), self._scheduler.hosts(), lost):
-            self._scheduler.set_host(each.name, fit=each.fit, labels=each.labels, availability=each.availability)
-            _log.info("host told to the scheduler", host=each.name, fit=each.fit, use=each.availability.value)
+            with self._refusals(each.name):
+                self._scheduler.set_host(each.name, fit=each.fit, labels=each.labels, availability=each.availability)
+                _log.info("host told to the scheduler", host=each.name, fit=each.fit, use=each.availability.value)
+
+    @contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        """Keep what the scheduler refuses of one sandbox or host from all others; other failures are of all."""
+        try:
+            yield
+        except SchedulerError as error:
+            if error.problem is not SchedulerProblem.REFUSED:
+                raise
+            self._refused[what] = (error.problem.value, str(error))
+            if self._known_refusals.get(what) != self._refused[what]:
+                _log.warning("refused by the scheduler", of=what, reason=str(error))
 
     def _act(self, step: plan.Step) -> bool:
         """Do one step. Return True if it made another one due."""

@@ -18,10 +18,20 @@ def pauses(snapshot: Snapshot, held: Limits, asked: Limits) -> str:
     return next(filter(None, map(_closed, own)), "")
 
 
+def drained(snapshot: Snapshot) -> bool:
+    """Return True if this host is being emptied."""
+    return any(
+        each.spec is not None and each.spec.drained
+        for each in snapshot.hosts.values()
+        if each.obj.name == snapshot.host
+    )
+
+
 def _closed(host: StoredHost) -> str:
     name = host.obj.name
     if host.spec is None:
         return f"host {name}: this version can't read its stored spec; write it with `paddock host uncordon {name}`"
-    if host.spec.schedulable:
+    if host.spec.schedulable and not host.spec.drained:
         return ""
-    return f"host {name} is cordoned: nothing new is started until `paddock host uncordon {name}`"
+    word = "being drained" if host.spec.drained else "cordoned"
+    return f"host {name} is {word}: nothing new is started until `paddock host uncordon {name}`"

@@ -75,6 +75,17 @@ class Release:
 Step = Place | Bind | Pin | Release
 
 
+def uid_of(step: Step) -> str:
+    """Return the uid of the object that a step is for."""
+    match step:
+        case Place(placement):
+            return placement.uid
+        case Bind(ref):
+            return ref.uid
+        case Pin(uid) | Release(uid):
+            return uid
+
+
 @dataclass(frozen=True, slots=True)
 class Placements:
     """Due steps, and why sandboxes have no host, by uid."""
@@ -166,7 +177,7 @@ def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement 
 
 def _selector(spec: SandboxSpec, template: Template, level: Level | None) -> dict[str, str]:
     """Return the labels of a host that can enforce what the sandbox asks for, and has what its spec selects."""
-    found = dict(spec.node_selector)
+    found = dict(spec.node_selector or {})
     if level is not None and level.network != "none":
         found[GUARD] = "true"
     if template.runtime is not None:

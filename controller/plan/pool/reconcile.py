@@ -7,7 +7,7 @@ from controller.kinds.planning.instance_record import RETIRED, WARM
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import preemption, preload, pressure
+from controller.plan.capacity import cordon, preemption, preload, pressure
 from controller.plan.common.contexts import context_with, rendered_with
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
@@ -48,7 +48,8 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     lacks = snapshot.pressure.words()
     image = "" if total or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
     taken, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
-    made = plan_turnover(pool, members, going, held, awaited, taken, now, lacks, image, host)
+    wanted = _drained(pool) if cordon.drained(snapshot) else pool
+    made = plan_turnover(wanted, members, going, held, awaited, taken, now, lacks, image, host)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)
     builder.warm += ready_ones(pool, members)
@@ -67,6 +68,11 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         builder.wakes.append(made.until)
     if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _drained(pool: Pool) -> Pool:
+    """Return the pool as one that wants nothing ready: its host is being emptied."""
+    return replace(pool, spec=pool.spec.model_copy(update={"warm_replicas": 0})) if pool.spec is not None else pool
 
 
 def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
