@@ -295,7 +295,7 @@ def make_sandbox(
         ),
         files=files,
         forward=forward,
-        usages=Usages(objects, host.samples),
+        usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=_make_why(pipeline, objects, loop, policy, lambda obj: calls.health(obj, sandbox_streams.seen(obj))),
         mcp_servers=mcp_servers,

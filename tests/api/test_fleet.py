@@ -387,7 +387,11 @@ def test_a_token_bounds_the_forwarded_request(hosts: tuple[Place, Place]) -> Non
 
 
 def ask(
-    b: Place, tls: FleetTls | ssl.SSLContext | None, headers: Sequence[tuple[str, str]], path: str = BASE + "/exec"
+    b: Place,
+    tls: FleetTls | ssl.SSLContext | None,
+    headers: Sequence[tuple[str, str]],
+    path: str = BASE + "/exec",
+    method: str = "POST",
 ) -> int:
     """Ask the fleet listener directly; return the status."""
     context = tls.client if isinstance(tls, FleetTls) else tls
@@ -399,7 +403,7 @@ def ask(
             real = context if not isinstance(tls, FleetTls) else tls.current().client
             made = real.wrap_socket(plain, server_hostname="b")
         with made:
-            lines = [f"POST {path} HTTP/1.1", "host: b", "content-type: application/json", "content-length: 20"]
+            lines = [f"{method} {path} HTTP/1.1", "host: b", "content-type: application/json", "content-length: 20"]
             lines += [f"{name}: {value}" for name, value in headers]
             made.sendall("\r\n".join([*lines, "", '{"command":["true"]}']).encode())
             head = b""

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from controller.api.app import routed
 from controller.api.common.models import PREFIX
-from controller.api.fleet.forwarding import BY_STORE, needs_host
+from controller.api.fleet.forwarding import BY_STORE, COLLECTED, needs_host
 from controller.kinds.registry import discover
 from controller.service.services import SandboxServices
 
@@ -28,7 +28,7 @@ ANSWERED_HERE = {
     f"{PREFIX}/images/pull": "as above",
     f"{PREFIX}/images/build": "as above",
     f"{PREFIX}/images/push": "as above",
-    f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics": "usage of this host's sandboxes",
+    f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics": "the daemon that is asked asks the others",
     f"{PREFIX}/sandboxes/-/metrics": "as above",
     f"{_NAMED}/mcpservers/{{name}}/why": "sessions are those of the daemon that is asked",
     f"{_NAMED}/providers/-/usage": "use of the models is that of this host's gateway",
@@ -88,6 +88,10 @@ def test_routes_that_need_a_host_go_there_or_are_listed() -> None:
         if uses(each.endpoint.__module__).get(each.endpoint.__name__) and not needs_host(each.path)
     }
     assert found == set(ANSWERED_HERE), "give the route a path below its sandbox, or list it with a reason"
+
+
+def test_what_is_collected_uses_one_host_s_work() -> None:
+    assert set(ANSWERED_HERE) >= COLLECTED
 
 
 def test_paths_below_a_sandbox_go_to_its_host() -> None:

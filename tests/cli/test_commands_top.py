@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from controller.api.fleet.collect import Collected, Missing
+from controller.api.routes import usage
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
 from controller.kinds.runtime.container import Limits
-from controller.service.sandbox.usage import Usages
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.service.sandbox.usage import UsageList, Usages
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_terminal
 from tests.helpers_api import QUICKSTART, World
@@ -110,3 +113,41 @@ def test_watch_refreshes_until_interrupted(served: World) -> None:
         shown.send_signal(signal.SIGINT)
         assert shown.wait(30) != 0
     assert lines == ["quickstart", "second"] * 3
+
+
+@pytest.fixture
+def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same two, of which `second` runs on host b; host c gave no answer."""
+
+    every = world.services.usages.every
+
+    def own(*words: object, **options: object) -> UsageList:
+        found = every(*words, **options)  # type: ignore[arg-type]
+        return UsageList(found.at, [replace(each, host="a") for each in found.used if each.obj.name == "quickstart"])
+
+    found = every(SANDBOX, None)
+    there = [each for each in found.items if each["metadata"]["name"] == "second"]
+    answers = Collected({"b": {"kind": "SandboxMetricsList", "items": there}}, [Missing("c", "[::1]:7: gone")])
+    monkeypatch.setattr(world.services.usages, "every", own)
+    monkeypatch.setattr(usage, "collect", lambda _request: answers)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_sandboxes_of_many_hosts_name_theirs(paddock: Run) -> None:
+    done = paddock("top", "-A")
+    lines = [each.split() for each in done.stdout.splitlines()]
+    assert lines[0][:4] == ["NAMESPACE", "NAME", "HOST", "CPU%"]
+    assert [each[:3] for each in lines[1:]] == [["default", "quickstart", "a"], ["default", "second", "b"]]
+    assert "Without the sandboxes of missing hosts: c ([::1]:7: gone)." in done.stderr
+    found = json.loads(paddock("top", "-o", "json").stdout)
+    assert [each["host"] for each in found["items"]] == ["a", "b"]
+    assert found["missing"] == [{"host": "c", "message": "[::1]:7: gone"}]
+
+
+@pytest.mark.usefixtures("fleet")
+def test_watch_on_a_terminal_names_hosts(served: World) -> None:
+    with on_terminal(served, "top", "-w") as screen:
+        seen = screen.until("[::1]:7: gone")
+        screen.interrupt()
+        assert screen.ended() == 130
+    assert "HOST" in seen

@@ -37,6 +37,8 @@ MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong 
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
 # What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
 BY_STORE = frozenset(("open", "close", "run"))
+# What each host answers for its own sandboxes: the daemon that is asked collects it of the others.
+COLLECTED = frozenset((f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"))
 _OF_UNBOUND = frozenset(("why", "inspect"))
 BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
 _POLL_SECONDS = 0.1
@@ -77,7 +79,7 @@ class Forwarding:
         by_mcp = connection.scope["route"].path == MCP_PATH
         target = await self._of_message(connection) if by_mcp else _of_route(connection, asked)
         if target is None:
-            if forwarded is None:
+            if forwarded is None or connection.scope["route"].path in COLLECTED:
                 return None
             raise Forbidden("the fleet listener serves requests for sandboxes of this host; send others to the API")
         asked = target

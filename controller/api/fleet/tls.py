@@ -4,6 +4,7 @@ A peer needs a certificate of the operator's authority, with the name of its hos
 again when they change: new connections use the new ones. Files that can't be used leave the former in place.
 """
 
+import os
 import ssl
 import threading
 import time
@@ -181,6 +182,8 @@ def why_refused(error: BaseException) -> str:
         return f"TLS: {reason.replace('_', ' ').lower()}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()  # asyncio's own text names the call instead
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

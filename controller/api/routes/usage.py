@@ -1,16 +1,18 @@
 """GET metrics: resource usage of one sandbox, or of all."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.fleet.collect import Missing, collect, unreadable
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
-from controller.service.sandbox.usage import OLDEST_SECONDS, as_json
+from controller.service.sandbox.usage import OLDEST_SECONDS, as_json, list_json
 from controller.service.services import Services
 
 
@@ -34,22 +36,37 @@ class UsageFigures(models.Shape):
 
 
 class SandboxMetrics(models.Shape):
-    """Usage of one sandbox at `timestamp`; CPU is averaged over the `windowSeconds` before."""
+    """Usage of one sandbox at `timestamp`; CPU is averaged over the `windowSeconds` before.
+
+    `host` runs it; left out where there is one host.
+    """
 
     apiVersion: models.Version
     kind: Literal["SandboxMetrics"]
     metadata: models.ObjectMeta
+    host: str | None = None
     timestamp: str
     windowSeconds: float
     usage: UsageFigures
 
 
+class MissingHost(models.Shape):
+    """A host whose daemon gave no answer, and why."""
+
+    host: str
+    message: str
+
+
 class SandboxMetricsList(models.Shape):
-    """Usage of all running sandboxes."""
+    """Usage of all running sandboxes.
+
+    Those of hosts that are `missing` are not in it. The field is left out where there is one host.
+    """
 
     apiVersion: models.Version
     kind: Literal["SandboxMetricsList"]
     items: list[SandboxMetrics]
+    missing: list[MissingHost] | None = None
 
 
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
@@ -71,15 +88,15 @@ _LISTED: dict[int | str, dict[str, Any]] = {
 
 # `-` is not a valid object name, so these paths are unambiguous. They precede the one with a name.
 @routes.get("/namespaces/{namespace}/sandboxes/-/metrics", operation_id="listSandboxMetrics", responses=_LISTED)
-def of_namespace(services: UseCases, namespace: str, max_age: MaxAge = 0) -> Response:
-    """CPU, memory, network, disk, processes and uptime of a namespace's running sandboxes."""
-    return _list(services, namespace, max_age)
+def of_namespace(request: Request, services: UseCases, namespace: str, max_age: MaxAge = 0) -> Response:
+    """CPU, memory, network, disk, processes and uptime of a namespace's running sandboxes, on all hosts."""
+    return _list(request, services, namespace, max_age)
 
 
 @routes.get("/sandboxes/-/metrics", operation_id="listSandboxMetricsEverywhere", responses=_LISTED)
-def everywhere(services: UseCases, max_age: MaxAge = 0) -> Response:
-    """CPU, memory, network, disk, processes and uptime of all running sandboxes."""
-    return _list(services, None, max_age)
+def everywhere(request: Request, services: UseCases, max_age: MaxAge = 0) -> Response:
+    """CPU, memory, network, disk, processes and uptime of all running sandboxes, on all hosts."""
+    return _list(request, services, None, max_age)
 
 
 @routes.get(
@@ -92,6 +109,38 @@ def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
     return JSONResponse(as_json(services.usages.one(SANDBOX, namespace, name)))
 
 
-def _list(services: Services, namespace: str | None, max_age: float) -> Response:
+def _list(request: Request, services: Services, namespace: str | None, max_age: float) -> Response:
     found = services.usages.every(SANDBOX, namespace, max_age_seconds=max_age)
-    return Response(found.json, media_type="application/json")
+    collected = collect(request)
+    if collected is None:
+        return Response(found.json, media_type="application/json")
+    items, missing = list(found.items), list(collected.missing)
+    for host, answer in collected.answers.items():
+        theirs = _items(answer)
+        if theirs is None:
+            missing.append(unreadable(host))
+        else:
+            items += [{**each, "host": host} for each in theirs]
+    items.sort(key=_key)
+    return Response(list_json(items, missing=[_shown(each) for each in missing]), media_type="application/json")
+
+
+def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the items of another host's list; None: it is none."""
+    items = answer.get("items")
+    if answer.get("kind") != "SandboxMetricsList" or not isinstance(items, list):
+        return None
+    try:
+        sorted(items, key=_key)
+    except (KeyError, TypeError):
+        return None
+    return items
+
+
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = item["metadata"]
+    return str(metadata["namespace"]), str(metadata["name"])
+
+
+def _shown(missing: Missing) -> dict[str, str]:
+    return {"host": missing.host, "message": missing.message}

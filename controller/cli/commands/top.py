@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -28,12 +29,30 @@ _FIGURES = {
     "pids": "processes",
     "uptime": "uptimeSeconds",
 }
-_TITLES = ["NAME", "CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PIDS", "UPTIME"]
+_TITLES = ["CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PIDS", "UPTIME"]
 Item = Mapping[str, Any]
 _COUNTED = {"NET RX": "rx", "NET TX": "tx", "READ": "read", "WRITTEN": "write"}
 _INTERRUPTED = 130
 _BAR_CELLS = 12
 _NEAR, _FULL = 0.7, 0.9  # of a limit: from here on a bar is yellow, and red
+
+
+@dataclass(frozen=True)
+class Use:
+    """Items to show, and the hosts that gave none of theirs; None: there is one host, or one sandbox was asked for."""
+
+    items: Sequence[Item]
+    missing: Sequence[Mapping[str, str]] | None = None
+
+    @property
+    def has_hosts(self) -> bool:
+        """Return True if there is more than one host."""
+        return self.missing is not None
+
+    def without(self) -> str:
+        """Return a line that names the missing hosts; empty if there are none."""
+        words = "; ".join(one_line(f"{each['host']} ({each['message']})") for each in self.missing or ())
+        return f"Without the sandboxes of missing hosts: {words}." if words else ""
 
 
 @click.command("top")
@@ -72,15 +91,18 @@ def top_(
         raise click.UsageError("a name can't be combined with -A; leave one out")
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
 
-    def ask() -> list[dict[str, Any]]:
+    def ask() -> Use:
         found = _ask(client, place, name, everywhere=everywhere)
-        return _sorted(found.get("items", [found]), sort_by)
+        return Use(_sorted(found.get("items", [found]), sort_by), found.get("missing"))
 
     def show() -> None:
-        if items := ask():
-            say_table(_table(items, header=not no_headers, namespaces=everywhere))
+        use = ask()
+        if use.items:
+            say_table(_table(use, header=not no_headers, namespaces=everywhere))
         else:
             note("No running sandboxes." if everywhere else f"No running sandboxes in {place} namespace.")
+        if words := use.without():
+            note(words)
 
     if output is not None:
         say((yaml_text if output == "yaml" else json_text)(_ask(client, place, name, everywhere=everywhere)))
@@ -99,9 +121,7 @@ def top_(
         ctx.exit(_INTERRUPTED)
 
 
-def _live(
-    ask: Callable[[], Sequence[Mapping[str, Any]]], seconds: float, sort_by: str, *, namespaces: bool
-) -> NoReturn:
+def _live(ask: Callable[[], Use], seconds: float, sort_by: str, *, namespaces: bool) -> NoReturn:
     """Show bars against limits on the whole terminal, until interrupted."""
     from rich.console import Console
     from rich.live import Live
@@ -113,19 +133,22 @@ def _live(
             pause.wait(seconds)
 
 
-def bars(items: Sequence[Item], sort_by: str, *, namespaces: bool) -> "Table":
+def bars(use: Use, sort_by: str, *, namespaces: bool) -> "Table":
     """Return a table with a bar for each limit."""
     from rich.table import Table
+    from rich.text import Text
 
-    title = f"{len(items)} running, by {sort_by}; Ctrl-C ends"
+    title = f"{len(use.items)} running, by {sort_by}; Ctrl-C ends"
+    words = use.without()
     made = Table(title=title, title_justify="left", title_style="dim", box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for column in (*(["NAMESPACE"] if namespaces else []), "NAME", "CPU", "MEMORY", "PROCESSES", *_COUNTED, "UPTIME"):
+    made.caption, made.caption_justify = Text(words, style="yellow") if words else None, "left"
+    named = [*(["NAMESPACE"] if namespaces else []), "NAME", *(["HOST"] if use.has_hosts else [])]
+    for column in (*named, "CPU", "MEMORY", "PROCESSES", *_COUNTED, "UPTIME"):
         made.add_column(column, no_wrap=True, header_style="bold")
-    for each in items:
-        usage, metadata = each["usage"], each["metadata"]
-        place = [metadata["namespace"]] if namespaces else []
+    for each in use.items:
+        usage = each["usage"]
         made.add_row(
-            *(one_line(word) for word in (*place, metadata["name"])),
+            *(one_line(word) for word in _names(each, namespaces=namespaces, hosts=use.has_hosts)),
             _bar(usage["cpuPercent"], usage["cpuLimitPercent"], lambda value: f"{value:.0f}%"),
             _bar(usage["memoryUsageBytes"], usage["memoryLimitBytes"], size),
             _bar(usage["processes"], usage["processesLimit"], lambda value: f"{value:.0f}"),
@@ -163,19 +186,20 @@ def _sorted(items: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     return sorted(named, key=lambda each: each["usage"].get(_FIGURES[by]) or 0, reverse=True)
 
 
-def _table(items: Sequence[Mapping[str, Any]], *, header: bool, namespaces: bool) -> str:
-    rows = [_row(each) for each in items]
-    titles = list(_TITLES)
-    if namespaces:
-        titles.insert(0, "NAMESPACE")
-        rows = [[each["metadata"]["namespace"], *row] for each, row in zip(items, rows, strict=True)]
+def _table(use: Use, *, header: bool, namespaces: bool) -> str:
+    rows = [[*_names(each, namespaces=namespaces, hosts=use.has_hosts), *_figures(each["usage"])] for each in use.items]
+    titles = [*(["NAMESPACE"] if namespaces else []), "NAME", *(["HOST"] if use.has_hosts else []), *_TITLES]
     return columns([titles, *rows] if header else rows)
 
 
-def _row(item: Mapping[str, Any]) -> list[str]:
-    usage = item["usage"]
+def _names(item: Item, *, namespaces: bool, hosts: bool) -> list[str]:
+    metadata = item["metadata"]
+    space, host = [metadata["namespace"]] if namespaces else [], [item.get("host", "-")] if hosts else []
+    return [*space, metadata["name"], *host]
+
+
+def _figures(usage: Mapping[str, Any]) -> list[str]:
     return [
-        item["metadata"]["name"],
         f"{usage['cpuPercent']:.1f}",
         *(size(usage.get(_FIGURES[each])) for each in ("memory", "limit", "rx", "tx", "read", "write")),
         str(usage["processes"]),

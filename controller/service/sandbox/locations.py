@@ -1,12 +1,15 @@
 """Locations of sandboxes: the host that runs one, and the address of that host's daemon."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.kinds.host import KIND as HOST
+from controller.kinds.host import STOPPED, lease_of
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
-from controller.ports import Store
+from controller.ports import LeaseState, Store
 from controller.service import errors
+from controller.service.sources.host import daemon_reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,15 @@ class Location:
     host: str
     address: str = ""
     waits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherHost:
+    """Another host of the store, and the address of its daemon. `away` says why that can't answer; empty: it may."""
+
+    name: str
+    address: str
+    away: str = ""
 
 
 class Locations:
@@ -40,6 +52,25 @@ class Locations:
                 return Location(obj.uid, host, waits=stored_condition(obj, "Scheduled").get("message", ""))
             return Location(obj.uid, host, self._address(host) if host != self.host else "")
 
+    def others(self) -> Sequence[OtherHost]:
+        """Return the other hosts in order of their names. Raises ServiceUnavailable if the store fails."""
+        with errors.translate_store_errors():
+            found = [each for each in self._store.list(HOST.name)[0] if each.name != self.host]
+            leases = {each.name: each for each in self._store.leases()} if found else {}
+        return [
+            OtherHost(each.name, str(each.status.get("address") or ""), _away(leases.get(lease_of(each.name))))
+            for each in found
+        ]
+
     def _address(self, host: str) -> str:
         found = self._store.get(HOST.name, "", host)
         return str(found.status.get("address") or "") if found else ""
+
+
+def _away(lease: LeaseState | None) -> str:
+    """Return the reason why the daemon of a host with this lease can't answer; empty if it may."""
+    reachable = daemon_reachable(lease)
+    if reachable.status == "True":
+        return ""
+    stopped = reachable.reason == STOPPED
+    return "its daemon was stopped" if stopped else "its daemon, the host or its network is away; look at that host"

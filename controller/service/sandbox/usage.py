@@ -21,10 +21,11 @@ OLDEST_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxUsage:
-    """A sandbox and its usage."""
+    """A sandbox and its usage. `host` runs it; empty: the only one there is."""
 
     obj: StoredObject
     sample: UsageSample
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,22 @@ class UsageList:
     used: Sequence[SandboxUsage]
 
     @cached_property
+    def items(self) -> Sequence[serialize.Json]:
+        """The items as the API shows them, made once for all who share the list."""
+        return [as_json(each) for each in self.used]
+
+    @cached_property
     def json(self) -> bytes:
         """The list as the API shows it, serialized once for all who share it."""
-        items = [as_json(each) for each in self.used]
-        made = {"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items}
-        return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return list_json(self.items)
 
 
 class Usages:
     """The use-case. It never waits for the engine. Thread-safe."""
 
-    def __init__(self, objects: Objects, samples: LastSamples) -> None:
-        self._objects, self._samples = objects, samples
+    def __init__(self, objects: Objects, samples: LastSamples, host: str = "") -> None:
+        """`host` is this host's name among others; empty: there are none."""
+        self._objects, self._samples, self._host = objects, samples, host
         self._lock = threading.Lock()
         self._lists: dict[tuple[str, str | None], UsageList] = {}
 
@@ -59,7 +64,7 @@ class Usages:
                 f"{kind.name.lower()} `{name}` has no figures: it does not run, or its cgroup can't be read;"
                 f" `paddock why {name}` says more"
             )
-        return SandboxUsage(obj, sample)
+        return SandboxUsage(obj, sample, self._host)
 
     def every(self, kind: Kind, namespace: str | None, *, max_age_seconds: float = 0.0) -> UsageList:
         """Return the usage of all running ones. `namespace` None: all namespaces.
@@ -77,7 +82,14 @@ class Usages:
     def _read(self, kind: Kind, namespace: str | None, now: float) -> UsageList:
         found = self._objects.list(kind, namespace).objects
         samples = self._samples()
-        return UsageList(now, [SandboxUsage(obj, samples[obj.uid]) for obj in found if obj.uid in samples])
+        used = [SandboxUsage(obj, samples[obj.uid], self._host) for obj in found if obj.uid in samples]
+        return UsageList(now, used)
+
+
+def list_json(items: Sequence[serialize.Json], **more: object) -> bytes:
+    """Return a list of usages as the API shows it, with more fields of the list."""
+    made = {"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items, **more}
+    return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def as_json(used: SandboxUsage) -> serialize.Json:
@@ -89,6 +101,7 @@ def as_json(used: SandboxUsage) -> serialize.Json:
         "apiVersion": API_VERSION,
         "kind": "SandboxMetrics",
         "metadata": serialize.metadata(used.obj),
+        **({"host": used.host} if used.host else {}),
         "timestamp": serialize.timestamp(sample.at),
         "windowSeconds": round(sample.window_seconds, 3),
         "usage": {

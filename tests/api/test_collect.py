@@ -1,0 +1,274 @@
+"""Usage of the sandboxes of all hosts: the daemon that is asked asks the others, and names those that don't answer."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.app import create_app
+from controller.api.fleet import collect
+from controller.api.fleet.forwarding import Forwarding
+from controller.api.fleet.links import Links
+from controller.api.fleet.tls import FleetTls
+from controller.api.server.listeners import ListenerRules, Listeners
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.usage import UsageSample
+from controller.ports import LeaseState
+from controller.ports.place import Place as HostsPlace
+from controller.service.sandbox.locations import Locations
+from controller.service.sandbox.usage import Usages
+from controller.store.sql_store import SqlStore
+from tests.api.listeners import client, token
+from tests.api.test_fleet import Place, announce, ask, identity, replace_listeners
+from tests.fleet_files import Authority
+from tests.helpers_api import QUICKSTART, World, make_world
+from tests.metrics.made_up import USAGE
+
+ALL = "/apis/paddock/v1alpha1/sandboxes/-/metrics"
+DEFAULT = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/-/metrics"
+
+
+class Leased:
+    """The store, with leases of these hosts: a file has one daemon, and knows no others."""
+
+    def __init__(self, store: SqlStore, held: Sequence[str]) -> None:
+        self._store, self.held = store, list(held)
+
+    def leases(self) -> list[LeaseState]:
+        return [LeaseState(f"host/{each}", 1, each, 6.0) for each in self.held]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@dataclass
+class Samples:
+    """Usage of the sandboxes that run on one host."""
+
+    world: World
+    names: Sequence[str] = ()
+    read: int = 0
+
+    def __call__(self) -> Mapping[str, UsageSample]:
+        self.read += 1
+        made = {}
+        for name in self.names:
+            uid = self.world.sandbox(name).uid
+            running = Container(id=name, name=name, uid=uid, state=State.RUNNING)
+            made[uid] = UsageSample(running, USAGE, self.world.clock.now(), 0.25, 5.0)
+        return made
+
+
+@dataclass
+class Hosts:
+    """Hosts a, which is asked, and b; sandbox `one` runs on a and `two` on b."""
+
+    a: Place
+    b: Place
+    leased: Leased
+    samples: Mapping[str, Samples]
+
+    def answer(self, path: str = ALL, text: str = "") -> dict[str, Any]:
+        with client(self.a.world, text) as made:
+            answer = made.get(path)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def listed(self, path: str = ALL, text: str = "") -> list[tuple[str, str]]:
+        return [(each["host"], each["metadata"]["name"]) for each in self.answer(path, text)["items"]]
+
+    def missing(self) -> dict[str, str]:
+        found = self.answer()
+        assert [each["host"] for each in found["items"]] == ["a"], "what answers is shown"
+        return {each["host"]: each["message"] for each in found["missing"]}
+
+
+def place(world: World, name: str, samples: Samples, leased: Leased, tls: FleetTls) -> Place:
+    """Return a host's listeners, not started."""
+    world.services = replace(world.services, usages=Usages(world.services.objects, samples, name))
+    forwarding = Forwarding(Locations(leased, name, ""), Links(tls))  # type: ignore[arg-type]
+
+    def make(who: Any) -> Any:
+        return create_app(world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding)
+
+    rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0), fleet_tls=tls, stall_seconds=60)
+    return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
+    first = make_world(tmp_path / "a", place=HostsPlace("a", "", alone=False))
+    second = make_world(tmp_path / "b", place=HostsPlace("b", "", alone=False), store=first.store)
+    first.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
+    leased = Leased(first.store, "ab")
+    samples = {"a": Samples(first, ["one"]), "b": Samples(second, ["two"])}
+    places = [
+        place(world, name, samples[name], leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))
+    ]
+    try:
+        for name, each in zip("ab", places, strict=True):
+            each.listeners.start()
+            announce(first, name, each.listeners.fleet_address)
+        yield Hosts(*places, leased, samples)
+    finally:
+        for each in places:
+            each.forwarding.links.close()
+            each.listeners.stop()
+            each.world.services.recorder.flush()
+            each.world.services.watches.close()
+            each.world.files.close()
+        first.store.close()
+
+
+@pytest.mark.parametrize("path", [ALL, DEFAULT, f"{ALL}?maxAgeSeconds=5"])
+def test_the_usage_of_all_hosts_is_one_list(hosts: Hosts, path: str) -> None:
+    for _ in range(3):  # also over a connection that was kept
+        assert hosts.listed(path) == [("a", "one"), ("b", "two")]
+    assert hosts.answer(path)["missing"] == []
+    assert hosts.samples["b"].read == (1 if "maxAge" in path else 4), "the query goes along"
+
+
+def test_one_namespace_is_asked_of_all(hosts: Hosts) -> None:
+    assert hosts.listed(DEFAULT.replace("default", "other")) == []
+
+
+def test_an_item_names_the_host_that_answered(hosts: Hosts) -> None:
+    usages = Usages(hosts.b.world.services.objects, hosts.samples["b"], "a")  # it claims another's name
+    hosts.b.listeners.stop()
+    hosts.b.world.services = replace(hosts.b.world.services, usages=usages)
+    found = place(hosts.b.world, "b", hosts.samples["b"], hosts.leased, hosts.b.forwarding.links.tls)  # type: ignore[arg-type]
+    found.listeners.start()
+    try:
+        announce(hosts.a.world, "b", found.listeners.fleet_address)
+        assert hosts.listed() == [("a", "one"), ("b", "two")]
+    finally:
+        found.listeners.stop()
+
+
+def test_the_caller_s_grants_go_along(hosts: Hosts) -> None:
+    own = token(hosts.a.world, "viewer", "default")
+    assert hosts.listed(DEFAULT, own) == [("a", "one"), ("b", "two")]
+    with client(hosts.a.world, own) as made:
+        assert made.get(ALL).status_code == 403
+    assert hosts.samples["b"].read == 1
+
+
+def test_a_forwarded_request_is_answered_for_its_host_only(hosts: Hosts, authority: Authority) -> None:
+    asked = hosts.samples["a"].read
+    tls = authority.tls("a", folder="again")
+    assert ask(hosts.b, tls, [identity("a", "")], ALL, "GET") == 200
+    assert hosts.samples["a"].read == asked, "nobody asks around twice"
+    assert ask(hosts.b, tls, [identity("b", "")], ALL, "GET") == 403, "a host that claims another's name"
+
+
+def test_the_only_host_answers_as_ever(hosts: Hosts) -> None:
+    with hosts.a.world.store.transaction() as transaction:
+        other = transaction.get("Host", "", "b")
+        assert other is not None
+        transaction.remove(other)
+    assert "missing" not in hosts.answer()
+
+
+def test_a_host_that_is_away_is_named_at_once(hosts: Hosts) -> None:
+    hosts.leased.held.remove("b")
+    assert hosts.missing() == {"b": "its daemon, the host or its network is away; look at that host"}
+    assert not hosts.samples["b"].read, "nobody waits for it"
+
+
+def test_a_host_that_refuses_connections_is_missing(hosts: Hosts) -> None:
+    announce(hosts.a.world, "b", "127.0.0.1:1")
+    assert hosts.missing() == {"b": "127.0.0.1:1: connection refused"}
+    announce(hosts.a.world, "b", "")
+    assert hosts.missing() == {"b": "its daemon reports no address; set fleet_address there"}
+
+
+def test_a_silent_host_is_missing(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "COLLECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        announce(hosts.a.world, "b", address)
+        assert hosts.missing() == {"b": f"{address}: no answer in time"}
+
+
+def test_a_host_with_a_wrong_certificate_is_missing(hosts: Hosts, authority: Authority) -> None:
+    away = replace_listeners(hosts.b, authority.tls("c"))
+    try:
+        announce(hosts.a.world, "b", away.listeners.fleet_address)
+        assert "certificate is" in hosts.missing()["b"]
+    finally:
+        away.listeners.stop()
+
+
+def test_without_certificates_every_host_is_missing(hosts: Hosts) -> None:
+    hosts.a.forwarding.links.tls = None
+    assert "set fleet_cert_file" in hosts.missing()["b"]
+
+
+def test_a_refused_certificate_of_ones_own_is_said_so(hosts: Hosts, authority: Authority, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other").files("a", trusts=authority.file)
+    hosts.a.forwarding.links.tls = FleetTls("a", other)
+    assert "it refuses this host's certificate" in hosts.missing()["b"]
+
+
+_ITEM = {"metadata": {"namespace": "default", "name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        ("200 OK", b"not json", "can't be read"),
+        ("200 OK", b"[]", "can't be read"),
+        ("200 OK", json.dumps({"kind": "Other", "items": []}).encode(), "can't be read"),
+        ("200 OK", json.dumps({"kind": "SandboxMetricsList", "items": [_ITEM, {}]}).encode(), "can't be read"),
+        ("200 OK", b"x" * 2000, "its answer is larger than"),
+        ("503 No", b'{"message": "the store is away"}', "it answers 503: the store is away"),
+        ("403 No", b"no", "it answers 403"),
+    ],
+)
+def test_an_answer_that_is_none_is_missing(
+    hosts: Hosts, authority: Authority, monkeypatch: pytest.MonkeyPatch, status: str, body: bytes, why: str
+) -> None:
+    monkeypatch.setattr(collect, "_ANSWER_BYTES", 1000)
+    head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with answering(authority, head + body) as address:
+        announce(hosts.a.world, "b", address)
+        assert why in hosts.missing()["b"]
+
+
+class answering:
+    """A host b that gives the same bytes to everybody who asks, once a connection."""
+
+    def __init__(self, authority: Authority, answer: bytes) -> None:
+        self._tls, self._answer = authority.tls("b", folder="answering").current().server, answer
+
+    def __enter__(self) -> str:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._tls.wrap_socket(plain, server_side=True) as made:
+                made.recv(65536)
+                made.sendall(self._answer)
