@@ -6,7 +6,7 @@ from functools import partial
 from controller.api.app import create_app
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.links import Links
-from controller.api.fleet.tls import FleetFiles, FleetFilesError, FleetTls
+from controller.api.fleet.tls import FleetFilesError, FleetTls
 from controller.api.middleware.load import LoadLimits
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
@@ -14,6 +14,7 @@ from controller.app.core import Core
 from controller.app.doctor import examine
 from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
+from controller.app.fleet_tls import make_fleet_tls
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
@@ -146,13 +147,10 @@ def _forwarding(settings: Settings, store: SqlStore, mcp_app: McpEndpoint) -> tu
     """Return the way to sandboxes of other hosts; nothing if there is one host. Raises CannotStart."""
     if settings.scheduler == "single":
         return None, None
-    tls = None
-    if settings.fleet_cert_file and settings.fleet_key_file and settings.fleet_ca_file:
-        try:
-            files = FleetFiles(settings.fleet_cert_file, settings.fleet_key_file, settings.fleet_ca_file)
-            tls = FleetTls(settings.host_name, files)
-        except FleetFilesError as error:
-            raise CannotStart(str(error)) from error
+    try:
+        tls = make_fleet_tls(settings)
+    except FleetFilesError as error:
+        raise CannotStart(str(error)) from error
     locations = Locations(store, settings.host_name, default_host(settings.scheduler))
     return Forwarding(locations, Links(tls), mcp_app.sandbox_of), tls
 

@@ -3,7 +3,11 @@
 import http.client
 import socket
 import time
+from dataclasses import replace
 
+from controller.api.fleet.collect import unreachable
+from controller.api.fleet.tls import FleetFilesError
+from controller.app.fleet_tls import make_fleet_tls
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.observe.doctor import (
     group_exists,
@@ -13,8 +17,10 @@ from controller.engine.observe.doctor import (
     read_socket_facts,
     read_volume_facts,
 )
-from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
+from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding, StoreFacts
 from controller.policy.host.doctor import judge
+from controller.ports import Clock
+from controller.service.sandbox.locations import OtherHost
 from controller.settings import Settings
 from controller.store.doctor import inspect_store
 from controller.version import VERSION
@@ -28,7 +34,7 @@ class _Clock:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Inspect this host and judge the findings. Takes at most twice the engine's timeout."""
+    """Inspect this host and judge the findings. Takes at most twice the engine's timeout, and 2 s for other hosts."""
     clock, local = _Clock(), settings.docker_host.startswith("unix:")
     engine = read_engine_facts(
         settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local
@@ -41,7 +47,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
             daemon_socket=read_socket_facts(str(settings.socket)),
-            store=inspect_store(settings.database(), clock if settings.scheduler != "single" else None),
+            store=_inspect_store(settings, clock),
             host=settings.host_name,
             version=VERSION,
             daemon=_ask_daemon(str(settings.socket)),
@@ -58,6 +64,22 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             user_ids_held=read_overlaps(own) if (own := settings.user_ids()) else (),
         )
     )
+
+
+def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:
+    """Return the state of the store; of many hosts, with those that don't answer this one."""
+    if settings.scheduler == "single":
+        return inspect_store(settings.database())
+    found = inspect_store(settings.database(), clock)
+    alive = [OtherHost(each.name, each.address) for each in found.hosts if each.is_alive]
+    others = [each for each in alive if each.name != settings.host_name]
+    if not others:
+        return found
+    try:
+        silent = unreachable(make_fleet_tls(settings), settings.host_name, others)
+    except FleetFilesError as error:
+        silent = {each.name: str(error) for each in others}
+    return replace(found, hosts=tuple(replace(each, unreachable=silent.get(each.name, "")) for each in found.hosts))
 
 
 class _Unix(http.client.HTTPConnection):

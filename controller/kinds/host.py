@@ -18,6 +18,7 @@ from controller.kinds.sandbox import age
 
 NAME = "host"
 _NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is reconciled
+HOLDING = (*_NEEDED, "NetworkGuard")  # conditions that are True on a host where sandboxes can start
 REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's lease
 STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
 

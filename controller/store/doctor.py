@@ -7,7 +7,8 @@ from pathlib import Path
 from sqlalchemy import func, make_url, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.host import lease_of
+from controller.kinds.host import HOLDING, lease_of
+from controller.kinds.meta import StoredObject
 from controller.kinds.observed.doctor import HostSighting, StoreFacts
 from controller.ports import Clock, StoreError
 from controller.store import migrate, rows
@@ -61,11 +62,20 @@ def _with_hosts(database: Database, found: StoreFacts, clock: Clock) -> StoreFac
         if connection.dialect.name == "postgresql":
             skew = float(connection.execute(select(_NOW)).scalar_one()) - clock.now()
     alive = {each.name for each in database.leases() if each.seconds_left > 0}
-    hosts = [
-        HostSighting(each.name, (each.status.get("paddock") or {}).get("version", ""), lease_of(each.name) in alive)
-        for each in objects
-    ]
+    hosts = [_sighting(each, is_alive=lease_of(each.name) in alive) for each in objects]
     return replace(found, hosts=tuple(hosts), skew_seconds=skew)
+
+
+def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
+    """Return a host as its daemon has stored it. What was reported by one that is away may not hold now."""
+    version = (host.status.get("paddock") or {}).get("version", "")
+    reported = host.status.get("conditions", ()) if is_alive else ()
+    failing = [
+        f"{each['type']} is False ({each.get('message') or each.get('reason', '')})"
+        for each in reported
+        if each["type"] in HOLDING and each["status"] == "False"
+    ]
+    return HostSighting(host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing))
 
 
 def _refusal(database: Database) -> str:

@@ -20,7 +20,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
 from controller.ports import LeaseState
 from controller.ports.place import Place as HostsPlace
-from controller.service.sandbox.locations import Locations
+from controller.service.sandbox.locations import Locations, OtherHost
 from controller.service.sandbox.usage import Usages
 from controller.store.sql_store import SqlStore
 from tests.api.listeners import client, token
@@ -219,6 +219,15 @@ def test_a_refused_certificate_of_ones_own_is_said_so(hosts: Hosts, authority: A
     other = Authority(tmp_path / "other").files("a", trusts=authority.file)
     hosts.a.forwarding.links.tls = FleetTls("a", other)
     assert "it refuses this host's certificate" in hosts.missing()["b"]
+
+
+def test_any_host_can_be_asked_if_it_answers(hosts: Hosts, authority: Authority) -> None:
+    tls, address = authority.tls("a", folder="again"), hosts.b.listeners.fleet_address
+    others = [OtherHost("b", address), OtherHost("c", address), OtherHost("d", "127.0.0.1:1")]
+    found = collect.unreachable(tls, "a", others)
+    assert set(found) == {"c", "d"}
+    assert "certificate is" in found["c"]
+    assert "set fleet_cert_file" in collect.unreachable(None, "a", others)["b"]
 
 
 _ITEM = {"metadata": {"namespace": "default", "name": "x"}}

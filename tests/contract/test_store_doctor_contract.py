@@ -31,8 +31,10 @@ class Seconds:
 def test_hosts_are_alive_by_their_leases(world: World) -> None:
     store, lease = world.store(), world.store().lease("host/host")
     paddock = {"version": "1.2", "instanceID": store.instance_id}
+    away = {"type": "EngineReachable", "status": "False", "reason": "NoAnswer", "message": "no engine"}
+    told = {"paddock": paddock, "address": "10.0.0.2:9466", "conditions": [away, {**away, "type": "MemoryPressure"}]}
     with store.transaction() as transaction:
-        transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status={"paddock": paddock}))
+        transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status=told))
         transaction.put(StoredObject("Host", "", "new", "uid-new", {}))
     plain = inspect_store(world.url, schema=world.schema)
     assert (plain.hosts, plain.skew_seconds) == ((), None), "a single host's store is not asked"
@@ -42,6 +44,10 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
         else:
             lease.release()
         found = inspect_store(world.url, Seconds(3600), schema=world.schema)
-        assert found.hosts == (HostSighting("host", "1.2", is_alive=acquired), HostSighting("new", "", is_alive=False))
+        failing = ("EngineReachable is False (no engine)",) if acquired else ()
+        assert found.hosts == (
+            HostSighting("host", "1.2", is_alive=acquired, address="10.0.0.2:9466", failing=failing),
+            HostSighting("new", "", is_alive=False),
+        )
     skew = found.skew_seconds  # only a server has a clock of its own
     assert skew is None if world.schema is None else -3660 < skew < -3540

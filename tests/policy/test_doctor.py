@@ -237,6 +237,20 @@ def test_each_other_host_is_a_finding() -> None:
     assert (clocks.check, "by -7 s" in clocks.found) == ("clocks", True)
 
 
+def test_a_host_that_runs_may_be_in_trouble() -> None:
+    guard = "NetworkGuard is False (the table is gone)"
+    hosts = (
+        HostSighting("b", "", is_alive=True, unreachable="10.0.0.2:9466: no answer in time"),
+        HostSighting("c", "", is_alive=True, failing=("EngineReachable is False (no answer)", guard)),
+        HostSighting("d", "", is_alive=True, address="10.0.0.3:9466"),
+    )
+    found = not_well(store(hosts=hosts))
+    assert [(each.check, each.grade) for each in found] == [("host/b/reach", W), ("host/c/conditions", W)]
+    assert "10.0.0.2:9466: no answer in time" in found[0].found
+    assert "fleet_address" in found[0].action
+    assert guard in found[1].found
+
+
 def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema=""))
     assert not not_well(store(schema="0003"))

@@ -11,7 +11,7 @@ from controller.service.errors import ServiceError
 from controller.version import API_VERSION
 
 # Routers carry the prefix themselves: then a route's path is its whole template, for metrics.
-MCP_PATH = "/mcp"
+MCP_PATH, VERSION_PATH = "/mcp", "/version"
 PREFIX = f"/apis/{API_VERSION}"
 
 Version = Literal["paddock/v1alpha1"]

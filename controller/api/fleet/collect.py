@@ -16,11 +16,13 @@ import h11
 import structlog
 from starlette.requests import HTTPConnection
 
+from controller.api.common.models import VERSION_PATH
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode, identity_of
 from controller.api.fleet.links import Link, Links, Unreachable, was_refused
-from controller.api.fleet.tls import why_refused
+from controller.api.fleet.tls import FleetTls, why_refused
 from controller.api.middleware.trace import SCOPE_KEY
+from controller.kinds.access.access import Caller
 from controller.service.access import access
 from controller.service.sandbox.locations import OtherHost
 
@@ -93,6 +95,24 @@ def read_answers(hosts: Sequence[OtherHost], given: Sequence[bytes | Missing]) -
 def unreadable(host: str) -> Missing:
     """Return the host as missing whose answer can't be used."""
     return Missing(host, "its answer can't be read; both daemons must be of about one version")
+
+
+def unreachable(tls: FleetTls | None, own: str, hosts: Sequence[OtherHost]) -> Mapping[str, str]:
+    """Return the reasons of those hosts that don't answer host `own`, by their names; takes COLLECT_SECONDS at most.
+
+    For code outside of requests, on a thread without an event loop.
+    """
+    links = Links(tls)
+
+    async def ask() -> list[bytes | Missing]:
+        try:
+            head = _head(encode(own, Caller("paddock doctor"), "", "https"), "")
+            return await ask_all(links, hosts, VERSION_PATH.encode(), head)
+        finally:
+            links.close()
+            await asyncio.sleep(0)  # for the connections to close before the loop does
+
+    return {each.host: each.message for each in asyncio.run(ask()) if isinstance(each, Missing)}
 
 
 async def ask_all(

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.common import errors
-from controller.api.common.models import MCP_PATH, PREFIX
+from controller.api.common.models import MCP_PATH, PREFIX, VERSION_PATH
 from controller.api.common.replayed import Replayed
 from controller.api.fleet import relay
 from controller.api.fleet.identity import encode, identity_of
@@ -39,6 +39,8 @@ _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
 BY_STORE = frozenset(("open", "close", "run"))
 # What each host answers for its own sandboxes: the daemon that is asked collects it of the others.
 COLLECTED = frozenset((f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"))
+# Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
+_ANSWERED_TO_HOSTS = COLLECTED | {VERSION_PATH}
 _OF_UNBOUND = frozenset(("why", "inspect"))
 BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
 _POLL_SECONDS = 0.1
@@ -79,7 +81,7 @@ class Forwarding:
         by_mcp = connection.scope["route"].path == MCP_PATH
         target = await self._of_message(connection) if by_mcp else _of_route(connection, asked)
         if target is None:
-            if forwarded is None or connection.scope["route"].path in COLLECTED:
+            if forwarded is None or connection.scope["route"].path in _ANSWERED_TO_HOSTS:
                 return None
             raise Forbidden("the fleet listener serves requests for sandboxes of this host; send others to the API")
         asked = target

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from controller.api.common.docs_page import HEADERS, page
-from controller.api.common.models import VersionInfo
+from controller.api.common.models import VERSION_PATH, VersionInfo
 from controller.version import API_VERSION, VERSION
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ def readyz(request: Request) -> PlainTextResponse:
     return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if failed else 200)
 
 
-@routes.get("/version", responses={200: {"model": VersionInfo}})
+@routes.get(VERSION_PATH, responses={200: {"model": VersionInfo}})
 async def version() -> JSONResponse:
     """Version of the daemon and of its API."""
     return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})

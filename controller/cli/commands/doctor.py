@@ -1,6 +1,7 @@
 """`paddock doctor`: checks of the host itself, with or without a daemon."""
 
 import importlib
+import logging
 from typing import Any
 
 import click
@@ -18,6 +19,8 @@ _PROBLEM, _WARNING, _OK = "problem", "warning", "ok"
 def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
     """Check this host: engine, kernel, guard, folders, clock, disk, store, sockets. Exit code 1 if there is a problem.
 
+    Of many hosts, also checks which others run, answer this one, and are of its version.
+
     Each finding has its meaning for sandboxes and an action. Nothing is changed, and no daemon is needed. Run it as
     the daemon's user (root), with the daemon's settings.
     """
@@ -26,6 +29,8 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:
         raise UsageProblem(str(error)) from error
+    logs = importlib.import_module("structlog")  # which would print on stdout
+    logs.configure(wrapper_class=logs.make_filtering_bound_logger(logging.CRITICAL))
     # Imported by name, so that no other command loads the daemon's packages.
     found = importlib.import_module("controller.app.doctor").examine(loaded)
     if output == "json":

@@ -76,11 +76,18 @@ class SocketFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostSighting:
-    """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now."""
+    """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now.
+
+    `address` is its daemon's for other hosts, and `unreachable` says why that does not answer from here ("": it does,
+    or was not asked). `failing` are its conditions that should hold and don't, in words.
+    """
 
     name: str
     version: str
     is_alive: bool
+    address: str = ""
+    failing: tuple[str, ...] = ()
+    unreachable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ def fleet(facts: DoctorFacts) -> Iterator[Finding]:
     for each in facts.store.hosts:
         if each.name != facts.host:
             yield _host(each, facts.version)
+            yield from _troubles(each)
 
 
 def _host(host: HostSighting, version: str) -> Finding:
@@ -30,3 +31,16 @@ def _host(host: HostSighting, version: str) -> Finding:
         meaning = "they read the same store: that is meant for the time of an upgrade only"
         return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer version")
     return Finding(check, Severity.OK, f"its daemon runs, version {host.version}")
+
+
+def _troubles(host: HostSighting) -> Iterator[Finding]:
+    """Yield findings about a host whose daemon runs."""
+    if host.unreachable:
+        found = f"its daemon does not answer this host: {host.unreachable}"
+        meaning = "requests for its sandboxes fail here, and lists of usage lack them; what runs there goes on"
+        action = "let the hosts reach each other's fleet_address, and compare the fleet_* settings and files of both"
+        yield Finding(f"host/{host.name}/reach", Severity.WARNING, found, meaning, action)
+    if host.failing:
+        meaning = "sandboxes of that host don't start, or are not kept"
+        action = f"run `paddock doctor` there; `paddock describe host {host.name}` shows its conditions"
+        yield Finding(f"host/{host.name}/conditions", Severity.WARNING, "; ".join(host.failing), meaning, action)
