@@ -1,10 +1,11 @@
 """A sandbox of host b, used through the daemon of host a: every way into it."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.daemon import wait_for
+from tests.daemon import RunningDaemon, wait_for
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.docker, pytest.mark.postgres]
@@ -18,6 +19,12 @@ spec:
   resources: {limits: {memory: 64Mi}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
+
+
+def hosts_of(daemon: RunningDaemon) -> dict[str, tuple[str, str]]:
+    """Return what `paddock doctor` finds about other hosts."""
+    found = json.loads(daemon.paddock("doctor", "-o", "json", check=False).stdout)
+    return {each["check"]: (each["grade"], each["found"]) for each in found if each["check"].startswith("host/")}
 
 
 def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
@@ -35,9 +42,17 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         assert "far" in a.paddock("attest", "far").stdout
         assert "far" in a.paddock("why", "far").stdout
         a.paddock("inspect", "far")
+        for daemon in (a, b):
+            listed = wait_for("its usage is listed", lambda daemon=daemon: daemon.paddock("top").stdout)
+            assert [line.split()[:2] for line in listed.splitlines()] == [["NAME", "HOST"], ["far", "b"]]
+        assert hosts_of(a)["host/b"][0] == "ok"
+        assert "host/b/reach" not in hosts_of(a)
+        assert "EngineReachable is False" in hosts_of(b)["host/a/conditions"][1]
         audited = a.paddock("audit", "-o", "json").stdout
         assert audited.count('"verb": "exec"') == 3 or audited.count('"verb":"exec"') == 3, "one each, and none lost"
         b.stop()
+        assert "missing hosts: b (its daemon was stopped)" in a.paddock("top").stderr
+        assert hosts_of(a) == {"host/b": ("warning", "its daemon is away")}
         refused = a.paddock("exec", "far", "--", "true", check=False)
         assert refused.returncode != 0
         assert "its host `b` can't be reached" in refused.stderr
