@@ -500,6 +500,7 @@ KIND = Kind(
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
         Column("IMAGE", lambda obj, _now: _image(obj), wide=True),
         Column("LAUNCH", lambda obj, _now: str(obj.status.get("launchType", "-")), wide=True),
+        Column("HOST", lambda obj, _now: str(obj.status.get("host") or obj.spec.get("host") or "-"), wide=True),
         Column("CONTAINER", lambda obj, _now: str(obj.status.get("instanceRef", {}).get("name", "-")), wide=True),
     ),
 )

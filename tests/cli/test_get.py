@@ -46,7 +46,8 @@ def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
 def test_wide_and_all_namespaces(paddock: Run, two: World) -> None:
     lines = paddock("get", "sb", "-A", "-o", "wide").stdout.splitlines()
     assert (
-        " ".join(lines[0].split()) == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE LAUNCH CONTAINER"
+        " ".join(lines[0].split())
+        == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE LAUNCH HOST CONTAINER"
     )
     assert lines[1].split()[:2] == ["default", "quickstart"]
     assert "paddock/python:1" in lines[1]

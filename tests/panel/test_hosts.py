@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from controller.api.fleet.collect import Collected, Missing
+from controller.api.routes import usage
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.usage import UsageSample
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports.place import Place
+from controller.service.sandbox.usage import Usages
 from tests.fakes.engine import FACTS
-from tests.helpers_api import World, make_world
+from tests.helpers_api import QUICKSTART, World, make_world
 from tests.helpers_fixtures import quiet
+from tests.metrics.made_up import USAGE
 from tests.panel.browser import WAIT_MS
 from tests.panel.test_kinds import SignIn, sign_in
 
@@ -54,3 +61,48 @@ def test_the_only_host_has_the_page(world: World, sign_in: SignIn) -> None:
     page = sign_in("hosts")
     expect(page.get_by_role("heading", name="Host", exact=True)).to_be_visible()
     expect(page.get_by_text("Doctor", exact=True)).to_be_visible()
+
+
+@pytest.fixture
+def used(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Sandbox `one` runs on host a and `two` on b, as the daemons of both report; host c gives no answer."""
+    world.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
+    made = {}
+    for name, host in (("one", "a"), ("two", "b")):
+        limits = {"cpu": "500m", "memory": "512Mi"}
+        obj = world.change(name, status={"host": host, "resources": {"limits": limits}})
+        running = Container(id=name, name=name, uid=obj.uid, state=State.RUNNING)
+        made[host] = {obj.uid: UsageSample(running, USAGE, world.clock.now(), 0.25, 5.0)}
+    usages = {host: Usages(world.services.objects, lambda host=host: made[host], host) for host in made}
+    world.services = replace(world.services, usages=usages["a"])
+    there = {"kind": "SandboxMetricsList", "items": usages["b"].every(SANDBOX, None).items}
+    answers = Collected({"b": there}, [Missing("c", "no answer in time")])
+    monkeypatch.setattr(usage, "collect", lambda _request: answers)
+    return world
+
+
+@pytest.mark.usefixtures("used")
+def test_sandboxes_of_all_hosts_show_host_and_use(sign_in: SignIn) -> None:
+    page = sign_in("sandboxes")
+    for name, host in (("one", "a"), ("two", "b")):
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+        expect(row.get_by_role("cell", name=host, exact=True)).to_be_visible()
+        expect(row.get_by_role("meter", name="CPU")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Host")).to_be_visible()
+    expect(page.get_by_text("Without the usage on hosts that give no answer: c (no answer in time).")).to_be_visible()
+
+
+@pytest.mark.usefixtures("used")
+def test_the_list_of_hosts_shows_their_use(sign_in: SignIn) -> None:
+    page = sign_in("hosts")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="a", exact=True))
+    expect(row.get_by_role("meter", name="CPU")).to_be_visible()
+    expect(row.get_by_role("meter", name="Memory")).to_be_visible()
+
+
+def test_sandboxes_of_the_only_host_name_none(world: World, sign_in: SignIn) -> None:
+    world.apply()
+    world.change(status={"host": "a"})
+    page = sign_in("sandboxes")
+    expect(page.get_by_role("link", name="quickstart", exact=True)).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Host")).to_have_count(0)

@@ -106,18 +106,24 @@ export function KindPage({ kind, title }) {
   const [only, setOnly] = useState('');
   const can = useCan('create', kind.kind, space || null);
   const isSandbox = kind.kind === 'Sandbox';
-  const usage = useUsage(isSandbox && rows.length > 0, space);
+  const ofHosts = kind.kind === 'Host';
+  const { usage, missing } = useUsage((isSandbox || ofHosts) && rows.length > 0, space);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const at = columns.findIndex((each) => each.name === 'STATUS');
   const found = useMemo(() => (!words.length && !only ? rows : rows.filter((row) => matches(row, words) && (!only || group(row.cells[at]) === only))), [rows, text, only, at]);
-  const shownColumns = useMemo(() => columnsOf(kind, columns, { everywhere: !space, extra: isSandbox ? usageColumns(usage, columns) : [], without: isSandbox ? ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER'] : [] }), [kind, columns, space, usage]);
+  const onMany = isSandbox && (missing != null || new Set(rows.map((row) => row.cells[columns.findIndex((each) => each.name === 'HOST')])).size > 1);
+  const shownColumns = useMemo(() => {
+    if (ofHosts) return columnsOf(kind, columns, { extra: usageColumns(byHost(usage), columns, (row) => row.object.metadata.name), without: ['CPU', 'MEMORY'] });
+    if (!isSandbox) return columnsOf(kind, columns, { everywhere: !space });
+    return columnsOf(kind, columns, { everywhere: !space, extra: usageColumns(usage, columns, (row) => row.object.metadata.uid), without: ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER', ...(onMany ? [] : ['HOST'])] });
+  }, [kind, columns, space, usage, onMany]);
   const writable = kind.verbs.includes('create');
   return html`<div class="head"><div class="title"><h1 tabindex="-1">${title ?? kind.kind}</h1><span class="badge" aria-live="polite">${loading ? '…' : rows.length}</span></div>
     <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${wordsOf(kind.kind)}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${wordsOf(kind.kind)}</${Button}>`) : ''}</div></div>
     ${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
     <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
       ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly.charAt(0).toUpperCase()}${kind.readOnly.slice(1)}.</span>` : ''}</div>
-    <${ErrorNote} error=${error}/>
+    <${ErrorNote} error=${error}/>${missing?.length ? html`<div class="note warn" role="status">${visibleText(`Without the usage on hosts that give no answer: ${missing.map((each) => `${each.host} (${each.message})`).join('; ')}.`)}</div>` : ''}
     ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
 }
@@ -140,7 +146,10 @@ function Tiles({ rows, at, usage, only, setOnly }) {
 
 const USAGE_SECONDS = 5;
 const SANDBOXES_A_SECOND = 40; // so that the host's figures of many sandboxes cost no more than those of some
-/** Usage of running sandboxes by uid, every few seconds; open panels share a reading of the host. */
+/**
+ * Usage of running sandboxes by uid, with their hosts, every few seconds; open panels share a reading of each host.
+ * `missing` are the hosts that gave none; null where there is one host.
+ */
 function useUsage(wanted, space) {
   const path = space ? `namespaces/${encodeURIComponent(space)}/sandboxes/-/metrics` : 'sandboxes/-/metrics';
   const seconds = useRef(USAGE_SECONDS);
@@ -150,12 +159,24 @@ function useUsage(wanted, space) {
     return found;
   };
   const { value } = usePolled(wanted ? ask : null, () => seconds.current * 1000, [wanted, path]);
-  return useMemo(() => Object.fromEntries((value?.items ?? []).map((each) => [each.metadata.uid, each.usage])), [value]);
+  return useMemo(() => ({ usage: Object.fromEntries((value?.items ?? []).map((each) => [each.metadata.uid, { ...each.usage, host: each.host }])), missing: value?.missing ?? null }), [value]);
 }
 
-function usageColumns(usage, columns) {
+/** What the sandboxes of each host use together, by its name. */
+function byHost(usage) {
+  const sums = {};
+  for (const { host, cpuPercent, memoryUsageBytes } of Object.values(usage)) {
+    sums[host] ??= { cpuPercent: 0, memoryUsageBytes: 0 };
+    sums[host].cpuPercent += cpuPercent;
+    sums[host].memoryUsageBytes += memoryUsageBytes;
+  }
+  return sums;
+}
+
+/** Columns of what is used against its limits; `keyOf` gives the row's key in `usage`. */
+function usageColumns(usage, columns, keyOf) {
   const limit = (row, name) => row.cells[columns.findIndex((each) => each.name === name)];
-  const of = (row) => usage[row.object.metadata.uid];
+  const of = (row) => usage[keyOf(row)];
   return [
     { key: 'cpu', title: 'CPU', value: (row) => of(row)?.cpuPercent ?? -1, cell: (row) => {
       const most = quantity(limit(row, 'CPU'));
