@@ -23,6 +23,7 @@ from controller.ports.place import Place as HostsPlace
 from controller.service.sandbox.locations import Locations, OtherHost
 from controller.service.sandbox.usage import Usages
 from controller.store.sql_store import SqlStore
+from paddock import Paddock
 from tests.api.listeners import client, token
 from tests.api.test_fleet import Place, announce, ask, identity, replace_listeners
 from tests.fleet_files import Authority
@@ -137,6 +138,15 @@ def test_the_usage_of_all_hosts_is_one_list(hosts: Hosts, path: str) -> None:
         assert hosts.listed(path) == [("a", "one"), ("b", "two")]
     assert hosts.answer(path)["missing"] == []
     assert hosts.samples["b"].read == (1 if "maxAge" in path else 4), "the query goes along"
+
+
+def test_the_client_names_hosts_and_missing_ones(hosts: Hosts) -> None:
+    with Paddock(f"unix://{hosts.a.world.socket}") as paddock:
+        assert [(each.host, each.name) for each in paddock.sandboxes.metrics().items] == [("a", "one"), ("b", "two")]
+        hosts.leased.held.remove("b")
+        found = paddock.sandboxes.metrics()
+    assert [each.name for each in found.items] == ["one"]
+    assert list(found.missing) == ["b"]
 
 
 def test_one_namespace_is_asked_of_all(hosts: Hosts) -> None:

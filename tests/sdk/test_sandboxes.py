@@ -171,6 +171,7 @@ def test_ports_and_previews(shared: Sandbox) -> None:
 def test_state_metrics_logs_and_events(shared: Sandbox) -> None:
     used = shared.metrics()
     assert (used.memory_limit_bytes, used.processes > 0) == (256 << 20, True)
+    assert (used.name, used.host) == (shared.name, "")
     assert shared.condition("ready")["status"] == "True"
     assert "Created" in str(shared.events())
     assert shared.why()

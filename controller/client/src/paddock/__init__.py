@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from paddock._models import CommandFailed as CommandFailed
     from paddock._models import CommandResult as CommandResult
     from paddock._models import Metrics as Metrics
+    from paddock._models import MetricsList as MetricsList
     from paddock._models import Output as Output
     from paddock._models import SandboxFailed as SandboxFailed
     from paddock._models import TaskResult as TaskResult
@@ -69,6 +70,7 @@ _MODULES = {
         "CommandFailed",
         "CommandResult",
         "Metrics",
+        "MetricsList",
         "Output",
         "SandboxFailed",
         "TaskResult",

@@ -96,7 +96,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Resource usage of a sandbox. 100 % of CPU is one busy core; None: no limit, no network, or not reported."""
+    """Resource usage of a sandbox. 100 % of CPU is one busy core; None: no limit, no network, or not reported.
+
+    `host` runs it; empty where there is one host.
+    """
 
     cpu_percent: float
     memory_bytes: int
@@ -109,6 +112,19 @@ class Metrics:
     uptime_seconds: float
     cpu_limit_percent: float | None = None
     processes_limit: int | None = None
+    name: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsList:
+    """Resource usage of the running sandboxes of a namespace, by their names.
+
+    Those of hosts in `missing`, each with the reason, are not in it.
+    """
+
+    items: list[Metrics]
+    missing: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +216,15 @@ def metrics_of(found: Mapping[str, Any]) -> Metrics:
         uptime_seconds=usage["uptimeSeconds"],
         cpu_limit_percent=usage.get("cpuLimitPercent"),
         processes_limit=usage.get("processesLimit"),
+        name=found["metadata"]["name"],
+        host=found.get("host") or "",
     )
+
+
+def metrics_list_of(found: Mapping[str, Any]) -> MetricsList:
+    """Return the usages in a SandboxMetricsList."""
+    missing = {each["host"]: each["message"] for each in found.get("missing") or ()}
+    return MetricsList([metrics_of(each) for each in found["items"]], missing)
 
 
 def change_of(found: Mapping[str, Any]) -> Change:

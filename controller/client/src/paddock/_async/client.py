@@ -8,9 +8,10 @@ from typing import Any, Unpack
 
 from paddock._async.objects import AsyncObjects
 from paddock._async.sandbox import AsyncSandbox
+from paddock._client.connection import segment
 from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
-from paddock._models import Change, Object, change_of
+from paddock._models import Change, MetricsList, Object, change_of, metrics_list_of
 from paddock._spec import SandboxOptions, document, spec_of
 from paddock._transport.aio import AsyncTransport
 from paddock._version import API_VERSION
@@ -151,6 +152,11 @@ class AsyncSandboxes:
     async def list(self, *, selector: str = "") -> list[AsyncSandbox]:
         """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
         return [self._handle(each) for each in await self._objects.list(selector=selector)]
+
+    async def metrics(self) -> MetricsList:
+        """Measure the use of CPU, memory, network, disk and processes of all running ones, on all hosts."""
+        path = f"namespaces/{segment(self._namespace)}/sandboxes/-/metrics"
+        return metrics_list_of(await self._transport.request("GET", path))
 
     async def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""

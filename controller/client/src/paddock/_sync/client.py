@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from paddock._client.connection import segment
 from paddock._client.errors import ClientError
 from paddock._connect import chosen_server
-from paddock._models import Change, Object, change_of
+from paddock._models import Change, MetricsList, Object, change_of, metrics_list_of
 from paddock._spec import SandboxOptions, document, spec_of
 from paddock._sync.objects import Objects
 from paddock._sync.sandbox import Sandbox
@@ -152,6 +153,11 @@ class Sandboxes:
     def list(self, *, selector: str = "") -> list[Sandbox]:
         """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
         return [self._handle(each) for each in self._objects.list(selector=selector)]
+
+    def metrics(self) -> MetricsList:
+        """Measure the use of CPU, memory, network, disk and processes of all running ones, on all hosts."""
+        path = f"namespaces/{segment(self._namespace)}/sandboxes/-/metrics"
+        return metrics_list_of(self._transport.request("GET", path))
 
     def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
