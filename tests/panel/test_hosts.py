@@ -89,6 +89,9 @@ def test_sandboxes_of_all_hosts_show_host_and_use(sign_in: SignIn) -> None:
         expect(row.get_by_role("cell", name=host, exact=True)).to_be_visible()
         expect(row.get_by_role("meter", name="CPU")).to_be_visible()
     expect(page.get_by_role("columnheader", name="Host")).to_be_visible()
+    page.get_by_role("link", name="two", exact=True).click()
+    expect(page.get_by_role("link", name="b", exact=True)).to_be_visible()
+    page.go_back()
     expect(page.get_by_text("Without the usage on hosts that give no answer: c (no answer in time).")).to_be_visible()
 
 

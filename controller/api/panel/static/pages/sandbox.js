@@ -102,6 +102,7 @@ function Overview({ object, namespace, name }) {
       ['Image', spec.template?.image ?? html`template <a href="#/sandboxtemplates/${encodeURIComponent(namespace)}/${encodeURIComponent(spec.templateRef?.name)}">${visibleText(spec.templateRef?.name)}</a>`],
       ['Security level', html`<a href="#/securityprofiles/${encodeURIComponent(spec.securityLevel ?? spec.template?.securityLevel ?? '')}">${visibleText(spec.securityLevel ?? spec.template?.securityLevel ?? 'of its template')}</a>`],
       ['Launch', status.launchType ? `${status.launchType}${status.launchReason ? `: ${status.launchReason}` : ''}` : '–'],
+      status.host && status.host !== 'host' && ['Host', html`<a href="#/hosts/${encodeURIComponent(status.host)}">${visibleText(status.host)}</a>`],
       ['Container', status.instanceRef?.name ?? '–'], ['Started', status.startTime ? html`${when(status.startTime)} (<${Age} time=${status.startTime}/> ago)` : '–'], ['Restarts', String(status.restartCount ?? 0)], ['Restart policy', spec.restartPolicy], ['Created', when(metadata.creationTimestamp)],
       metadata.labels && ['Labels', Object.entries(metadata.labels).map(([key, value]) => `${key}=${value}`).join(', ')]]}/></${Card}>
     <${Card} title="Limits"><table class="plain"><thead><tr><th></th><th>Asked</th><th>In force</th></tr></thead><tbody>${names.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${visibleText(asked[each] ?? 'default')}</td><td>${visibleText(held[each] ?? '–')}</td></tr>`)}</tbody></table>
