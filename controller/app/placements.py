@@ -19,7 +19,9 @@ def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -
         core.waker.wake()  # the sandbox may be this host's now
 
     scheduler = SwarmScheduler(core.settings.docker_host, fleet.store.instance_id)
-    keeper = PlacementKeeper(scheduler, announcing(fleet.store, committed), fleet.place, policy, core.waker.wake)
+    keeper = PlacementKeeper(
+        scheduler, announcing(fleet.store, committed), fleet.place, policy, core.clock, core.waker.wake
+    )
     loop.reconcile_pass.placements = keeper
     core.undo.callback(keeper.stop)
     keeper.start()

@@ -100,3 +100,78 @@ def test_how_long_the_swarm_takes(daemons: Mapping[str, RunningDaemon]) -> None:
             seconds.append(time.monotonic() - began)
         taken[kind] = sorted(seconds)[1]
     print(f"cold Ready: {taken['named']:.2f} s with spec.host, {taken['chosen']:.2f} s through the swarm")
+
+
+_POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], resources: {limits: {memory: 16Mi, pids: 16}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 6, shutdownGracePeriodSeconds: 0}
+"""
+_CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: claimed}
+spec: {templateRef: {name: tiny}, lifecycle: {shutdownGracePeriodSeconds: 0}}
+"""
+
+
+def warm(hosts: Fleet) -> dict[str, int]:
+    """Return the number of running members that each host has."""
+    shown = {
+        each.name: each.docker("ps", "-q", "--filter", "label=paddock.name", "--filter", "name=pdk-warm-", check=False)
+        for each in hosts
+    }
+    return {name: len(found.split()) for name, found in shown.items()}
+
+
+def pool(daemon: RunningDaemon) -> dict[str, int]:
+    found = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout)["status"]
+    return {name: found.get(name, 0) for name in ("readyReplicas", "claimedReplicas")}
+
+
+def test_a_pool_is_spread_over_the_hosts(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    daemons["one"].apply(_POOL)
+    wait_for("it is full", lambda: pool(daemons["two"])["readyReplicas"] == 6)
+    assert sum(count > 0 for count in warm(hosts).values()) > 1, "they are on several hosts"
+    began = time.monotonic()
+    daemons["three"].apply(_CLAIM)
+    ready(daemons["three"], "claimed")
+    print(f"warm Ready: {time.monotonic() - began:.2f} s with the start of two commands")
+    assert daemons["one"].get("claimed")["status"]["launchType"] == "Warm"
+    wait_for("it is full again", lambda: pool(daemons["two"]) == {"readyReplicas": 6, "claimedReplicas": 1})
+
+
+def test_a_drained_hosts_warm_sandboxes_are_made_elsewhere(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    daemons["one"].paddock("host", "drain", "two")
+    wait_for("none is left there", lambda: warm(hosts)["two"] == 0)
+    wait_for("it is full", lambda: pool(daemons["one"])["readyReplicas"] == 6)
+    assert "Dr" in daemons["one"].paddock("host", "list").stdout
+    daemons["one"].paddock("host", "uncordon", "two")
+
+
+def test_a_dead_host_is_shown_and_its_pool_is_full_elsewhere(
+    hosts: Fleet, daemons: Mapping[str, RunningDaemon]
+) -> None:
+    """The whole machine: its engine, its daemon, its containers and its place in the swarm."""
+    before = warm(hosts)
+    daemons["one"].paddock("scale", "sandboxpool/warm", "--replicas", "9")
+    wait_for("it is full", lambda: pool(daemons["one"])["readyReplicas"] == 9)
+    assert warm(hosts)["three"] > 0, before
+    hosts["three"].power_off()
+    began = time.monotonic()
+    wait_for("it is shown", lambda: "daemon away" in daemons["one"].paddock("host", "list").stdout)
+    print(f"dead host shown after {time.monotonic() - began:.1f} s (20)")
+
+    def full() -> bool:
+        found = warm(hosts)
+        return found["one"] + found["two"] >= 9
+
+    wait_for("its members are made elsewhere", full)
+    print(f"pool full elsewhere after {time.monotonic() - began:.1f} s (30)")
+    hosts["three"].engine.start()

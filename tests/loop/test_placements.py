@@ -1,6 +1,7 @@
 """Placements by a scheduler: what it chooses is bound, kept, changed, given back, and after a crash gone on with."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from controller.plan.capacity.placements import GUARD
 from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
 from controller.service import errors
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.scheduler import FakeScheduler, fake_cluster
-from tests.loop.harness import LoopHarness
+from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_many_hosts import Hosts, found, two_hosts
 
 _SWARM = Policy(scheduler="swarm")
@@ -42,7 +44,12 @@ class Fleet:
     def new_leader(self, wrapped: Callable[[Any], Any] = lambda each: each) -> None:
         house = self.hosts.one
         self.keeper = PlacementKeeper(
-            wrapped(self.scheduler), wrapped(house.store), house.place, _SWARM, lambda: self.wakes.append("waits")
+            wrapped(self.scheduler),
+            wrapped(house.store),
+            house.place,
+            _SWARM,
+            house.clock,
+            lambda: self.wakes.append("waits"),
         )
         house.turn.placements = self.keeper
 
@@ -290,3 +297,125 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
         assert sum(len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)) == steps + 1
         assert len(fleet.scheduler.list()) == steps + 1
     assert deaths > 10, "they did die"
+
+
+def pool(fleet: Fleet, warm: int, **spec: object) -> None:
+    fleet.hosts.one.apply_template("t", image=TINY, command=["sleep", "1000000"], **limits("64Mi"))
+    spec = {"templateRef": {"name": "t"}, "warmReplicas": warm, "shutdownGracePeriodSeconds": 0, **spec}
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxPool", "metadata": {"name": "warm"}, "spec": spec}
+    fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def shares(fleet: Fleet) -> dict[str, int]:
+    """Return the warmReplicas of a pool's parts, by host."""
+    found = fleet.hosts.one.store.list("SandboxPool")[0]
+    return {each.spec["host"]: each.spec["warmReplicas"] for each in found if "host" in each.spec}
+
+
+def parent(fleet: Fleet) -> Mapping[str, Any]:
+    found = fleet.hosts.one.store.get("SandboxPool", "default", "warm")
+    assert found is not None
+    return found.status
+
+
+def made(fleet: Fleet) -> list[int]:
+    return [len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)]
+
+
+def test_a_pool_that_names_no_host_is_spread_over_them(fleet: Fleet) -> None:
+    pool(fleet, 4)
+    fleet.settle()
+    assert (shares(fleet), made(fleet)) == ({"one": 2, "two": 2}, [2, 2])
+    status = parent(fleet)
+    assert (status["replicas"], status["readyReplicas"]) == (4, 4)
+    assert [f"{each['type']} {each['status']}" for each in status["conditions"]] == [
+        *("Ready True", "Accepted True", "Degraded False")
+    ]
+
+
+def test_a_pools_size_is_followed_on_all_hosts(fleet: Fleet) -> None:
+    for size in (2, 6, 0):
+        pool(fleet, size)
+        fleet.settle()
+        assert (sum(shares(fleet).values()), sum(made(fleet))) == (size, size)
+    assert fleet.scheduler.list() == []
+
+
+@pytest.mark.parametrize("trouble", ["down", "drained", "unfit"])
+def test_warm_sandboxes_of_a_host_in_trouble_are_made_elsewhere(fleet: Fleet, trouble: str) -> None:
+    pool(fleet, 4)
+    fleet.settle()
+    if trouble == "down":
+        fleet.scheduler.set_liveness("two", Liveness.DOWN)
+    elif trouble == "drained":
+        change(fleet.hosts.one, "two", schedulable=False, drained=True)
+    else:
+        report(fleet.hosts.two, EngineReachable="False")
+    fleet.settle()
+    assert shares(fleet) == {"one": 4, "two": 0}
+    assert len(fleet.hosts.one.ours()) == 4
+
+
+def test_a_claim_takes_one_and_the_pool_is_filled_again(fleet: Fleet) -> None:
+    pool(fleet, 2)
+    fleet.settle()
+    fleet.hosts.one.refer("a", "t")
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+    assert found(fleet.hosts.one, "a").status["launchType"] == "Warm"
+    assert fleet.state("a") == Placed(fleet.host_of("a")), "it has a placement of its own now"
+    assert (sum(shares(fleet).values()), sum(made(fleet)), parent(fleet)["claimedReplicas"]) == (2, 3, 1)
+
+
+def test_a_deleted_pool_leaves_nothing(fleet: Fleet) -> None:
+    pool(fleet, 4)
+    fleet.settle()
+    fleet.hosts.one.delete("warm", "sandboxpool")
+    fleet.settle()
+    assert fleet.hosts.one.store.list("SandboxPool")[0] == []
+    assert (fleet.scheduler.list(), made(fleet)) == ([], [0, 0])
+
+
+def test_a_pool_that_fits_nowhere_says_so(fleet: Fleet) -> None:
+    pool(fleet, 2)
+    fleet.settle()
+    fleet.hosts.one.apply_template("t", image=TINY, command=["sleep", "1000000"], **limits("100Gi"))
+    fleet.settle()
+    ready = parent(fleet)["conditions"][0]
+    assert ready["status"] == "False"
+    assert "2 without a host: no suitable node (insufficient resources)" in ready["message"]
+
+
+def test_a_part_that_somebody_changed_is_put_right(fleet: Fleet) -> None:
+    pool(fleet, 4)
+    fleet.settle()
+    with fleet.hosts.one.store.transaction() as transaction:
+        part = transaction.get("SandboxPool", "default", "warm-two")
+        assert part is not None
+        transaction.put(replace(part, spec={**part.spec, "warmReplicas": 50}))
+    fleet.settle()
+    assert shares(fleet) == {"one": 2, "two": 2}
+
+
+def test_another_pool_of_a_parts_name_is_left_alone(fleet: Fleet) -> None:
+    pool(fleet, 0)
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxPool", "metadata": {"name": "warm-two"}}
+    body = {"spec": {"templateRef": {"name": "t"}, "warmReplicas": 1, "host": "one"}}
+    fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document | body))])
+    pool(fleet, 4)
+    fleet.settle()
+    own = fleet.hosts.one.store.get("SandboxPool", "default", "warm-two")
+    assert own is not None
+    assert own.spec["warmReplicas"] == 1
+    degraded = parent(fleet)["conditions"][2]
+    assert (degraded["status"], degraded["reason"]) == ("True", "Refused")
+    assert "sandboxpool warm-two is not its part on that host; rename one of them" in degraded["message"]
+
+
+@pytest.mark.parametrize("bound", [{"maxReplicas": 5}, {"quota": {"memory": "1Gi"}}])
+def test_bounds_of_a_pool_need_a_host(fleet: Fleet, bound: dict[str, object]) -> None:
+    with pytest.raises(errors.Invalid, match="bounds a pool on one host, and the scheduler spreads this one"):
+        pool(fleet, 2, **bound)
+    pool(fleet, 2, host="one", **bound)
+    fleet.settle()
+    assert made(fleet) == [2, 0]

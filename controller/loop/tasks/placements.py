@@ -5,25 +5,32 @@ after a crash between any two steps, the next leader goes on.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 
 import structlog
 
+from controller.kinds.common.owner_reference import owner_uids
+from controller.kinds.meta import StoredObject
 from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
-from controller.kinds.planning.snapshot import Sandbox
+from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
+from controller.kinds.sandboxpool import KIND as POOL
 from controller.loop.desired import Desired
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.lost_hosts import away
 from controller.plan.capacity import placements as plan
+from controller.plan.capacity import spread
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
-from controller.ports import Store, StoreError
+from controller.ports import Clock, Store, StoreError
 from controller.ports.place import Place
-from controller.ports.scheduler import Scheduler, SchedulerError, SchedulerProblem, StaleBinding
+from controller.ports.scheduler import PlacedRecord, Scheduler, SchedulerError, SchedulerProblem, StaleBinding
+from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
 _log = structlog.get_logger("paddock.placements")
@@ -34,11 +41,17 @@ class PlacementKeeper:
     """Works in a thread of its own from `start` to `stop`. `waits` are read from any thread."""
 
     def __init__(
-        self, scheduler: Scheduler, store: Store, place: Place, policy: Policy, changed: Callable[[], None]
+        self,
+        scheduler: Scheduler,
+        store: Store,
+        place: Place,
+        policy: Policy,
+        clock: Clock,
+        changed: Callable[[], None],
     ) -> None:
         """`store` is written as the fleet's leader. `changed` is called when `waits` did."""
         self._scheduler, self._store, self._place = scheduler, store, place
-        self._policy, self._changed = policy, changed
+        self._policy, self._clock, self._changed = policy, clock, changed
         self._desired: Desired | None = None
         self._prepared = False
         self._done: object = None  # what the last whole round had read
@@ -109,7 +122,7 @@ class PlacementKeeper:
     def _read(self, boxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
         """Return all that a round decides on but for what the scheduler says: each is the same object if unchanged."""
         assert self._desired is not None
-        return (boxes, self._desired.hosts.now, self._desired.profiles.now)
+        return (boxes, self._desired.pools(), self._desired.hosts.now, self._desired.profiles.now)
 
     def _is_done(self, boxes: Mapping[str, Sandbox]) -> bool:
         done = self._done
@@ -138,7 +151,9 @@ class PlacementKeeper:
         assert self._desired is not None
         self._tell_hosts(self._desired)
         policy = with_profiles(self._policy, self._desired.profiles.now.values())
-        decided = plan.placements(boxes.values(), policy, self._scheduler.list())
+        records = {each.placement.uid: each for each in self._scheduler.list()}
+        pools = tuple(self._desired.pools().values())
+        decided = plan.placements(boxes.values(), policy, records, pools)
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})
@@ -149,7 +164,37 @@ class PlacementKeeper:
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
+        self._spread(pools, records)
         return bound
+
+    def _spread(self, pools: Sequence[Pool], records: Mapping[str, PlacedRecord]) -> None:
+        """Make the parts of the pools that name no host, as their slots are placed, and write their statuses."""
+        statuses = []
+        for pool in spread.spread_pools(pools):
+            refused = ""
+            for each in spread.put_parts(pool, pools, records):
+                refused = self._put_part(each) or refused
+            status = spread.spread_status(pool, spread.parts_of(pool, pools), records, refused, self._clock.now())
+            if status != pool.obj.status:
+                statuses.append(StatusWrite(pool.obj.ref, status))
+        if statuses:
+            self._store.record(Writes(statuses=tuple(statuses)))
+
+    def _put_part(self, part: spread.PutPart) -> str:
+        """Store a pool's part. Return why that can't be, "" if it is done, or no longer due."""
+        pool = part.pool
+        with self._store.transaction() as transaction:
+            now = transaction.get(pool.kind, pool.namespace, pool.name)
+            if now is None or now.uid != pool.uid or now.deleted_at is not None:
+                return ""
+            known = transaction.get(pool.kind, pool.namespace, part.name)
+            if known is None:
+                transaction.put(_new_part(part, self._clock.now()))
+            elif pool.uid not in owner_uids(known):
+                return f"sandboxpool {part.name} is not its part on that host; rename one of them"
+            elif known.deleted_at is None:
+                transaction.put(replace(known, spec=dict(part.spec), generation=known.generation + 1))
+        return ""
 
     def _tell_hosts(self, desired: Desired) -> None:
         lost = away(self._store.leases())
@@ -212,3 +257,18 @@ class PlacementKeeper:
                 _log.warning("placements not kept; retrying", reason=failure)
             else:
                 _log.info("placements kept again")
+
+
+def _new_part(part: spread.PutPart, now: float) -> StoredObject:
+    pool = part.pool
+    owner = {"apiVersion": API_VERSION, "kind": pool.kind, "name": pool.name, "uid": pool.uid, "controller": True}
+    return StoredObject(
+        kind=pool.kind,
+        namespace=pool.namespace,
+        name=part.name,
+        uid=str(uuid.uuid4()),
+        spec=dict(part.spec),
+        created_at=now,
+        finalizers=POOL.finalizers,
+        owner_references=(owner,),
+    )

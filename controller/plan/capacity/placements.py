@@ -11,12 +11,15 @@ from types import MappingProxyType
 from controller.kinds.host import StoredHost
 from controller.kinds.meta import ObjectRef, StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
-from controller.kinds.planning.snapshot import Sandbox
+from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
+from controller.plan.capacity import spread
+from controller.plan.pool.sandboxpool import member_spec
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.narrow import level_of
 from controller.policy.quota_ledger import CPU_OVERCOMMIT
 from controller.policy.sandbox import NO_LIMITS, reserved
+from controller.policy.sandboxpool import shares_volumes
 from controller.ports.scheduler import (
     Availability,
     Liveness,
@@ -104,9 +107,13 @@ class HostSetting:
     availability: Availability
 
 
-def placements(sandboxes: Iterable[Sandbox], policy: Policy, records: Iterable[PlacedRecord]) -> Placements:
-    """Return what is to be done next. `sandboxes` are all that are stored, `records` all that the scheduler has."""
-    had = {each.placement.uid: each for each in records}
+def placements(
+    sandboxes: Iterable[Sandbox], policy: Policy, had: Mapping[str, PlacedRecord], pools: Iterable[Pool] = ()
+) -> Placements:
+    """Return what is to be done next. `sandboxes` and `pools` are all that are stored.
+
+    `had` are all placements that the scheduler has, by uid.
+    """
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
     stored: set[str] = set()
@@ -117,6 +124,11 @@ def placements(sandboxes: Iterable[Sandbox], policy: Policy, records: Iterable[P
             steps += _bound(box, policy, record)
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits)
+    for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, policy)):
+        stored.add(wanted.uid)
+        record = had.get(wanted.uid)
+        if record is None or replace(record.placement, labels=wanted.labels) != wanted:
+            steps.append(Place(wanted))
     steps += [Release(uid) for uid in had if uid not in stored]
     return Placements(tuple(steps), MappingProxyType(waits))
 
@@ -161,16 +173,40 @@ def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement 
     spec, template, obj = box.spec, box.template, box.obj
     if spec is None or template is None:
         return None
+    running = not host or not _rests(box)
+    return _placement(obj, obj.uid, spec, template, policy, binding=binding, host=host, running=running)
+
+
+def _slots(pool: Pool, policy: Policy) -> Iterator[Placement]:
+    """Yield the placements of a pool's warm sandboxes. None without its template: nobody knows what they need."""
+    spec = member_spec(pool)
+    if spec is None or pool.template is None or shares_volumes(pool.template):
+        return
+    for uid in spread.slot_uids(pool):
+        yield _placement(pool.obj, uid, spec, pool.template, policy, binding=1, host=UNBOUND, running=True)
+
+
+def _placement(
+    obj: StoredObject,
+    uid: str,
+    spec: SandboxSpec,
+    template: Template,
+    policy: Policy,
+    *,
+    binding: int,
+    host: str,
+    running: bool,
+) -> Placement:
     level = level_of(at_own_level(spec, template), policy)
     limits = reserved(spec, template, level.limits if level is not None else NO_LIMITS)
     return Placement(
-        uid=obj.uid,
+        uid=uid,
         binding=binding,
         memory_bytes=limits.memory_bytes,
         cpu_millicores=-(-limits.cpu_millicores // CPU_OVERCOMMIT),
         node_selector={} if host else _selector(spec, template, level),
         host=host,
-        running=not host or not _rests(box),
+        running=running,
         labels={"paddock.namespace": obj.namespace, "paddock.name": obj.name},
     )
 

@@ -12,7 +12,6 @@ from controller.plan.common.status_json import dated
 
 REASON = "NoHost"
 _NOTHING_CHOSEN = "it names no host, and the scheduler is `manual`: write `host:` into its spec (`paddock host list`)"
-_NO_POOL = "the scheduler chooses hosts for sandboxes, not for pools: write `host:` into its spec (`paddock host list`)"
 _Waits = Mapping[str, tuple[str, str]] | None
 
 
@@ -23,6 +22,8 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
             if FINALIZER in obj.finalizers:
                 builder.finalized.append(obj.ref)
             continue
+        if obj.kind == "SandboxPool" and builder.snapshot.waits is not None:
+            continue  # plan/capacity/spread.py
         status = _status(obj, builder.snapshot.now, builder.snapshot.waits)
         if status != obj.status:
             builder.statuses.append(StatusWrite(obj.ref, status))
@@ -43,4 +44,4 @@ def _why(obj: StoredObject, waits: _Waits) -> tuple[str, str]:
     """Return reason and message."""
     if waits is None:
         return REASON, _NOTHING_CHOSEN
-    return waits.get(obj.uid, ASKED) if obj.kind == "Sandbox" else (REASON, _NO_POOL)
+    return waits.get(obj.uid, ASKED)

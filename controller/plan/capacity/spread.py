@@ -1,0 +1,124 @@
+"""Pools over hosts: the scheduler chooses a host for each warm sandbox of a pool that names none. Pure.
+
+Such a pool has a slot for each of its `warmReplicas`: a placement that is never pinned, so that the scheduler moves it
+off a host that is lost, drained or unfit. The slots on a host are the `warmReplicas` of the pool's part there: a
+SandboxPool with `host`, which the first one owns, and which that host's daemon fills.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_condition
+from controller.kinds.planning.binding import UNBOUND, host_of
+from controller.kinds.planning.snapshot import Pool
+from controller.plan.common.status_json import dated
+from controller.ports.scheduler import Pending, Placed, PlacedRecord
+
+_LETTERS, _DIGITS = 52, 8  # of a name, and of the hash in one that was too long
+_COUNTS = ("replicas", "readyReplicas", "outdatedReplicas", "claimedReplicas")
+
+
+@dataclass(frozen=True, slots=True)
+class PutPart:
+    """Make a pool's part on a host, or give it another spec. `known` is the stored one, None if there is none."""
+
+    pool: StoredObject
+    name: str
+    spec: Mapping[str, Any]
+    known: ObjectRef | None
+
+
+def spread_pools(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Return the pools whose warm sandboxes the scheduler spreads, in the order in which they are served."""
+    found = (
+        each
+        for each in pools
+        if host_of(each.obj, UNBOUND) == UNBOUND and each.obj.deleted_at is None and each.spec is not None
+    )
+    return tuple(sorted(found, key=lambda each: (-(each.spec.priority if each.spec else 0), each.obj.created_at)))
+
+
+def slot_uids(pool: Pool) -> tuple[str, ...]:
+    """Return the uids of a pool's slots."""
+    return tuple(f"{pool.obj.uid}-{at}" for at in range(pool.spec.warm_replicas if pool.spec else 0))
+
+
+def put_parts(pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord]) -> Iterator[PutPart]:
+    """Yield the parts of a pool that are not as its slots are placed now. `pools` are all that are stored."""
+    shares = Counter(
+        record.state.host for record in _slots(pool, records) if record is not None and isinstance(record.state, Placed)
+    )
+    known = {host_of(each.obj, UNBOUND): each.obj for each in parts_of(pool, pools)}
+    for host in sorted({*shares, *known}):
+        part = known.get(host)
+        if part is not None and part.deleted_at is not None:
+            continue
+        spec = {**pool.obj.spec, "host": host, "warmReplicas": shares[host]}
+        if part is None or dict(part.spec) != spec:
+            yield PutPart(pool.obj, part_name(pool.obj.name, host), spec, part.ref if part is not None else None)
+
+
+def parts_of(pool: Pool, pools: Iterable[Pool]) -> list[Pool]:
+    """Return the stored parts of a pool."""
+    uid = pool.obj.uid
+    return [each for each in pools if any(owner.get("uid") == uid for owner in each.obj.owner_references)]
+
+
+def part_name(pool: str, host: str) -> str:
+    """Return the name of a pool's part on a host."""
+    name = f"{pool}-{host}"
+    if len(name) <= _LETTERS:
+        return name
+    return f"{name[: _LETTERS - _DIGITS - 1].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]}"
+
+
+def spread_status(
+    pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord], refused: str, now: float
+) -> dict[str, Any]:
+    """Return the status of a pool: the sums of its parts, and what its slots wait for.
+
+    `refused` is why a part could not be made, "" if all could.
+    """
+    prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
+    counts = {name: sum(int(each.obj.status.get(name, 0)) for each in parts) for name in _COUNTS}
+    wanted, generation = pool.spec.warm_replicas if pool.spec else 0, pool.obj.generation
+    made = [
+        _ready(pool, counts["readyReplicas"], wanted, records, refused),
+        Condition("Accepted", "True", "Admitted"),
+        _degraded(parts, refused),
+    ]
+    return {
+        "observedGeneration": generation,
+        "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
+        **counts,
+    }
+
+
+def _ready(pool: Pool, ready: int, wanted: int, records: Mapping[str, PlacedRecord], refused: str) -> Condition:
+    words = f"{ready} of {wanted} members are ready"
+    if ready >= wanted:
+        return Condition("Ready", "True", "Filled", words)
+    waiting = [
+        record.state.message
+        for record in _slots(pool, records)
+        if record is not None and isinstance(record.state, Pending)
+    ]
+    why = refused or (f"{len(waiting)} without a host: {waiting[0]}" if waiting else "")
+    return Condition("Ready", "False", "Filling", f"{words}; {why}" if why else words)
+
+
+def _degraded(parts: Sequence[Pool], refused: str) -> Condition:
+    if refused:
+        return Condition("Degraded", "True", "Refused", refused)
+    for each in parts:
+        found = stored_condition(each.obj, "Degraded")
+        if found.get("status") == "True":
+            return Condition("Degraded", "True", found["reason"], f"{each.obj.name}: {found.get('message', '')}")
+    return Condition("Degraded", "False", "AsExpected")
+
+
+def _slots(pool: Pool, records: Mapping[str, PlacedRecord]) -> Iterator[PlacedRecord | None]:
+    return (records.get(uid) for uid in slot_uids(pool))
