@@ -42,7 +42,7 @@ class SandboxPoolSpec(Model):
     """Maxima of the pool's members and claimed sandboxes together, within the quotas of the namespace and of the host.
     """
     host: Name | None = None
-    """Host of its members, by its name. Default: the only one there is. Fixed once the pool has a host."""
+    """Host of its members, by its name. Default: the only one there is, or those that the scheduler chooses."""
 
     @model_validator(mode="after")
     def _room_for_the_warm(self) -> "SandboxPoolSpec":
