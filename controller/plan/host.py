@@ -17,7 +17,7 @@ from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import cordon, preload, pressure
+from controller.plan.capacity import cordon, preload, pressure, refusal
 from controller.plan.capacity.admission import CapacityLedger, admission_order
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
@@ -291,6 +291,8 @@ def _admit_pending(builder: PlanBuilder) -> None:
             continue
         if each.context.obj.kind != "Sandbox":
             builder.short[each.context.obj.uid] = withheld.message
+        if refusal.refuses(builder, each, withheld.reason, withheld.message):
+            continue
         decision = without_room(each.context, each.claim, withheld.message, decide, withheld.reason)
         # Never settled: decided in every pass, since anything may free capacity.
         reserves = each.claim.base if each.claim.seated else None

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from controller.kinds.meta import StoredObject
-from controller.loop.tasks.placements import PlacementKeeper
+from controller.loop.tasks.placements import PENDING_SECONDS, PlacementKeeper
 from controller.plan.capacity.placements import GUARD
+from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
 from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
 from controller.service import errors
@@ -155,6 +156,48 @@ def test_hosts_without_an_engine_or_under_pressure_or_cordoned_get_nothing_new(f
     assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"one"}
 
 
+@pytest.mark.parametrize("closed", [{"schedulable": False}, {"drained": True, "schedulable": False}])
+def test_a_host_that_is_closed_meanwhile_gives_back_what_it_did_not_start(
+    fleet: Fleet, closed: dict[str, object]
+) -> None:
+    fleet.hosts.one.apply("a")
+    fleet.keeper.look()
+    fleet.keeper.look()
+    host = fleet.host_of("a")
+    assert host, "it is bound, and its daemon did not run yet"
+    change(fleet.hosts.one, host, **closed)
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Scheduled") == "False HostCordoned"
+    for each in (fleet.hosts.one, fleet.hosts.two):
+        each.clock.advance(REFUSAL_SECONDS)
+    fleet.settle()
+    other = {"one": "two", "two": "one"}[host]
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (other, "True Running")
+    assert found(fleet.hosts.one, "a").status["binding"] == 2
+    assert fleet.state("a") == Placed(other)
+    assert sum(len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)) == 1
+    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a") if each.reason == REASON]
+    assert len(events) == 1
+    assert events[0].startswith(f"host {host} gives it back: HostCordoned: ")
+
+
+def test_one_that_ran_here_and_one_that_names_its_host_are_never_given_back(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("ran")
+    fleet.settle()
+    host = fleet.host_of("ran")
+    fleet.hosts.one.apply("ran", runState="Suspended")
+    fleet.settle()
+    change(fleet.hosts.one, host, schedulable=False)
+    fleet.hosts.one.apply("ran")
+    fleet.hosts.one.apply("named", host=host)
+    fleet.settle()
+    for each in (fleet.hosts.one, fleet.hosts.two):
+        each.clock.advance(10 * REFUSAL_SECONDS)
+    fleet.settle()
+    for name in ("ran", "named"):
+        assert (fleet.host_of(name), fleet.hosts.one.condition(name, "Scheduled")) == (host, "False HostCordoned")
+
+
 def test_a_suspended_one_reserves_nothing_and_keeps_its_host(fleet: Fleet) -> None:
     fleet.hosts.one.apply("a")
     fleet.settle()
@@ -176,6 +219,24 @@ def test_a_resize_changes_the_reservation_on_the_same_host(fleet: Fleet) -> None
     fleet.settle()
     (record,) = fleet.scheduler.list()
     assert (record.placement.memory_bytes, record.placement.host, record.state) == (128 << 20, host, Placed(host))
+
+
+def test_a_resize_that_the_scheduler_has_no_room_for_says_so(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("a", **limits("64Mi"))
+    fleet.settle()
+    host = fleet.host_of("a")
+    fleet.scheduler.join(host, memory_bytes=100 << 20)
+    fleet.hosts.one.apply("a", **limits("128Mi"))
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Resized") == "True InForce", "it may take a moment"
+    fleet.hosts.one.clock.advance(PENDING_SECONDS)
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Resized") == "False NotReserved"
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+    assert fleet.host_of("a") == host
+    fleet.hosts.one.apply("a", **limits("64Mi"))
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Resized") == "True InForce"
 
 
 def test_a_deleted_one_gives_its_place_back(fleet: Fleet) -> None:

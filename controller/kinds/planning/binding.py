@@ -4,6 +4,7 @@ from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
 
 UNBOUND = ""
+PENDING = "pendingReservation"  # in a status: why the scheduler has not reserved what it needs now
 BOUND_KINDS = ("Sandbox", "SandboxPool")
 
 
@@ -18,6 +19,11 @@ def host_of(obj: StoredObject, default: str = NAME) -> str:
 def binding_of(obj: StoredObject) -> int:
     """Return the number of hosts that the object was bound to by the scheduler; 0: none."""
     return int(obj.status.get("binding") or 0)
+
+
+def pending_words(obj: StoredObject) -> str:
+    """Return why the scheduler has not reserved on the object's host what it needs now; "" if it has."""
+    return str(obj.status.get(PENDING) or "")
 
 
 def default_host(scheduler: str) -> str:

@@ -15,7 +15,7 @@ import structlog
 
 from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
+from controller.kinds.planning.binding import PENDING, UNBOUND, binding_of, host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
@@ -33,6 +33,7 @@ from controller.ports.scheduler import PlacedRecord, Scheduler, SchedulerError, 
 from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
+PENDING_SECONDS = 3.0
 _log = structlog.get_logger("paddock.placements")
 _NOTHING: Mapping[str, plan.Wait] = MappingProxyType({})
 
@@ -58,6 +59,7 @@ class PlacementKeeper:
         self._due = threading.Event()
         self._failure = ""
         self._waits = _NOTHING
+        self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
         self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
         self._known_refusals: dict[str, plan.Wait] = {}  # in the one before
         self._woken, self._stopping = threading.Event(), threading.Event()
@@ -157,6 +159,8 @@ class PlacementKeeper:
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})
+        noted = {step.ref.uid for step in decided.steps if isinstance(step, plan.Note)}
+        self._pending = {uid: since for uid, since in self._pending.items() if uid in noted}
         bound = False
         for step in decided.steps:
             if self._stopping.is_set() or not self._place.leads():
@@ -226,6 +230,8 @@ class PlacementKeeper:
                 self._scheduler.release(uid)
             case plan.Bind():
                 return self._bind(step)
+            case plan.Note():
+                self._note(step)
         return False
 
     def _bind(self, step: plan.Bind) -> bool:
@@ -237,9 +243,22 @@ class PlacementKeeper:
                 return False
             if host_of(obj, UNBOUND) != UNBOUND or binding_of(obj) != step.binding - 1:
                 return False
-            transaction.put(replace(obj, status={**obj.status, "host": step.host, "binding": step.binding}))
+            transaction.put(replace(obj, status=plan.bound_status(obj, step, self._clock.now())))
         _log.info("sandbox bound", sandbox=f"{ref.namespace}/{ref.name}", host=step.host, binding=step.binding)
         return True
+
+    def _note(self, step: plan.Note) -> None:
+        """Write why a reservation is pending, once it lasts: each change of one makes it pending for a moment."""
+        ref, now = step.ref, self._clock.now()
+        since = self._pending.setdefault(ref.uid, now)
+        if step.pending and since <= now < since + PENDING_SECONDS:
+            return
+        del self._pending[ref.uid]
+        with self._store.transaction() as transaction:
+            obj = transaction.get(ref.kind, ref.namespace, ref.name)
+            if obj is not None and obj.uid == ref.uid:
+                status = {name: value for name, value in obj.status.items() if name != PENDING}
+                transaction.put(replace(obj, status=status | ({PENDING: step.pending} if step.pending else {})))
 
     def _all_wait(self, reason: str, message: str) -> Mapping[str, plan.Wait]:
         unbound = self._desired.unbound if self._desired is not None else _NOTHING

@@ -7,13 +7,15 @@ bound once it is placed. One with a host keeps its placement there: pinned, with
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from controller.kinds.host import StoredHost
-from controller.kinds.meta import ObjectRef, StoredObject, stored_condition
-from controller.kinds.planning.binding import UNBOUND, binding_of, host_of
+from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_condition
+from controller.kinds.planning.binding import UNBOUND, binding_of, host_of, pending_words
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
+from controller.plan.common.status_json import dated
 from controller.plan.pool.sandboxpool import member_spec
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.narrow import level_of
@@ -75,7 +77,15 @@ class Release:
     uid: str
 
 
-Step = Place | Bind | Pin | Release
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write into the object's status why its reservation is pending on its host; "": it is not."""
+
+    ref: ObjectRef
+    pending: str
+
+
+Step = Place | Bind | Pin | Release | Note
 
 
 def uid_of(step: Step) -> str:
@@ -83,7 +93,7 @@ def uid_of(step: Step) -> str:
     match step:
         case Place(placement):
             return placement.uid
-        case Bind(ref):
+        case Bind(ref) | Note(ref):
             return ref.uid
         case Pin(uid) | Release(uid):
             return uid
@@ -95,6 +105,13 @@ class Placements:
 
     steps: tuple[Step, ...]
     waits: Mapping[str, Wait]
+
+
+def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]:
+    """Return the status of an object that is bound by this step."""
+    bound = dated(Condition("Scheduled", "True", "Bound", f"to host {step.host}"), None, obj.generation, now)
+    others = [each for each in obj.status.get("conditions", ()) if each["type"] != "Scheduled"]
+    return {**obj.status, "host": step.host, "binding": step.binding, "conditions": [*others, bound]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +183,10 @@ def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterato
         yield Pin(obj.uid, wanted.binding, host)
     elif kept.binding == wanted.binding and replace(kept, node_selector={}, labels=wanted.labels) != wanted:
         yield Place(wanted)
+    elif kept.binding == wanted.binding and record is not None:
+        pending = record.state.message if isinstance(record.state, Pending) else ""
+        if pending != pending_words(obj):
+            yield Note(obj.ref, pending)
 
 
 def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement | None:

@@ -6,6 +6,7 @@ from typing import Any
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.binding import pending_words
 from controller.kinds.planning.instance_record import Termination
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
@@ -57,6 +58,7 @@ _ASSIGNED = Condition("Scheduled", "True", "Assigned", "to this host")
 _ADMITTED = Condition("Accepted", "True", "Admitted")
 _CREATED = Condition("Provisioned", "True", "ContainerCreated")
 _IN_FORCE = Condition("Resized", "True", "InForce", "limits read back as asked")
+_UNRESERVED = "the limits are in force, and the scheduler has no room to reserve them on this host"
 _NOT_VERIFIED = Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
 _UP_TO_DATE = Condition("Outdated", "False", "UpToDate")
 _SUSPENDED = Condition("Suspended", "True", "Suspended", "runState is Suspended")
@@ -197,7 +199,8 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
         return _NOT_VERIFIED
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
-        return _IN_FORCE
+        words = pending_words(context.obj)
+        return Condition("Resized", "False", "NotReserved", f"{_UNRESERVED}: {words}") if words else _IN_FORCE
     if decision.deferred:
         return Condition("Resized", "False", "Deferred", decision.deferred)
     failure = decision.memory.resize
