@@ -212,8 +212,9 @@ class Desired:
         self._pools = MappingProxyType(fresh)
 
     def _take_in_unbound(self, changes: Sequence[Change]) -> None:
-        fresh = {each.obj.uid: each.obj for each in changes if each.type != "DELETED" and self._is_unbound(each.obj)}
-        gone = {each.obj.uid for each in changes if each.obj.uid in self.unbound} - fresh.keys()
+        newest = {each.obj.uid: each for each in changes}  # bound within one batch: only the last one counts
+        fresh = {uid: each.obj for uid, each in newest.items() if each.type != "DELETED" and self._is_unbound(each.obj)}
+        gone = {uid for uid in newest if uid in self.unbound} - fresh.keys()
         if fresh or gone:
             known = {uid: obj for uid, obj in self.unbound.items() if uid not in gone}
             self.unbound = MappingProxyType({**known, **fresh})

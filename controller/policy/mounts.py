@@ -212,6 +212,14 @@ def shared(template: Template) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
 
 
+def of_one_host(spec: SandboxSpec, template: Template, name: str) -> tuple[str, ...]:
+    """Return what the sandbox mounts that is on one host, and may be there already: folders, volumes that stay."""
+    found = mounts(spec, template, name)
+    folders = (f"folder {each.source}" for each in found if each.kind == "host")
+    kept = (each for each in found if each.kind == "volume" and not (each.passing and each.claimed_by))
+    return (*folders, *(f"volume {each.source}" for each in kept))
+
+
 def is_plain(path: str) -> bool:
     """Return True if an absolute path is normalized. POSIX lets `normpath` keep two slashes in front."""
     return posixpath.normpath(path) == path and not path.startswith("//")

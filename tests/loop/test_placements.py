@@ -1,11 +1,15 @@
 """Placements by a scheduler: what it chooses is bound, kept, changed, given back, and after a crash gone on with."""
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controller.kinds.meta import StoredObject
 from controller.loop.tasks.placements import PENDING_SECONDS, PlacementKeeper
@@ -15,7 +19,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_worlds import World, make_world
 from tests.fakes.scheduler import FakeScheduler, fake_cluster
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_many_hosts import Hosts, found, two_hosts
@@ -294,6 +298,36 @@ def test_only_the_leader_asks(fleet: Fleet) -> None:
     assert fleet.scheduler.list() == []
 
 
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ({"template": {"volumes": [{"name": "data", "mountPath": "/data", "size": "8Mi"}]}}, "volume data"),
+        ({"workspace": {"volume": {"name": "w", "size": "8Mi"}}}, "volume w"),
+        (
+            {"template": {"volumeClaimTemplates": [{"name": "own", "mountPath": "/d", "size": "8Mi"}]}},
+            "volume own-a",
+        ),
+        ({"securityLevel": "development", "network": {"peers": "Allowed"}}, "its peers' network"),
+    ],
+)
+def test_what_is_on_one_host_is_never_guessed(fleet: Fleet, needs: dict[str, Any], words: str) -> None:
+    fleet.hosts.one.apply("a", **needs)
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Scheduled") == "False HostNeeded"
+    assert words in str(found(fleet.hosts.one, "a").status["conditions"])
+    assert fleet.scheduler.list() == []
+    fleet.hosts.one.apply("a", host="two", **needs)
+    fleet.settle()
+    assert fleet.host_of("a") == "two"
+
+
+def test_a_volume_that_goes_with_its_sandbox_is_no_reason_for_a_host(fleet: Fleet) -> None:
+    own = {"name": "own", "mountPath": "/d", "size": "8Mi", "reclaimPolicy": "Delete"}
+    fleet.hosts.one.apply("a", template={"volumeClaimTemplates": [own]})
+    fleet.settle()
+    assert fleet.host_of("a") != ""
+
+
 def test_a_selector_needs_a_scheduler(world: World) -> None:
     house = LoopHarness(world.store())
     with pytest.raises(errors.Invalid, match=r"spec\.nodeSelector: no scheduler chooses hosts here"):
@@ -480,3 +514,86 @@ def test_bounds_of_a_pool_need_a_host(fleet: Fleet, bound: dict[str, object]) ->
     pool(fleet, 2, host="one", **bound)
     fleet.settle()
     assert made(fleet) == [2, 0]
+
+
+_ACTS = st.lists(
+    st.sampled_from(
+        [
+            *(("apply", name) for name in "abc"),
+            *(("suspend", name) for name in "ab"),
+            *(("large", name) for name in "ab"),
+            *(("delete", name) for name in "ab"),
+            *(("remove", name) for name in "ab"),
+            *(("down", name) for name in ("one", "two")),
+            *(("up", name) for name in ("one", "two")),
+            *(("cordon", name) for name in ("one", "two")),
+            *(("uncordon", name) for name in ("one", "two")),
+            ("leader", ""),
+            ("settle", ""),
+        ]
+    ),
+    max_size=14,
+)
+
+
+def _do(fleet: Fleet, act: str, name: str) -> None:
+    house, records = fleet.hosts.one, fleet.scheduler.list()
+    stored = house.get(name)
+    if stored is not None and stored.deleted_at is not None:
+        return
+    match act:
+        case "apply":
+            house.apply(name)
+        case "suspend":
+            house.apply(name, runState="Suspended")
+        case "large":
+            house.apply(name, **limits("1Gi"))
+        case "delete" if stored is not None:
+            house.delete(name)
+        case "remove" if stored is not None and any(each.placement.uid == stored.uid for each in records):
+            fleet.scheduler.remove_out_of_band(stored.uid)
+        case "down" | "up":
+            fleet.scheduler.set_liveness(name, Liveness.UP if act == "up" else Liveness.DOWN)
+        case "cordon" | "uncordon":
+            change(house, name, schedulable=act == "uncordon")
+        case "leader":
+            fleet.new_leader()
+        case "settle":
+            fleet.settle()
+
+
+@settings(max_examples=25, deadline=None)
+@given(acts=_ACTS)
+def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(acts: list[tuple[str, str]]) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        make_world("sqlite", Path(folder)) as world,
+        two_hosts(world, (_SWARM, _SWARM)) as hosts,
+    ):
+        for each in (hosts.one, hosts.two):
+            report(each)
+        fleet = Fleet(hosts, fake_cluster(("one", "two")))
+        bound: dict[str, tuple[str, int]] = {}
+        for act, name in acts:
+            _do(fleet, act, name)
+            fleet.keeper.look()
+            for each in hosts.one.store.list("Sandbox")[0]:
+                now = (str(each.status.get("host", "")), int(each.status.get("binding", 0)))
+                before = bound.get(each.uid, ("", 0))
+                assert now[1] >= before[1], "bindings only grow"
+                assert now[0] in ("", before[0]) or now[1] > before[1], "another host is another binding"
+                bound[each.uid] = now
+        for name in ("one", "two"):
+            fleet.scheduler.set_liveness(name, Liveness.UP)
+            change(hosts.one, name, schedulable=True)
+        fleet.settle()
+        fleet.settle()
+        left = {each.uid: each for each in hosts.one.store.list("Sandbox")[0]}
+        assert {each.placement.uid for each in fleet.scheduler.list()} == set(left)
+        for record in fleet.scheduler.list():
+            assert record.placement.host == left[record.placement.uid].status["host"]
+        copies = [uid for house in (hosts.one, hosts.two) for uid in house.ours()]
+        assert len(copies) == len(set(copies)), "there is one copy of each"
+        writes = list(fleet.scheduler.list())
+        fleet.keeper.look()
+        assert list(fleet.scheduler.list()) == writes

@@ -17,6 +17,7 @@ from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
 from controller.plan.common.status_json import dated
 from controller.plan.pool.sandboxpool import member_spec
+from controller.policy import mounts
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.narrow import level_of
 from controller.policy.quota_ledger import CPU_OVERCOMMIT
@@ -161,6 +162,9 @@ def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: d
     if wanted is None:
         waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else _NO_TEMPLATE
         return
+    if words := _needs_its_host(box):
+        waits[obj.uid] = ("HostNeeded", words)
+        return
     asked = record.placement if record is not None else None
     if record is None or asked is None or replace(asked, host="", labels=wanted.labels) != wanted:
         waits[obj.uid] = ASKED
@@ -169,6 +173,17 @@ def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: d
         yield Bind(obj.ref, record.state.host, wanted.binding)
     else:
         waits[obj.uid] = (PENDING, record.state.message) if isinstance(record.state, Pending) else ASKED
+
+
+def _needs_its_host(box: Sandbox) -> str:
+    """Return why only a person can say where the sandbox runs; "" if the scheduler can."""
+    assert box.spec is not None
+    assert box.template is not None
+    of_one = mounts.of_one_host(box.spec, box.template, box.obj.name)
+    found = (*of_one, *(("its peers' network",) if box.spec.network.peers == "Allowed" else ()))
+    if not found:
+        return ""
+    return f"it needs what is on one host ({', '.join(found)}), which the scheduler does not know: write `host:`"
 
 
 def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
