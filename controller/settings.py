@@ -476,6 +476,10 @@ class Settings(BaseSettings):
                 f"scheduler = {self.scheduler} is for many hosts on one store; set database_url to a PostgreSQL "
                 "database that all of them reach"
             )
+        if self.scheduler == "swarm" and not self.docker_host.startswith("unix:"):
+            raise ValueError(
+                f"docker_host {self.docker_host}: scheduler = swarm needs the engine of this machine (unix:)"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from controller.app.crash_handler import end_with_endless_threads
 from controller.app.engine import make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.app.gateway import start_gateway
+from controller.app.hold import make_hold, make_sentinel
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
@@ -53,7 +54,8 @@ class Daemon:
 
     def _assemble(self, undo: ExitStack) -> None:
         core = make_core(self._settings, undo)
-        store, lease = open_store(core, self._stopping, self.fail)
+        sentinel = make_sentinel(core)
+        store, lease, leading = open_store(core, self._stopping, self.fail)
         engine, secrets = make_engine(core, store.instance_id)
         policy = make_policy(core.settings)
         fleet = join_fleet(core, store, lease)
@@ -66,6 +68,7 @@ class Daemon:
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
         make_workflows(core, fleet, services, loop)
+        make_hold(core, sentinel, leading, engine)
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes

@@ -20,7 +20,7 @@ from controller.store.sql_store import SqlStore
 FLEET = "fleet"
 
 
-def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) -> tuple[SqlStore, Lease]:
+def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) -> tuple[SqlStore, Lease, LeaderLease]:
     """Become the leader, then open and migrate the store. `fail` is called when the leader lease is lost.
 
     Raises CannotStart; StoppedWaiting.
@@ -39,7 +39,7 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
         raise CannotStart(f"store: can't be used: {error}") from error
     _watch_connections(core.meter, store)
     core.meter.watch("paddock_leader", lambda: float(lease.held()))
-    return store, lease
+    return store, lease, leading
 
 
 @dataclass(frozen=True, slots=True)

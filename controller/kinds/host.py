@@ -33,6 +33,8 @@ class HostSpec(Model):
 
     schedulable: bool = True
     """False: nothing new starts here (`paddock host cordon`). What runs goes on, and is restarted as its spec says."""
+    out_of_service: bool = False
+    """True: the host is off for good, says a person (`paddock host release`): its sandboxes are started elsewhere."""
     drained: bool = False
     """True: the host is being emptied (`paddock host drain`): nothing new starts here, and it has no warm sandboxes."""
 
@@ -130,6 +132,8 @@ def status_word(obj: StoredObject, _now: float) -> str:
     ready = f"NotReady ({', '.join(failing)})" if failing else "Ready"
     if REACHABLE in found and found[REACHABLE]["status"] != "True":
         ready = f"Unknown ({_away(obj, found[REACHABLE])})"
+    if obj.spec.get("outOfService") is True:
+        return f"{ready},OutOfService"
     if obj.spec.get("drained") is True:
         left = obj.status.get("sandboxes")
         return f"{ready},Drained" if left == 0 else f"{ready},Draining ({'?' if left is None else left} left)"

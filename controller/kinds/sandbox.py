@@ -403,6 +403,11 @@ class SandboxSpec(Model):
     """Host to run on, by its name. Default: the only one there is, or the scheduler's choice. Fixed once it has one."""
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] | None = None
     """Labels of the host that the scheduler may choose, with their values. Counts until the sandbox has a host."""
+    on_host_loss: Literal["Stay", "Recreate"] | None = None
+    """Reaction to the loss of its host. Recreate: start anew on another one, once the scheduler knows its host as down.
+
+    Its host freezes it when it can't reach the store for 12 s. Stay, the default: wait for its host.
+    """
 
     @model_validator(mode="after")
     def _one_template(self) -> "SandboxSpec":

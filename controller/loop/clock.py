@@ -1,4 +1,4 @@
-"""Wall clock of the machine."""
+"""Clocks of the machine: its wall clock, and the one since its boot."""
 
 import time
 
@@ -8,3 +8,8 @@ class SystemClock:
 
     def now(self) -> float:
         return time.time()
+
+
+def boot_seconds() -> float:
+    """Return CLOCK_BOOTTIME: it is never set, and continues during sleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -96,6 +96,7 @@ class Desired:
         self._store, self._garbage = store, garbage
         self._host, self._default, self._everywhere = host, default, everywhere
         self.unbound: Mapping[str, StoredObject] = MappingProxyType({})
+        self.elsewhere: set[str] = set()  # uids of the sandboxes that are bound to other hosts
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
         self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
@@ -148,6 +149,7 @@ class Desired:
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools if self._is_here(obj)})
         self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects if self._is_here(obj)})
         self.unbound = MappingProxyType({obj.uid: obj for obj in (*pools, *objects) if self._is_unbound(obj)})
+        self.elsewhere = {obj.uid for obj in objects if self._is_elsewhere(obj)}
         self._revision = revision
 
     def _follow(self, since: int) -> None:
@@ -169,6 +171,7 @@ class Desired:
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
         self._take_in_unbound([each for each in changes if each.obj.kind in BOUND_KINDS])
         mine = [each for each in changes if each.obj.kind == "Sandbox"]
+        self._take_in_elsewhere(mine)
         if not mine and not touched:
             return
         fresh: dict[str, Sandbox] = {}
@@ -218,6 +221,16 @@ class Desired:
         if fresh or gone:
             known = {uid: obj for uid, obj in self.unbound.items() if uid not in gone}
             self.unbound = MappingProxyType({**known, **fresh})
+
+    def _take_in_elsewhere(self, changes: Sequence[Change]) -> None:
+        for each in changes:
+            if each.type != "DELETED" and self._is_elsewhere(each.obj):
+                self.elsewhere.add(each.obj.uid)
+            else:
+                self.elsewhere.discard(each.obj.uid)
+
+    def _is_elsewhere(self, obj: StoredObject) -> bool:
+        return not self._is_here(obj) and not self._is_unbound(obj)
 
     def _is_here(self, obj: StoredObject) -> bool:
         return self._everywhere or host_of(obj, self._default) == self._host

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from controller.loop.clock import boot_seconds
 from controller.loop.systemd import ALIVE, READY, notify
 from controller.ports import Lease, Meter, StoreError
 
@@ -39,6 +40,7 @@ class LeaderLease:
 
     def __init__(self, lease: Lease, meter: Meter, on_lost: Callable[[], None]) -> None:
         self._lease, self._meter, self._on_lost = lease, meter, on_lost
+        self.renewed_at = 0.0  # when the last renewal that succeeded began (CLOCK_BOOTTIME)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader-lease", daemon=True)
 
@@ -53,6 +55,7 @@ class LeaderLease:
     def _run(self) -> None:
         while not self._stopping.wait(RENEW_SECONDS):
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", time.time(), thread="leading")
+            begun = boot_seconds()
             try:
                 kept = self._lease.renew()
             except StoreError as error:
@@ -65,6 +68,7 @@ class LeaderLease:
                 _log.error("leader lease lost to another daemon; exiting")
                 self._on_lost()
                 return
+            self.renewed_at = begun
 
 
 class FleetRole:

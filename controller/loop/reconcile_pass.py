@@ -143,11 +143,12 @@ class ReconcilePass:
         """Return one immutable snapshot. Actions in flight are read first: later results still count as in flight."""
         in_flight, results = self._workers.view()
         sandboxes = self._desired_sandboxes()
-        instances = self._instances = self._recorded(sandboxes)
+        observed = self._engine.observe()
+        moved = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
+        instances = self._instances = self._recorded(sandboxes).updated({}, moved)
         now = self._clock.now()
         if self._clock_jumped():  # asked after reading the clock, so that a jump is known to whatever this time decides
             self._activity.all_used(sandboxes)
-        observed = self._engine.observe()
         if not observed.facts.cpus and not observed.blind:
             observed = replace(observed, revision=0)  # the host's facts are not known yet; they arrive within a moment
         return Snapshot(
@@ -174,6 +175,7 @@ class ReconcilePass:
             hosts=self._desired.hosts.now,
             host=self._place.host,
             unbound=self._desired.unbound,
+            moved=moved,
             waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
             leads=self._place.leads(),

@@ -79,7 +79,11 @@ class Rendered:
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why this spec can't run. A named template is checked with it when it is planned."""
-    placed = (*binding.refused(spec.host, policy), *binding.selector_refused(spec.node_selector or {}, policy))
+    placed = (
+        *binding.refused(spec.host, policy),
+        *binding.selector_refused(spec.node_selector or {}, policy),
+        *binding.loss_refused(spec.on_host_loss, spec.host, policy),
+    )
     if spec.template is None:
         level = _unknown(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)

@@ -118,6 +118,10 @@ class Transaction(Protocol):
         """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict if it changed."""
         ...
 
+    def retire(self, gone: Iterable[Instance]) -> None:
+        """Delete instances with the commit, by compare-and-set on `version`."""
+        ...
+
     def add_event(self, event: Event) -> None:
         """Add an event, or count up an equal one (same object, type, reason and message)."""
         ...

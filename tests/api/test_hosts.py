@@ -27,23 +27,29 @@ def test_a_patch_is_kept_beside_the_live_status(client: httpx.Client, served: Wo
     plain = client.get(HOST).json()
     assert served.store.list("Host")[0] == [], "nothing is stored of a host that nobody changed"
     trial = patch(client, {"spec": {"schedulable": False}}, dryRun="true")
-    assert (trial.status_code, trial.json()["spec"]) == (200, {"schedulable": False, "drained": False})
+    assert (trial.status_code, trial.json()["spec"]) == (
+        200,
+        {"schedulable": False, "drained": False, "outOfService": False},
+    )
     assert client.get(HOST).json() == plain
     body = {"metadata": {"labels": {"disk": "fast"}}, "spec": {"schedulable": False}}
     answer = patch(client, body)
     assert answer.status_code == 200, answer.text
     found = client.get(HOST).json()
     assert answer.json() == found
-    assert (found["spec"], found["metadata"]["labels"]) == ({"schedulable": False, "drained": False}, {"disk": "fast"})
+    assert (found["spec"], found["metadata"]["labels"]) == (
+        {"schedulable": False, "drained": False, "outOfService": False},
+        {"disk": "fast"},
+    )
     assert (found["metadata"]["uid"], found["status"]) == (plain["metadata"]["uid"], plain["status"])
     assert client.get("/apis/paddock/v1alpha1/hosts").json()["items"] == [found]
     assert "SchedulingDisabled" in client.get(HOST, headers=TABLE).text
     (stored,) = served.store.list("Host")[0]
-    assert (stored.spec, stored.status) == ({"schedulable": False, "drained": False}, {}), (
+    assert (stored.spec, stored.status) == ({"schedulable": False, "drained": False, "outOfService": False}, {}), (
         "what the machine says is never stored"
     )
     patch(client, {"spec": {"schedulable": None}})
-    assert client.get(HOST).json()["spec"] == {"schedulable": True, "drained": False}
+    assert client.get(HOST).json()["spec"] == {"schedulable": True, "drained": False, "outOfService": False}
     assert "SchedulingDisabled" not in client.get(HOST, headers=TABLE).text
 
 
@@ -52,7 +58,7 @@ def test_a_patch_of_an_older_version_is_refused(client: httpx.Client) -> None:
     assert patch(client, {"metadata": before, "spec": {"schedulable": False}}).status_code == 200
     late = patch(client, {"metadata": before, "spec": {"schedulable": True}})
     assert (late.status_code, late.json()["reason"]) == (409, "Conflict")
-    assert client.get(HOST).json()["spec"] == {"schedulable": False, "drained": False}
+    assert client.get(HOST).json()["spec"] == {"schedulable": False, "drained": False, "outOfService": False}
 
 
 def test_wrong_fields_and_other_hosts_are_refused(client: httpx.Client, served: World) -> None:

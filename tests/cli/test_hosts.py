@@ -65,7 +65,7 @@ def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: Wor
     assert paddock("get", "hosts", "-l", "disk=fast", "-o", "name").stdout == "host.paddock/a\nhost.paddock/b\n"
     stored = fleet.store.get("Host", "", "b")
     assert stored is not None
-    assert (stored.spec, stored.status) == ({"schedulable": False, "drained": False}, AWAY)
+    assert (stored.spec, stored.status) == ({"schedulable": False, "drained": False, "outOfService": False}, AWAY)
     assert paddock("host", "uncordon", "b").stdout == "host.paddock/b uncordoned\n"
     missing = paddock("host", "cordon", "c")
     assert (missing.exit_code, "hosts `c` not found" in missing.stderr) == (1, True)

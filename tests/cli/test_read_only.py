@@ -140,6 +140,8 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     assert "disk=fast" in shown
     assert paddock("host", "drain", "host").stdout == "host.paddock/host drained\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1:3] == ["Ready,Draining", "(1"]
+    assert paddock("host", "release", "host").stdout == "host.paddock/host released\n"
+    assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready,OutOfService"
     assert paddock("host", "uncordon", "host").stdout == "host.paddock/host uncordoned\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"
     assert "write `paddock host uncordon NAME`" in paddock("uncordon", "host").stderr

@@ -39,7 +39,7 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for nodeSelector (commented out: few hosts have a scheduler), and what the other examples of specs/ show."""
+    """But for nodeSelector and onHostLoss (few hosts have a scheduler), and what the other examples of specs/ show."""
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",
@@ -50,6 +50,7 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.resources.gpu_device_ids",
         "spec.network",
         "spec.node_selector",
+        "spec.on_host_loss",
         "spec.workspace",
         "spec.template.workspace",
         "spec.template.secrets",

@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
 def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
     """A daemon on each host."""
     made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
-    wait_for("all may be chosen", lambda: all(_is_fit(hosts, each) for each in hosts))
+    wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
     yield made
     for each in made.values():
         each.stop()
 
 
-def _is_fit(hosts: Fleet, host: FleetHost) -> bool:
+def is_fit(hosts: Fleet, host: FleetHost) -> bool:
     return hosts["one"].docker("node", "inspect", host.node_id, "-f", '{{index .Spec.Labels "paddock.fit"}}') == "true"
 
 

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.meta import StoredObject
-from controller.loop.tasks.placements import PENDING_SECONDS, PlacementKeeper
+from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.loop.tasks.placements import LOSS_SECONDS, PENDING_SECONDS, PlacementKeeper
 from controller.plan.capacity.placements import GUARD
 from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
 from controller.policy.levels.levels import Policy
+from controller.ports import LeaseState
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
 from controller.service import errors
 from controller.service.objects.apply import Source
@@ -35,6 +37,19 @@ class Killed(BaseException):
     """The daemon ends here."""
 
 
+class Leases:
+    """A store, with hosts whose lease has expired."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.lost = store, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def leases(self) -> list[LeaseState]:
+        return [LeaseState(f"host/{each}", "pid 1", 1, -1.0) for each in sorted(self.lost)]
+
+
 @dataclass
 class Fleet:
     """Two hosts of one scheduler. `keeper` is the leader's; `new_leader` has nothing but the store."""
@@ -42,24 +57,47 @@ class Fleet:
     hosts: Hosts
     scheduler: FakeScheduler
     wakes: list[str] = field(default_factory=list)
+    boot: list[float] = field(default_factory=lambda: [1000.0])
 
     def __post_init__(self) -> None:
+        self.leases = Leases(self.hosts.one.store)
         self.new_leader()
 
     def new_leader(self, wrapped: Callable[[Any], Any] = lambda each: each) -> None:
         house = self.hosts.one
         self.keeper = PlacementKeeper(
             wrapped(self.scheduler),
-            wrapped(house.store),
+            wrapped(self.leases),
             house.place,
             _SWARM,
             house.clock,
             lambda: self.wakes.append("waits"),
+            boot=lambda: self.boot[0],
         )
         house.turn.placements = self.keeper
 
+    def lose(self, host: str, seconds: float = 0.0, *, down: bool = True) -> None:
+        """A host's daemon goes away, its machine too if it is `down`; so many seconds pass."""
+        self.leases.lost.add(host)
+        if down:
+            self.scheduler.set_liveness(host, Liveness.DOWN)
+        self.keeper.look()
+        self.boot[0] += seconds
+
+    def find(self, host: str) -> None:
+        """A lost host comes back."""
+        self.leases.lost.discard(host)
+        self.scheduler.set_liveness(host, Liveness.UP)
+
     def settle(self) -> None:
-        """Go on until all is done."""
+        """Go on until all is done. The loops of lost hosts stand still."""
+        if self.leases.lost:
+            for _ in range(4):
+                for each in (self.hosts.one, self.hosts.two):
+                    if each.place.host not in self.leases.lost:
+                        each.settle(seconds=5)
+                self.keeper.look()
+            return
         for _ in range(3):
             self.hosts.settle()
             self.keeper.look()
@@ -514,6 +552,106 @@ def test_bounds_of_a_pool_need_a_host(fleet: Fleet, bound: dict[str, object]) ->
     pool(fleet, 2, host="one", **bound)
     fleet.settle()
     assert made(fleet) == [2, 0]
+
+
+def recreated(fleet: Fleet, name: str = "a") -> str:
+    """Return the host of a sandbox that is started elsewhere if its host is lost: `two`."""
+    fleet.hosts.one.apply(name, onHostLoss="Recreate", nodeSelector={"rack": "b"})
+    with fleet.hosts.one.store.transaction() as transaction:
+        for host in ("one", "two"):
+            known = transaction.get("Host", "", host)
+            assert known is not None
+            transaction.put(replace(known, labels={"rack": "b"} if host == "two" else {}))
+    fleet.settle()
+    assert fleet.host_of(name) == "two"
+    with fleet.hosts.one.store.transaction() as transaction:
+        known = transaction.get("Host", "", "one")
+        assert known is not None
+        transaction.put(replace(known, labels={"rack": "b"}))
+    fleet.settle()
+    return "two"
+
+
+def test_one_that_may_is_started_elsewhere_and_its_old_copy_is_removed_first(fleet: Fleet) -> None:
+    recreated(fleet)
+    fleet.lose("two", LOSS_SECONDS)
+    fleet.settle()
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == ("one", "True Running")
+    assert found(fleet.hosts.one, "a").status["binding"] == 3
+    assert made(fleet) == [1, 1], "the lost host can't be reached"
+    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a")]
+    assert "host two is down, and its daemon is away: started elsewhere" in events
+    fleet.find("two")
+    fleet.hosts.two.run_pass()
+    assert made(fleet) == [1, 0], "the first thing that it does"
+    fleet.settle()
+    assert (fleet.host_of("a"), made(fleet)) == ("one", [1, 0])
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+
+
+@pytest.mark.parametrize(("seconds", "down"), [(LOSS_SECONDS - 0.1, True), (1e6, False)])
+def test_it_is_not_moved_before_its_host_has_frozen_it_and_is_down(fleet: Fleet, seconds: float, down: bool) -> None:
+    recreated(fleet)
+    fleet.lose("two", seconds, down=down)
+    fleet.settle()
+    assert (fleet.host_of("a"), made(fleet)) == ("two", [0, 1])
+
+
+def test_a_new_leader_counts_anew_how_long_a_host_is_away(fleet: Fleet) -> None:
+    recreated(fleet)
+    fleet.lose("two", LOSS_SECONDS)
+    fleet.new_leader()
+    fleet.settle()
+    assert fleet.host_of("a") == "two"
+    fleet.boot[0] += LOSS_SECONDS
+    fleet.settle()
+    assert fleet.host_of("a") == "one"
+
+
+def test_one_that_stays_waits_for_its_host_until_a_person_releases_it(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.hosts.one.apply(name)
+    fleet.hosts.one.apply("named", host="two")
+    fleet.settle()
+    mine = next(name for name in ("a", "b") if fleet.host_of(name) == "two")
+    change(fleet.hosts.one, "two", outOfService=True, schedulable=False)
+    fleet.settle()
+    assert fleet.host_of(mine) == "two", "its daemon is there: nothing is released"
+    change(fleet.hosts.one, "two", outOfService=False, schedulable=True)
+    fleet.lose("two", 1e6)
+    fleet.settle()
+    assert fleet.host_of(mine) == "two"
+    change(fleet.hosts.one, "two", outOfService=True, schedulable=False)
+    fleet.settle()
+    assert (fleet.host_of(mine), fleet.hosts.one.condition(mine, "Ready")) == ("one", "True Running")
+    assert fleet.host_of("named") == "two"
+    fleet.find("two")
+    fleet.settle()
+    assert made(fleet) == [2, 1]
+    assert (fleet.host_of(mine), fleet.host_of("named")) == ("one", "two")
+
+
+def test_what_a_lost_host_still_writes_is_dropped(fleet: Fleet) -> None:
+    """It was frozen in the middle of a pass, and wakes."""
+    recreated(fleet)
+    late = StatusWrite(found(fleet.hosts.one, "a").ref, {**found(fleet.hosts.one, "a").status, "restartCount": 7})
+    fleet.lose("two", LOSS_SECONDS)
+    fleet.keeper.look()
+    fleet.hosts.two.store.record(Writes(statuses=(late,)))
+    assert "restartCount" not in found(fleet.hosts.one, "a").status
+    fleet.settle()
+    fleet.hosts.two.store.record(Writes(statuses=(late,)))
+    assert fleet.host_of("a") == "one"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [({"host": "one"}, "`host: one` keeps it there"), ({}, "no scheduler chooses hosts here")],
+)
+def test_recreate_needs_a_scheduler_and_no_host(world: World, spec: dict[str, Any], words: str) -> None:
+    policies = (_SWARM, _SWARM) if spec else (Policy(scheduler="manual"), Policy(scheduler="manual"))
+    with two_hosts(world, policies) as hosts, pytest.raises(errors.Invalid, match=words):
+        hosts.one.apply("a", onHostLoss="Recreate", **spec)
 
 
 _ACTS = st.lists(

@@ -68,13 +68,28 @@ def drain_(ctx: click.Context, name: str, dry_run: str) -> None:
     _change(ctx, name, "drained", {"schedulable": False, "drained": True}, trial=dry_run == "server")
 
 
+@host_.command("release")
+@click.argument("name")
+@dry_run_option
+@click.pass_context
+def release_(ctx: click.Context, name: str, dry_run: str) -> None:
+    """Say that a host is off for good: its sandboxes are started on other hosts, where a scheduler chooses those.
+
+    Be sure that the machine is off, or cut off: what runs on it is not stopped by this. Nothing is done while its
+    daemon is there, and what names it by `host:` waits for it. If it comes back, it removes its old copies.
+    """
+    _change(ctx, name, "released", {"schedulable": False, "outOfService": True}, trial=dry_run == "server")
+
+
 @host_.command("uncordon")
 @click.argument("name")
 @dry_run_option
 @click.pass_context
 def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
-    """Let sandboxes start on a cordoned or drained host again; those that waited for it do."""
-    _change(ctx, name, "uncordoned", {"schedulable": True, "drained": None}, trial=dry_run == "server")
+    """Let sandboxes start on a host again that was cordoned, drained or released; those that waited for it do."""
+    _change(
+        ctx, name, "uncordoned", {"schedulable": True, "drained": None, "outOfService": None}, trial=dry_run == "server"
+    )
 
 
 host_.add_command(join_)

@@ -103,7 +103,8 @@ class Snapshot:
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
-    reserve by namespace. `leads`: it decides for what belongs to no host, too.
+    reserve by namespace. `moved` are sandboxes of other hosts that
+    have a container here. `leads`: it decides for what belongs to no host, too.
     `alone`: there are no other hosts.
     """
 
@@ -133,6 +134,7 @@ class Snapshot:
     host: str = NAME
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     waits: Mapping[str, tuple[str, str]] | None = None
+    moved: frozenset[str] = frozenset()
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
     alone: bool = True

@@ -13,13 +13,15 @@ from types import MappingProxyType
 
 import structlog
 
+from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.owner_reference import owner_uids
-from controller.kinds.meta import StoredObject
+from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.binding import PENDING, UNBOUND, binding_of, host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import KIND as POOL
+from controller.loop.clock import boot_seconds
 from controller.loop.desired import Desired
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.lost_hosts import away
@@ -34,6 +36,9 @@ from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
 PENDING_SECONDS = 3.0
+# A host freezes what may be started elsewhere HOLD_SECONDS after its last renewal, and its lease expires after
+# LEASE_SECONDS. From then on it is away for this long before that is done: 5 s more than it takes the host to freeze.
+LOSS_SECONDS = 14.0
 _log = structlog.get_logger("paddock.placements")
 _NOTHING: Mapping[str, plan.Wait] = MappingProxyType({})
 
@@ -49,6 +54,8 @@ class PlacementKeeper:
         policy: Policy,
         clock: Clock,
         changed: Callable[[], None],
+        *,
+        boot: Callable[[], float] = boot_seconds,
     ) -> None:
         """`store` is written as the fleet's leader. `changed` is called when `waits` did."""
         self._scheduler, self._store, self._place = scheduler, store, place
@@ -59,6 +66,8 @@ class PlacementKeeper:
         self._due = threading.Event()
         self._failure = ""
         self._waits = _NOTHING
+        self._boot = boot
+        self._away: dict[str, float] = {}  # since when the daemons of hosts are away
         self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
         self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
         self._known_refusals: dict[str, plan.Wait] = {}  # in the one before
@@ -155,7 +164,7 @@ class PlacementKeeper:
         policy = with_profiles(self._policy, self._desired.profiles.now.values())
         records = {each.placement.uid: each for each in self._scheduler.list()}
         pools = tuple(self._desired.pools().values())
-        decided = plan.placements(boxes.values(), policy, records, pools)
+        decided = plan.placements(boxes.values(), policy, records, pools, self._losses(self._desired))
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})
@@ -230,6 +239,8 @@ class PlacementKeeper:
                 self._scheduler.release(uid)
             case plan.Bind():
                 return self._bind(step)
+            case plan.Unbind():
+                return self._unbind(step)
             case plan.Note():
                 self._note(step)
         return False
@@ -246,6 +257,35 @@ class PlacementKeeper:
             transaction.put(replace(obj, status=plan.bound_status(obj, step, self._clock.now())))
         _log.info("sandbox bound", sandbox=f"{ref.namespace}/{ref.name}", host=step.host, binding=step.binding)
         return True
+
+    def _unbind(self, step: plan.Unbind) -> bool:
+        """Take the object from its lost host, with what is recorded of its containers there."""
+        ref = step.ref
+        with self._store.transaction() as transaction:
+            obj = transaction.get(ref.kind, ref.namespace, ref.name)
+            if obj is None or obj.uid != ref.uid or obj.deleted_at is not None:
+                return False
+            if host_of(obj, UNBOUND) != step.host or binding_of(obj) != step.binding:
+                return False
+            transaction.retire(transaction.instances_of((ref.uid, egress_uid(ref.uid))).values())
+            transaction.put(replace(obj, status=plan.unbound_status(obj, step, self._clock.now())))
+            transaction.add_event(
+                Event(ref, "Warning", "HostLost", f"{step.why}: started elsewhere", self._clock.now())
+            )
+        _log.warning("sandbox taken from a lost host", sandbox=f"{ref.namespace}/{ref.name}", host=step.host)
+        return True
+
+    def _losses(self, desired: Desired) -> plan.Losses:
+        """Return the hosts that are lost. How long a daemon is away is counted here, by the clock that is never set."""
+        now, lost = self._boot(), away(self._store.leases())
+        self._away = {host: self._away.get(host, now) for host in lost}
+        released = {
+            each.obj.name for each in desired.hosts.now.values() if each.spec is not None and each.spec.out_of_service
+        }
+        return plan.Losses(
+            away=frozenset(host for host, since in self._away.items() if now >= since + LOSS_SECONDS),
+            released=frozenset(released & lost),
+        )
 
     def _note(self, step: plan.Note) -> None:
         """Write why a reservation is pending, once it lasts: each change of one makes it pending for a moment."""

@@ -31,7 +31,7 @@ def _closed(host: StoredHost) -> str:
     name = host.obj.name
     if host.spec is None:
         return f"host {name}: this version can't read its stored spec; write it with `paddock host uncordon {name}`"
-    if host.spec.schedulable and not host.spec.drained:
+    if host.spec.schedulable and not host.spec.drained and not host.spec.out_of_service:
         return ""
-    word = "being drained" if host.spec.drained else "cordoned"
+    word = "out of service" if host.spec.out_of_service else "being drained" if host.spec.drained else "cordoned"
     return f"host {name} is {word}: nothing new is started until `paddock host uncordon {name}`"

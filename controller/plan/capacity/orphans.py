@@ -1,5 +1,7 @@
 """Orphans: containers of ours without a stored object. Removed late, a few at a time, and only with proof.
 
+The copy of a sandbox that was started on another host, while this one was lost, is removed at once.
+
 An orphan bears our instance id, but no object or instance with its uid is stored: somebody deleted the row, or an older
 database was restored. A container with our labels is not always ours: `docker commit` copies them to an image, and to
 everything that runs from it. The proof that Paddock created a container is its name, which follows from its own labels.
@@ -23,6 +25,7 @@ from controller.plan.common.backoff import waits
 
 _UNREADABLE = (State.UNKNOWN, State.REMOVING)
 _NO_OBJECT = "no object is stored for it"
+_MOVED = "its sandbox was started on another host while this one was lost"
 _EMPTY = "the store holds no sandbox at all: if that is right, remove it manually (`docker rm -f`)"
 
 
@@ -93,7 +96,9 @@ def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list
     resting = waits(now, next_sweep, rules.grace_seconds)
     for each in sorted(orphans, key=lambda each: (sightings.since[each.id], each.id)):
         grace_ends = sightings.since[each.id] + rules.grace_seconds
-        if withheld:
+        if each.uid in snapshot.moved:
+            _remove(made, snapshot, sightings, each, _MOVED)
+        elif withheld:
             _wait(made, each, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)
         elif now < grace_ends:
             _wait(made, each, "Orphaned", f"{_NO_OBJECT}; removed if that is still so by then", grace_ends)
@@ -116,9 +121,9 @@ def _wait(made: Sweep, container: Container, reason: str, message: str, until: f
     made.deferrals.append(Deferral(_ref(container), reason, message, until))
 
 
-def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container) -> None:
+def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container, why: str = "") -> None:
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
-    ref, why = _ref(container), f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
+    ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
     action = RemoveContainer(container.uid, container.name, container.id, why)
     made.groups.append(Group(ref, container.generation, True, (action,)))
     made.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))

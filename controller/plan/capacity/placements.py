@@ -4,7 +4,7 @@ The scheduler chooses; here its choice is taken over. A sandbox without a host i
 bound once it is placed. One with a host keeps its placement there: pinned, with the reservation that it needs now.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from controller.policy.sandboxpool import shares_volumes
 from controller.ports.scheduler import (
     Availability,
     Liveness,
+    Lost,
     Pending,
     Placed,
     PlacedRecord,
@@ -86,7 +87,17 @@ class Note:
     pending: str
 
 
-Step = Place | Bind | Pin | Release | Note
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """Take the object from its host, which is lost, if it is still bound to it by this binding."""
+
+    ref: ObjectRef
+    host: str
+    binding: int
+    why: str
+
+
+Step = Place | Bind | Pin | Release | Note | Unbind
 
 
 def uid_of(step: Step) -> str:
@@ -94,7 +105,7 @@ def uid_of(step: Step) -> str:
     match step:
         case Place(placement):
             return placement.uid
-        case Bind(ref) | Note(ref):
+        case Bind(ref) | Note(ref) | Unbind(ref):
             return ref.uid
         case Pin(uid) | Release(uid):
             return uid
@@ -106,6 +117,22 @@ class Placements:
 
     steps: tuple[Step, ...]
     waits: Mapping[str, Wait]
+
+
+def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, Any]:
+    """Return the status of an object that this step takes from its host.
+
+    The binding is another one: what the host still writes about the object is written for an earlier one.
+    """
+    waits = [
+        Condition(type_, "False", "HostLost", f"{step.why}; started elsewhere") for type_ in ("Ready", "Scheduled")
+    ]
+    return {
+        "observedGeneration": obj.generation,
+        "conditions": [dated(each, None, obj.generation, now) for each in waits],
+        "host": UNBOUND,
+        "binding": step.binding + 1,
+    }
 
 
 def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]:
@@ -125,13 +152,29 @@ class HostSetting:
     availability: Availability
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Names of lost hosts. `away`: their daemon has been away for so long that it froze what may be started elsewhere.
+
+    `released`: a person says that they are off for good, and their daemon is away.
+    """
+
+    away: Collection[str] = ()
+    released: Collection[str] = ()
+
+
 def placements(
-    sandboxes: Iterable[Sandbox], policy: Policy, had: Mapping[str, PlacedRecord], pools: Iterable[Pool] = ()
+    sandboxes: Iterable[Sandbox],
+    policy: Policy,
+    had: Mapping[str, PlacedRecord],
+    pools: Iterable[Pool] = (),
+    losses: Losses | None = None,
 ) -> Placements:
     """Return what is to be done next. `sandboxes` and `pools` are all that are stored.
 
     `had` are all placements that the scheduler has, by uid.
     """
+    losses = losses or Losses()
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
     stored: set[str] = set()
@@ -139,7 +182,7 @@ def placements(
         stored.add(box.obj.uid)
         record = had.get(box.obj.uid)
         if host_of(box.obj, UNBOUND) != UNBOUND:
-            steps += _bound(box, policy, record)
+            steps += _lost(box, record, losses) or _bound(box, policy, record)
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits)
     for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, policy)):
@@ -184,6 +227,19 @@ def _needs_its_host(box: Sandbox) -> str:
     if not found:
         return ""
     return f"it needs what is on one host ({', '.join(found)}), which the scheduler does not know: write `host:`"
+
+
+def _lost(box: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
+    """Return the step that takes a sandbox from its lost host; none if it stays."""
+    obj, host = box.obj, host_of(box.obj, UNBOUND)
+    if box.spec is None or box.spec.host is not None or obj.deleted_at is not None:
+        return ()
+    if host in losses.released:
+        return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is off for good, says its spec"),)
+    down = record is not None and isinstance(record.state, Lost)
+    if box.spec.on_host_loss == "Recreate" and host in losses.away and down:
+        return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is down, and its daemon is away"),)
+    return ()
 
 
 def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
@@ -287,7 +343,7 @@ def _setting(host: StoredHost, away: bool) -> HostSetting:
     obj, spec = host.obj, host.spec
     conditions = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
     able = bool(conditions) and not any(conditions.get(type_) == status for type_, status in _UNFIT)
-    schedulable = spec is not None and spec.schedulable and not spec.drained
+    schedulable = spec is not None and spec.schedulable and not spec.drained and not spec.out_of_service
     availability = Availability.ACTIVE if schedulable else Availability.PAUSED
     if spec is not None and spec.drained:
         availability = Availability.DRAINED

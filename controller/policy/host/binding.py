@@ -27,6 +27,18 @@ def selector_refused(selector: Mapping[str, str], policy: Policy) -> tuple[Refus
     return (Refusal("spec.nodeSelector", words),)
 
 
+def loss_refused(reaction: str | None, host: str | None, policy: Policy) -> tuple[Refusal, ...]:
+    """Return the refusal of a sandbox that is to be started on another host, where nobody would choose one."""
+    if reaction != "Recreate":
+        return ()
+    if policy.scheduler != "swarm":
+        words = f"no scheduler chooses hosts here (`scheduler` is {policy.scheduler}); leave this out, or write Stay"
+        return (Refusal("spec.onHostLoss", words),)
+    if host is not None:
+        return (Refusal("spec.onHostLoss", f"`host: {host}` keeps it there; leave one of the two out"),)
+    return ()
+
+
 def moved(current: StoredObject | None, obj: StoredObject, default: str) -> tuple[Refusal, ...]:
     """Return the refusal of a change to another host. `default` is the host of objects that name none ("": none)."""
     if current is None or obj.kind not in BOUND_KINDS:

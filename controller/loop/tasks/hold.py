@@ -1,0 +1,84 @@
+"""Hold: what is started elsewhere if its host is lost runs here only while this daemon reaches the store."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from controller.kinds.observed.observed import Container, Observation, State
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+
+# After the last renewal of the host's lease began. The leader waits longer before it binds them anew (placements.py).
+HOLD_SECONDS = 12.5
+_PERIOD_SECONDS = 1.0
+_log = structlog.get_logger("paddock.hold")
+
+
+class Freezer(Protocol):
+    """What freezes containers when their time is over, whatever happens to this process."""
+
+    def hold(self, deadline: float, containers: Iterable[tuple[str, int]]) -> None: ...
+
+
+class HostHold:
+    """Renews the deadline of what is held, in a thread of its own from `start` to `stop`."""
+
+    def __init__(
+        self,
+        freezer: Freezer,
+        renewed: Callable[[], float],
+        snapshot: Callable[[], Snapshot | None],
+        observe: Callable[[], Observation],
+    ) -> None:
+        """`renewed` is when the last renewal of the host's lease began (CLOCK_BOOTTIME; 0: there was none yet).
+
+        `observe` returns what runs now: passes end while the store is away.
+        """
+        self._freezer, self._renewed, self._snapshot, self._observe = freezer, renewed, snapshot, observe
+        self._held: list[Container] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hold", daemon=True)
+        self._failure = ""
+
+    def start(self) -> None:
+        """Renew from now on, as soon as the lease has been."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew no longer. What is held is frozen when its time is over, unless another daemon renews."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def renew(self) -> None:
+        """Write the deadline, for the containers that are held now."""
+        snapshot, renewed, observed = self._snapshot(), self._renewed(), self._observe()
+        if snapshot is None or not renewed:
+            return
+        if not observed.blind:  # else it runs as it did
+            self._held = held(snapshot.sandboxes, observed.containers)
+        try:
+            self._freezer.hold(renewed + HOLD_SECONDS, [(each.id, each.pid) for each in self._held])
+            self._failure = ""
+        except OSError as error:
+            if str(error) != self._failure:
+                self._failure = str(error)
+                _log.warning(
+                    "what may be started elsewhere is frozen soon: its time can't be written", reason=str(error)
+                )
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PERIOD_SECONDS):
+            self.renew()
+
+
+def held(sandboxes: Mapping[str, Sandbox], containers: Mapping[str, Iterable[Container]]) -> list[Container]:
+    """Return the live containers of the sandboxes that are started elsewhere if this host is lost."""
+    return [
+        container
+        for uid, box in sandboxes.items()
+        if box.spec is not None and box.spec.on_host_loss == "Recreate"
+        for container in containers.get(uid, ())
+        if container.state in (State.RUNNING, State.PAUSED) and container.pid
+    ]

@@ -1,0 +1,132 @@
+"""Loss of a host under Docker Swarm: what stays, what is started elsewhere, and that nothing ever runs twice."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import httpx
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.fleet.test_hosts import reason, sandbox
+from tests.fleet.test_swarm_hosts import host_of, is_fit, ready
+from tests.lab.fleet import NAMES, Fleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
+_OTHERS = {"one": "two", "two": "one"}
+
+
+@pytest.fixture(scope="module")
+def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
+    made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
+    wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
+    yield made
+    for each in made.values():
+        each.stop()
+
+
+def states(hosts: Fleet, uid: str) -> dict[str, str]:
+    """Return the state of a sandbox's container on each host that has one, as the engines say."""
+    found = {}
+    for each in hosts:
+        transport = httpx.HTTPTransport(uds=each.engine.base_url.removeprefix("unix://"))
+        with (
+            suppress(httpx.HTTPError),
+            httpx.Client(transport=transport, base_url="http://engine", timeout=5) as client,
+        ):
+            filters = json.dumps({"label": [f"paddock.uid={uid}"]})
+            for one in client.get("/containers/json", params={"all": "1", "filters": filters}).json():
+                found[each.name] = str(one["State"])
+    return found
+
+
+@contextmanager
+def sampled(hosts: Fleet, uid: str) -> Iterator[list[int]]:
+    """Look every 50 ms how many copies of a sandbox run unfrozen; yield the most, and the number of looks."""
+    most, stopping = [0, 0], threading.Event()
+
+    def look() -> None:
+        while not stopping.wait(0.05):
+            most[0] = max(most[0], sum(state == "running" for state in states(hosts, uid).values()))
+            most[1] += 1
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def placed_on_three(daemon: RunningDaemon, name: str, more: str = "") -> str:
+    """Apply a sandbox that the swarm places on `three`, and return its uid."""
+    for each in ("one", "two"):
+        daemon.paddock("host", "cordon", each)
+    daemon.apply(sandbox(name) + more)
+    assert ready(daemon, name) == "three"
+    for each in ("one", "two"):
+        daemon.paddock("host", "uncordon", each)
+    return str(daemon.get(name)["metadata"]["uid"])
+
+
+_RECREATE = "  onHostLoss: Recreate\n"
+
+
+@pytest.mark.parametrize("daemon_dies", [False, True])
+def test_one_that_may_is_started_elsewhere_and_never_runs_twice(
+    hosts: Fleet, daemons: dict[str, RunningDaemon], daemon_dies: bool
+) -> None:
+    """The host is cut off, and lives; its daemon is killed before, or not: then the sentinel freezes the copy alone."""
+    asked, name = daemons["one"], f"moves-{'dead' if daemon_dies else 'cut'}"
+    uid = placed_on_three(asked, name, _RECREATE)
+    stays = placed_on_three(asked, f"stays-{name}")
+    wait_for("it is held", lambda: uid and _is_held(hosts, daemons["three"]))
+    with sampled(hosts, uid) as most:
+        if daemon_dies:
+            daemons["three"].kill()
+        hosts["three"].cut()
+        began = time.monotonic()
+        try:
+            wait_for("it is frozen", lambda: states(hosts, uid).get("three") == "paused", seconds=30)
+            print(f"frozen after {time.monotonic() - began:.1f} s")
+            wait_for("it has another host", lambda: host_of(asked, name) in _OTHERS, seconds=60)
+            now = ready(asked, name)
+            print(f"Ready elsewhere after {time.monotonic() - began:.1f} s")
+            assert states(hosts, stays) == {"three": "running"}, "it runs on where it is"
+            wait_for("that is said", lambda: reason(asked, f"stays-{name}") == "HostLost")
+        finally:
+            hosts["three"].mend()
+        if daemon_dies:
+            daemons["three"] = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
+        wait_for("the old copy is gone", lambda: states(hosts, uid) == {now: "running"}, seconds=60)
+        wait_for("the other is back", lambda: reason(asked, f"stays-{name}") == "True")
+        assert host_of(asked, name) == now
+    assert most[0] == 1, f"of {most[1]} looks"
+    assert states(hosts, stays) == {"three": "running"}
+    for each in (name, f"stays-{name}"):
+        asked.paddock("delete", "sandbox", each)
+
+
+def _is_held(hosts: Fleet, daemon: RunningDaemon) -> bool:
+    with suppress(OSError, ValueError):
+        return bool(json.loads((daemon.folder / "held.json").read_text())["containers"])
+    return False
+
+
+def test_one_that_stays_is_released_by_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    asked = daemons["one"]
+    uid = placed_on_three(asked, "patient")
+    hosts["three"].power_off()
+    wait_for("it is lost", lambda: reason(asked, "patient") == "HostLost")
+    asked.paddock("host", "release", "three")
+    began = time.monotonic()
+    wait_for("it has another host", lambda: host_of(asked, "patient") in _OTHERS)
+    ready(asked, "patient")
+    print(f"released, and Ready elsewhere after {time.monotonic() - began:.1f} s")
+    hosts["three"].engine.start()
+    again = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
+    wait_for("the old copy is gone", lambda: set(states(hosts, uid)) == {host_of(asked, "patient")}, seconds=60)
+    again.stop()
