@@ -108,7 +108,12 @@ class _Compiled(NamedTuple):
 
 
 class StoreLease(ABC):
-    """ports.Lease, and the fencing check before each commit of the store."""
+    """ports.Lease, and the fencing check before each commit of the store.
+
+    `holder` is this process in words, as other daemons see it ("" for a file: its lock says who holds it).
+    """
+
+    holder: str = ""
 
     @abstractmethod
     def acquire(self) -> str: ...

@@ -49,7 +49,7 @@ def inspect_store(
 def _look(database: Database) -> StoreFacts:
     with database.reading() as connection:
         schema = migrate.current(connection) or ""
-    known = not schema or schema in migrate.known_revisions()
+        known = not schema or schema in migrate.known_revisions() or migrate.is_open_to(connection, migrate.head())
     refuses = _refusal(database) if schema else ""
     return StoreFacts(database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=known)
 

@@ -177,7 +177,7 @@ class RowLease(StoreLease):
         self._name = _STORED.get(name, name)
         self._row = leases.c.name == self._name
         self._seconds, self._clock = seconds, clock
-        self._holder = f"pid {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
+        self.holder = f"pid {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
         self._epoch = 0
         self._until = 0.0  # by our own clock
 
@@ -199,7 +199,7 @@ class RowLease(StoreLease):
     def _take(self, connection: Connection) -> int:
         known = connection.execute(select(leases.c.epoch).where(self._row)).scalar_one_or_none()
         epoch = (known or 0) + 1
-        values = {"holder": self._holder, "epoch": epoch, "acquired_at": _NOW, "expires_at": _NOW + self._seconds}
+        values = {"holder": self.holder, "epoch": epoch, "acquired_at": _NOW, "expires_at": _NOW + self._seconds}
         if known is None:
             connection.execute(insert(leases).values(name=self._name, **values))
         else:
@@ -235,7 +235,7 @@ class RowLease(StoreLease):
 
     def fence(self, connection: Connection) -> None:
         found = connection.execute(select(leases.c.holder, leases.c.epoch).where(self._row)).one_or_none()
-        if found is None or not self._epoch or tuple(found) != (self._holder, self._epoch):
+        if found is None or not self._epoch or tuple(found) != (self.holder, self._epoch):
             holder = found.holder if found is not None else "no daemon"
             raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")
 
@@ -243,11 +243,11 @@ class RowLease(StoreLease):
         """Return the other holder; "" if there is none."""
         current = select(leases, _NOW.label("now")).where(self._row)
         row = connection.execute(current).one_or_none()
-        taken = row is not None and row.holder != self._holder and row.expires_at > float(row.now)
+        taken = row is not None and row.holder != self.holder and row.expires_at > float(row.now)
         return str(row.holder) if row is not None and taken else ""
 
     def _own(self) -> Update:
-        return update(leases).where(self._row, leases.c.holder == self._holder, leases.c.epoch == self._epoch)
+        return update(leases).where(self._row, leases.c.holder == self.holder, leases.c.epoch == self._epoch)
 
     def _has_tables(self) -> bool:
         with self._writing() as connection:

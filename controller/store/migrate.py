@@ -3,16 +3,21 @@
 import importlib.util
 import threading
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import Connection, column, insert, inspect, select, table
+from sqlalchemy import Connection, column, insert, inspect, select, table, update
 
 from controller.ports import StoreError, StoreTooNew
 from controller.store.schema import meta
 
+# The oldest schema whose code may read and write the newest one, so that hosts are upgraded one after the other. A
+# migration that only adds what older code leaves alone (columns with defaults, tables, indexes) keeps it.
+COMPATIBLE_SINCE = "0009"
 # Alembic hands env.py its connection through globals of a module: one migration at a time in a process.
 _one_at_a_time = threading.Lock()
+_WINDOW = "0010"  # the schema that has `compatible_since`
 # Alembic's own table, by its documented name.
 _VERSION = table("alembic_version", column("version_num"))
 
@@ -48,17 +53,48 @@ def known_revisions(scripts: Path | None = None) -> frozenset[str]:
     return frozenset(each.name.partition("_")[0] for each in versions.glob("[0-9]*_*.py"))
 
 
-def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, revision: str = "head") -> None:
-    """Upgrade the schema. Raises StoreTooNew for an unknown revision; `name` is for messages."""
+def upgrade(
+    connection: Connection,
+    name: str,
+    *,
+    scripts: Path | None = None,
+    revision: str = "head",
+    others: Sequence[str] = (),
+    compatible_since: str = COMPATIBLE_SINCE,
+) -> None:
+    """Upgrade the schema; `name` is for messages. `others` are daemons that use the store now, in words.
+
+    One of a newer version is used as it is if that says that this code may. Raises StoreTooNew for any other newer one,
+    and StoreError where a running daemon could not use the new schema: nothing is migrated then.
+    """
     known = known_revisions(scripts)
     found = current(connection)
     if found is not None and found not in known:
+        if is_open_to(connection, max(known)):
+            return
         raise StoreTooNew(
             f"store {name} was written by a newer paddock (its schema is {found}, which this version does not know);"
             " install that version again, or restore a backup made with this one"
         )
-    if found != (max(known) if revision == "head" else revision):
-        _run("upgrade", connection, scripts, revision)
+    wanted = max(known) if revision == "head" else revision
+    if found == wanted:
+        return
+    if found is not None and found < compatible_since and others:
+        raise StoreError(
+            f"store {name} has to be migrated from schema {found} to {wanted}, which daemons that run now can't use"
+            f" ({', '.join(others)}); stop them first, upgrade all, and start them again"
+        )
+    _run("upgrade", connection, scripts, revision)
+    if wanted >= _WINDOW:
+        connection.execute(update(meta).values(compatible_since=compatible_since))
+
+
+def is_open_to(connection: Connection, newest: str) -> bool:
+    """Return True if a store of a newer version says that code whose newest schema is this one may use it."""
+    if "compatible_since" not in {each["name"] for each in inspect(connection).get_columns(meta.name)}:
+        return False
+    found: str | None = connection.execute(select(meta.c.compatible_since)).scalar_one_or_none()
+    return found is not None and found <= newest
 
 
 def downgrade(connection: Connection, revision: str, *, scripts: Path | None = None) -> None:
@@ -84,5 +120,6 @@ def identify(connection: Connection) -> str:
     if found is not None:
         return found
     made = str(uuid.uuid4())
-    connection.execute(insert(meta).values(id=1, instance_id=made, epoch=1, revision=0, pruned_revision=0))
+    first = {"id": 1, "instance_id": made, "epoch": 1, "revision": 0, "pruned_revision": 0}
+    connection.execute(insert(meta).values(**first, compatible_since=COMPATIBLE_SINCE))
     return made

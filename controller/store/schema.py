@@ -47,6 +47,8 @@ meta = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("pruned_revision", BigInteger, nullable=False),
+    # The oldest schema whose code may use this one.
+    Column("compatible_since", Text, nullable=False, server_default="0009"),
     CheckConstraint("id = 1", name="one_row"),
 )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.kinds.common.store_stats import Connections, StoreStats
@@ -25,8 +25,8 @@ from controller.store.connect import connect
 from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
-from controller.store.lease import LEASE_SECONDS
-from controller.store.schema import changes, events, meta
+from controller.store.lease import LEASE_SECONDS, row_leases
+from controller.store.schema import changes, events, leases, meta
 from controller.store.tokens import SqlTokens
 from controller.store.transaction import (
     ALL_INSTANCES,
@@ -149,12 +149,20 @@ class SqlStore:
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
             with self._operation("open", database, _OPENING), database.migrating() as connection:
-                migrate.upgrade(connection, database.name)
+                migrate.upgrade(connection, database.name, others=self._others(connection))
                 self._opened.instance_id = migrate.identify(connection)
         except BaseException:
             database.close()
             raise
         self._opened.database = database
+
+    def _others(self, connection: Connection) -> Sequence[str]:
+        """Return the daemons of other hosts that use the store now."""
+        if connection.dialect.name != "postgresql" or not inspect(connection).has_table(leases.name):
+            return ()
+        own = self._lease.holder if self._lease is not None else ""
+        found = row_leases(connection)
+        return [f"{each.name}: {each.holder}" for each in found if each.seconds_left > 0 and each.holder != own]
 
     def close(self) -> None:
         """Close every connection. Later calls raise StoreError, until `open`."""
@@ -357,6 +365,11 @@ class SqlStore:
         """Replace this closed store by a backup; the lease must be held. Return a message."""
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
+            with self._operation("restore", database, _OPENING), database.reading() as connection:
+                others = self._others(connection)
+            if others:
+                words = f"in use by other daemons ({', '.join(others)}); stop all of them first, then restore"
+                raise StoreError(f"{database.name}: {words}")
             return database.restore(file, stamp)
         finally:
             database.close()

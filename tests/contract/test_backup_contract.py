@@ -146,3 +146,20 @@ def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             store.restore(copy, stamp="now")
         assert everything(store) == before
+
+
+def test_a_store_that_other_daemons_use_is_not_restored(tmp_path: Path) -> None:
+    with make_world("postgres", tmp_path, new=True) as world:
+        store, other = world.store(), world.store()
+        furnish(store)
+        copy = saved(store, tmp_path / "copy")
+        lease = other.lease("host/b")
+        assert lease.acquire() == ""
+        insert(other, box("two"))
+        store.close()
+        assert "host/b: pid" in str(refusal(lambda: store.restore(copy, stamp="now")))
+        assert names(other) == ["one", "two"]
+        lease.release()
+        store.restore(copy, stamp="now")
+        store.open()
+        assert names(store) == ["one"]

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import State
 from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.kinds.planning.snapshot import SweepRules
 from controller.loop.tasks.placements import LOSS_SECONDS, PENDING_SECONDS, PlacementKeeper
 from controller.plan.capacity.placements import GUARD
 from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
@@ -652,6 +654,28 @@ def test_recreate_needs_a_scheduler_and_no_host(world: World, spec: dict[str, An
     policies = (_SWARM, _SWARM) if spec else (Policy(scheduler="manual"), Policy(scheduler="manual"))
     with two_hosts(world, policies) as hosts, pytest.raises(errors.Invalid, match=words):
         hosts.one.apply("a", onHostLoss="Recreate", **spec)
+
+
+def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet) -> None:
+    """The backup says host one; since then it was started on host two."""
+    fleet.hosts.one.apply("a")
+    fleet.settle()
+    obj = found(fleet.hosts.one, "a")
+    mine, other = (
+        (fleet.hosts.one, fleet.hosts.two) if obj.status["host"] == "one" else (fleet.hosts.two, fleet.hosts.one)
+    )
+    before = SweepRules(grace_seconds=60, share=1.0, withheld="the store went back")
+    mine.turn._sweep = lambda: before
+    with other.store.transaction() as transaction:
+        status = {**obj.status, "host": other.place.host, "binding": 5}
+        transaction.put(replace(obj, status=status))
+    for _ in range(3):
+        mine.settle(seconds=5)
+    (kept,) = mine.engine.observe().containers[obj.uid]
+    assert kept.state is State.PAUSED
+    mine.turn._sweep = lambda: replace(before, withheld="")
+    mine.settle(seconds=5)
+    assert mine.ours() == {}
 
 
 _ACTS = st.lists(

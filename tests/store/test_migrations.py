@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from controller.kinds.planning.plan import Writes
-from controller.ports import StoreTooNew
+from controller.ports import StoreError, StoreTooNew
 from controller.store import migrate
 from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
@@ -166,7 +166,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(world: World, l
     before = contents(store)
     store.close()
     with world.database() as database, database.migrating() as connection:
-        migrate.upgrade(connection, "it", scripts=later)
+        migrate.upgrade(connection, "it", scripts=later, compatible_since="9001")
     error = refusal(store.open)
     assert isinstance(error, StoreTooNew)
     assert "written by a newer paddock" in str(error)
@@ -200,3 +200,36 @@ def test_migrations_are_found_in_an_installed_package_too(tmp_path: Path, monkey
     assert migrate.scripts_folder() == package / "migrations"
     shutil.rmtree(package / "migrations")
     assert "install paddock again" in str(refusal(migrate.scripts_folder))
+
+
+@pytest.mark.parametrize(("since", "opens"), [(HEAD, True), ("9001", False)])
+def test_older_code_uses_a_newer_store_that_says_so(world: World, later: Path, since: str, opens: bool) -> None:
+    """Hosts are upgraded one after the other."""
+    store = filled(world)
+    before = contents(store)
+    store.close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.upgrade(connection, "it", scripts=later, compatible_since=since)
+    if not opens:
+        assert isinstance(refusal(store.open), StoreTooNew)
+        return
+    store.open()
+    assert contents(store) == before
+    insert(store, box("new"))
+    assert [each.name for each in store.list("Sandbox")[0]] == ["box", "new"]
+    assert not store.figures().schema_current, "this daemon is not of the store's version"
+
+
+def test_running_daemons_are_not_migrated_away_from(world: World, later: Path) -> None:
+    store = filled(world)
+    store.close()
+    others = ["host/b: pid 7 on b"]
+    with world.database() as database:
+        with database.migrating() as connection, pytest.raises(StoreError, match="stop them first") as refused:
+            migrate.upgrade(connection, "it", scripts=later, others=others, compatible_since="9001")
+        assert "host/b: pid 7 on b" in str(refused.value)
+        with database.migrating() as connection:
+            assert migrate.current(connection) == HEAD
+            migrate.upgrade(connection, "it", scripts=later, others=others, compatible_since=HEAD)
+            assert migrate.current(connection) == "9001"
+            migrate.downgrade(connection, HEAD, scripts=later)

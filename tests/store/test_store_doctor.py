@@ -37,8 +37,12 @@ def test_none_yet_is_not_made(tmp_path: Path) -> None:
 def test_one_of_a_newer_paddock(file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE meta SET compatible_since = '9998'")
     found = inspect_store(f"sqlite:///{file}")
     assert (found.schema, found.known) == ("9999", False)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE meta SET compatible_since = '0010'")
+    assert inspect_store(f"sqlite:///{file}").known, "it lets this version use it"
 
 
 def test_one_that_is_held_or_damaged(file: Path) -> None:

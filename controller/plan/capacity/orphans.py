@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from controller.kinds.common.labels import is_container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.action import RemoveContainer
+from controller.kinds.planning.action import PauseContainer, RemoveContainer
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Group
 from controller.kinds.planning.snapshot import Snapshot
@@ -96,8 +96,10 @@ def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list
     resting = waits(now, next_sweep, rules.grace_seconds)
     for each in sorted(orphans, key=lambda each: (sightings.since[each.id], each.id)):
         grace_ends = sightings.since[each.id] + rules.grace_seconds
-        if each.uid in snapshot.moved:
+        if each.uid in snapshot.moved and not rules.withheld:
             _remove(made, snapshot, sightings, each, _MOVED)
+        elif each.uid in snapshot.moved and each.state is State.RUNNING:
+            _freeze(made, each)
         elif withheld:
             _wait(made, each, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)
         elif now < grace_ends:
@@ -128,6 +130,13 @@ def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Co
     made.groups.append(Group(ref, container.generation, True, (action,)))
     made.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
     sightings.removing[container.uid] = ref
+
+
+def _freeze(made: Sweep, container: Container) -> None:
+    """Pause a second copy in a restored store: which of the two is the right one, a person decides."""
+    why = "its sandbox is on another host, says a store that was restored"
+    pause = PauseContainer(container.uid, container.name, container.id, why)
+    made.groups.append(Group(_ref(container), container.generation, True, (pause,)))
 
 
 def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:

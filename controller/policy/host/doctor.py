@@ -335,6 +335,9 @@ def _store(facts: DoctorFacts) -> Findings:
         yield _problem("store", found, meaning, "install that version again, or restore a backup of this version")
     elif not store.schema:
         yield _ok("store", f"{store.name}: does not exist yet; the daemon creates it at its first start")
+    elif store.schema > store.newest:
+        found = f"{store.name}: schema {store.schema}, of a newer Paddock that lets this one use it"
+        yield _warning("store", found, "this host is of an older version than others", "upgrade it, too")
     elif store.schema != store.newest:
         yield _ok(
             "store", f"{store.name}: schema {store.schema}, migrated to {store.newest} at the daemon's next start"
