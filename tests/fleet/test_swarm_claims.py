@@ -1,0 +1,141 @@
+"""Claims through three daemons at once: no warm sandbox goes to two, no quota gives one too many; and their time."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.fleet.test_swarm_hosts import is_fit
+from tests.lab.fleet import NAMES, Fleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(900)]
+_NAMESPACE = "/apis/paddock/v1alpha1/namespaces/default"
+WARM, ROUNDS, CLAIMS = 24, 4, 36  # of each round's claims a third finds no warm one
+
+_POOL = f"""
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {{name: tiny}}
+spec:
+  image: "paddock/test-tiny:1"
+  command: ["sleep", "1000000"]
+  resources: {{limits: {{cpu: 10m, memory: 8Mi, pids: 16}}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {{name: warm}}
+spec: {{templateRef: {{name: tiny}}, warmReplicas: {WARM}, shutdownGracePeriodSeconds: 0}}
+"""
+_QUOTA = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {{name: most}}
+spec: {{hard: {{sandboxes: {most}}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
+    made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
+    wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
+    made["one"].apply(_POOL)
+    yield made
+    for each in made.values():
+        each.stop()
+
+
+@pytest.fixture(scope="module")
+def clients(daemons: dict[str, RunningDaemon]) -> Iterator[list[httpx.Client]]:
+    made = [
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(each.socket)), base_url="http://paddock", timeout=60)
+        for each in daemons.values()
+    ]
+    yield made
+    for each in made:
+        each.close()
+
+
+def claim(client: httpx.Client, name: str) -> None:
+    body = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": name},
+        "spec": {"templateRef": {"name": "tiny"}, "lifecycle": {"shutdownGracePeriodSeconds": 0}},
+    }
+    client.post(f"{_NAMESPACE}/sandboxes", json=body).raise_for_status()
+
+
+def status(client: httpx.Client, path: str) -> dict[str, object]:
+    found = client.get(f"{_NAMESPACE}/{path}").json().get("status", {})
+    return {**found, **{each["type"]: each["status"] for each in found.get("conditions", ())}}
+
+
+def fill(clients: list[httpx.Client]) -> None:
+    full = lambda: status(clients[0], "sandboxpools/warm").get("readyReplicas") == WARM  # noqa: E731
+    wait_for("the pool is full", full, seconds=180)
+
+
+def clear(clients: list[httpx.Client]) -> None:
+    for each in clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"]:
+        clients[0].delete(f"{_NAMESPACE}/sandboxes/{each['metadata']['name']}")
+    wait_for("all are gone", lambda: not clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"], seconds=120)
+
+
+def running(hosts: Fleet) -> Counter[str]:
+    """Return how many containers each sandbox uid has, over all hosts."""
+    shown = (each.docker("ps", "-a", "--format", '{{.Label "paddock.uid"}}').split() for each in hosts)
+    return Counter(uid for found in shown for uid in found if "-" in uid)
+
+
+def test_a_claim_through_any_daemon(clients: list[httpx.Client]) -> None:
+    fill(clients)
+    taken = []
+    for at in range(12):
+        client = clients[at % 3]
+        began = time.monotonic()
+        claim(client, f"alone-{at}")
+        path = f"sandboxes/alone-{at}"
+        wait_for("it is Ready", lambda client=client, path=path: status(client, path).get("Ready") == "True")
+        taken.append(time.monotonic() - began)
+        assert status(client, f"sandboxes/alone-{at}")["launchType"] == "Warm"
+    print(
+        f"a warm claim through any daemon: p50 {statistics.median(taken) * 1000:.0f} ms (60), most {max(taken):.2f} s"
+    )
+    clear(clients)
+
+
+def test_no_warm_one_goes_to_two(hosts: Fleet, clients: list[httpx.Client]) -> None:
+    for round_ in range(ROUNDS):
+        fill(clients)
+        names = [f"c{round_}-{at}" for at in range(CLAIMS)]
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(lambda pair: claim(clients[pair[0] % 3], pair[1]), enumerate(names)))
+        for name in names:
+            wait_for(
+                f"{name} is Ready", lambda name=name: status(clients[1], f"sandboxes/{name}").get("Ready") == "True"
+            )
+        fill(clients)
+        assert set(running(hosts).values()) == {1}, "each has one container on one host"
+        assert len(running(hosts)) == CLAIMS + WARM
+        clear(clients)
+
+
+def test_no_quota_gives_one_too_many(clients: list[httpx.Client], daemons: dict[str, RunningDaemon]) -> None:
+    fill(clients)
+    daemons["two"].apply(_QUOTA.format(most=10))
+    names = [f"q-{at}" for at in range(CLAIMS)]
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(lambda pair: claim(clients[pair[0] % 3], pair[1]), enumerate(names)))
+
+    def ready() -> int:
+        found = [status(clients[2], f"sandboxes/{name}").get("Ready") == "True" for name in names]
+        assert sum(found) <= 10
+        return sum(found)
+
+    wait_for("as many as may", lambda: ready() == 10)
+    clear(clients)
