@@ -80,7 +80,7 @@ if ! grep -qsxF "$want_lock" "$locked"; then
     # Stale pins never linger: only a venv that holds the present runtime lock is added to, any other is made anew.
     if [ -e "$locked" ] && ! grep -qsxF "$runtime_lock" "$locked"; then make_venv; fi
     step "Installing the packages of $(basename "$lock") ($(grep -c '^[a-z0-9].*==' "$lock") pins, each checked by hash)"
-    progress "pip install" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --require-hashes -r "$lock" ||
+    progress "pip install" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes -r "$lock" ||
         die "the packages could not be installed." "If the network was the trouble, run this again: what is here is not fetched twice."
     printf '%s\n' "$want_lock" "$runtime_lock" | sort -u >"$locked"
     rm -f "$project"

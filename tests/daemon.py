@@ -47,6 +47,7 @@ class RunningDaemon:
     process: subprocess.Popen[str] | ForkedPaddock
     log: list[str] = field(default_factory=list)
     _instance_id: str = ""
+    works_at: "RunningDaemon | None" = None  # the daemon whose host has its sandboxes, if that is another one
 
     @property
     def socket(self) -> Path:
@@ -162,7 +163,16 @@ def start_daemon(
 
 @contextmanager
 def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
-    """A daemon that is gone at the end, with every container it made; started as by `start_daemon`."""
+    """A daemon that is gone at the end, with every container it made; started as by `start_daemon`.
+
+    With PADDOCK_TEST_FOREIGN it is one of two, and what it is asked to make is on the other's host.
+    """
+    if os.environ.get("PADDOCK_TEST_FOREIGN") and "PADDOCK_DATABASE_URL" not in settings:
+        from tests.foreign import foreign
+
+        with foreign(folder, **settings) as asked:
+            yield asked
+        return
     daemon = start_daemon(folder, **settings)
     try:
         yield daemon

@@ -12,16 +12,22 @@ from tests.postgres import new_database
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
-    """Hosts a and b, which reach each other."""
+def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
+    """Hosts a and b, which reach each other, with these settings."""
     authority = Authority(folder / "authority")
     with ExitStack() as held:
         database = held.enter_context(new_database())
         found = (
             held.enter_context(
-                host(folder / "a", "a", database, authority, PADDOCK_DOCKER_HOST=f"unix://{folder}/no.sock")
+                host(
+                    folder / "a",
+                    "a",
+                    database,
+                    authority,
+                    **settings | {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock"},
+                )
             ),
-            held.enter_context(host(folder / "b", "b", database, authority)),
+            held.enter_context(host(folder / "b", "b", database, authority, **settings)),
         )
         for daemon in found:
             wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
