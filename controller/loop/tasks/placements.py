@@ -69,6 +69,8 @@ class PlacementKeeper:
         self._boot = boot
         self._away: dict[str, float] = {}  # since when the daemons of hosts are away
         self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
+        self._settled: plan.Settled = {}
+        self._decided_for: object = None  # the profiles that `_settled` is of
         self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
         self._known_refusals: dict[str, plan.Wait] = {}  # in the one before
         self._woken, self._stopping = threading.Event(), threading.Event()
@@ -164,7 +166,10 @@ class PlacementKeeper:
         policy = with_profiles(self._policy, self._desired.profiles.now.values())
         records = {each.placement.uid: each for each in self._scheduler.list()}
         pools = tuple(self._desired.pools().values())
-        decided = plan.placements(boxes.values(), policy, records, pools, self._losses(self._desired))
+        if self._decided_for is not self._desired.profiles.now:
+            self._decided_for, self._settled = self._desired.profiles.now, {}
+        losses = self._losses(self._desired)
+        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled)
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})

@@ -163,26 +163,39 @@ class Losses:
     released: Collection[str] = ()
 
 
+# The sandboxes for which nothing is due, and their placements.
+Settled = dict[str, tuple[Sandbox, PlacedRecord | None]]
+
+
 def placements(
     sandboxes: Iterable[Sandbox],
     policy: Policy,
     had: Mapping[str, PlacedRecord],
     pools: Iterable[Pool] = (),
     losses: Losses | None = None,
+    settled: Settled | None = None,
 ) -> Placements:
     """Return what is to be done next. `sandboxes` and `pools` are all that are stored.
 
-    `had` are all placements that the scheduler has, by uid.
+    `had` are all placements that the scheduler has, by uid. `settled` is kept by the caller from one call to the next
+    of the same policy: what is bound and placed as it was then is not decided anew.
     """
-    losses = losses or Losses()
+    losses, settled = losses or Losses(), {} if settled is None else settled
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
-    stored: set[str] = set()
-    for box in sorted(sandboxes, key=_order):
-        stored.add(box.obj.uid)
+    boxes = {box.obj.uid: box for box in sandboxes}
+    stored = set(boxes)
+    if losses.away or losses.released or any(uid not in boxes for uid in settled):
+        settled.clear()
+    moved = (box for uid, box in boxes.items() if not _is_settled(settled.get(uid), box, had.get(uid)))
+    for box in sorted(moved, key=_order):
         record = had.get(box.obj.uid)
+        settled.pop(box.obj.uid, None)
         if host_of(box.obj, UNBOUND) != UNBOUND:
-            steps += _lost(box, record, losses) or _bound(box, policy, record)
+            due = (*(_lost(box, record, losses) or _bound(box, policy, record)),)
+            steps += due
+            if not due:
+                settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits)
     for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, policy)):
@@ -192,6 +205,10 @@ def placements(
             steps.append(Place(wanted))
     steps += [Release(uid) for uid in had if uid not in stored]
     return Placements(tuple(steps), MappingProxyType(waits))
+
+
+def _is_settled(known: tuple[Sandbox, PlacedRecord | None] | None, box: Sandbox, record: PlacedRecord | None) -> bool:
+    return known is not None and known[0] is box and known[1] == record
 
 
 def _order(box: Sandbox) -> tuple[int, float, str]:
