@@ -58,6 +58,7 @@ class Sentinel:
         """`engine` is the engine's socket as a URL. Nothing is started yet."""
         self._folder, self._engine, self._cgroups = folder, engine, Cgroups()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_empty = False
         self._freezers: dict[str, tuple[str, str, str]] = {}
 
     def resume(self) -> None:
@@ -68,7 +69,7 @@ class Sentinel:
     def hold(self, deadline: float, containers: Iterable[tuple[str, int]]) -> None:
         """Let these containers (id and pid) run until `deadline`, and no longer. Raises OSError: the last counts."""
         wanted = dict(containers)
-        if not wanted and not (self._folder / FILE).exists():
+        if not wanted and (self._is_empty or not (self._folder / FILE).exists()):
             return
         known = self._freezers
         self._freezers = {each: known.get(each) or freezer(self._cgroups, each, pid) for each, pid in wanted.items()}
@@ -76,6 +77,7 @@ class Sentinel:
         fresh = self._folder / f"{FILE}.new"
         fresh.write_text(text)
         fresh.replace(self._folder / FILE)
+        self._is_empty = not wanted
         if wanted:
             self.watch()
 
