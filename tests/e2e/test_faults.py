@@ -123,6 +123,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "paddock.db")
     with connection:
         connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+        connection.execute("UPDATE meta SET compatible_since = 'from-the-future'")
     connection.close()
     second = start_daemon(tmp_path, ready=False)
     assert second.process.wait(90) == 1
