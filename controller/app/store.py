@@ -46,12 +46,13 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
 class Fleet:
     """This host among those of its store. What the holder of the lease `fleet` writes goes to `store`.
 
-    On a single host both are the host's own.
+    On a single host both are the host's own. `rest` leaves that lease to another host for a while.
     """
 
     place: Place
     store: SqlStore
     may_act: Callable[[], bool]
+    rest: Callable[[], None] = lambda: None
 
 
 def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
@@ -66,7 +67,7 @@ def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
     place = Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False)
-    return Fleet(place, shared, role.leads)
+    return Fleet(place, shared, role.leads, role.rest)
 
 
 def follow_hosts(core: Core, fleet: Fleet, committed: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from controller.ports import Lease, Meter, StoreError
 _log = structlog.get_logger("paddock.leading")
 WAIT_SECONDS = 0.5
 RENEW_SECONDS = 2.0
+REST_SECONDS = 12.0  # a lease expires, and another daemon takes it meanwhile
 
 
 def wait_to_lead(lease: Lease, stopping: threading.Event, *, standby: bool = True) -> str:
@@ -77,12 +78,20 @@ class FleetRole:
     def __init__(self, lease: Lease, wake: Callable[[], None]) -> None:
         """`wake` is called when the role is taken or lost."""
         self._lease, self._wake = lease, wake
+        self._rests_until = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet-lease", daemon=True)
 
     def leads(self) -> bool:
         """Return True while the lease is held. No I/O."""
-        return self._lease.held()
+        return not self._rests() and self._lease.held()
+
+    def rest(self) -> None:
+        """Leave the role to another host for a while: this one can't do now what it asks for."""
+        self._rests_until = boot_seconds() + REST_SECONDS
+
+    def _rests(self) -> bool:
+        return boot_seconds() < self._rests_until
 
     def start(self) -> None:
         """Start the thread."""
@@ -99,12 +108,14 @@ class FleetRole:
         led = False
         while True:
             try:
-                leads = self._lease.renew() if led else not self._lease.acquire()
+                # One that rests renews no more: its lease expires, and another daemon takes it.
+                leads = not self._rests() and (self._lease.renew() if led else not self._lease.acquire())
             except StoreError as error:
                 _log.warning("fleet lease not renewed; retrying", error=str(error))
                 leads = self._lease.held()
             if leads != led:
-                _log.info("fleet lease taken" if leads else "fleet lease lost to another daemon")
+                left = "fleet lease left to another daemon" if self._rests() else "fleet lease lost to another daemon"
+                _log.info("fleet lease taken" if leads else left)
                 led = leads
                 self._wake()
             if self._stopping.wait(RENEW_SECONDS):

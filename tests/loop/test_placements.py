@@ -15,7 +15,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import SweepRules
-from controller.loop.tasks.placements import LOSS_SECONDS, PENDING_SECONDS, PlacementKeeper
+from controller.loop.tasks.placements import LOSS_SECONDS, PENDING_SECONDS, REACH_SECONDS, PlacementKeeper
 from controller.plan.capacity.placements import GUARD
 from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
 from controller.policy.levels.levels import Policy
@@ -74,6 +74,7 @@ class Fleet:
             _SWARM,
             house.clock,
             lambda: self.wakes.append("waits"),
+            rest=lambda: self.wakes.append("rests"),
             boot=lambda: self.boot[0],
         )
         house.turn.placements = self.keeper
@@ -329,6 +330,18 @@ def test_a_scheduler_that_does_not_answer_stops_nothing_that_runs(fleet: Fleet, 
     fleet.scheduler.failure = None
     fleet.settle()
     assert fleet.hosts.one.condition("late", "Ready") == "True Running"
+
+
+def test_a_leader_that_does_not_reach_the_scheduler_leaves_the_lead_to_another(fleet: Fleet) -> None:
+    for problem, rests in ((SchedulerProblem.NO_LEADER, 0), (SchedulerProblem.UNREACHABLE, 1)):
+        fleet.scheduler.failure = SchedulerError(problem, "nobody answers")
+        fleet.keeper.look()
+        fleet.boot[0] += REACH_SECONDS / 2
+        fleet.keeper.look()
+        assert fleet.wakes.count("rests") == 0, "it may come back"
+        fleet.boot[0] += REACH_SECONDS / 2
+        fleet.keeper.look()
+        assert fleet.wakes.count("rests") == rests
 
 
 def test_only_the_leader_asks(fleet: Fleet) -> None:

@@ -36,6 +36,7 @@ from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
 PENDING_SECONDS = 3.0
+REACH_SECONDS = 4.0
 # A host freezes what may be started elsewhere HOLD_SECONDS after its last renewal, and its lease expires after
 # LEASE_SECONDS. From then on it is away for this long before that is done: 5 s more than it takes the host to freeze.
 LOSS_SECONDS = 14.0
@@ -55,6 +56,7 @@ class PlacementKeeper:
         clock: Clock,
         changed: Callable[[], None],
         *,
+        rest: Callable[[], None] = lambda: None,
         boot: Callable[[], float] = boot_seconds,
     ) -> None:
         """`store` is written as the fleet's leader. `changed` is called when `waits` did."""
@@ -66,7 +68,8 @@ class PlacementKeeper:
         self._due = threading.Event()
         self._failure = ""
         self._waits = _NOTHING
-        self._boot = boot
+        self._boot, self._rest = boot, rest
+        self._cut_off: float | None = None  # since when this host does not reach the scheduler
         self._away: dict[str, float] = {}  # since when the daemons of hosts are away
         self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
         self._settled: plan.Settled = {}
@@ -125,12 +128,25 @@ class PlacementKeeper:
                 self._done = None if again else self._read(boxes)
                 boxes = self._all()
             self._told("")
+            self._cut_off = None
         except SchedulerError as error:
             self._done = None
+            self._leave_it_to_others(error.problem)
             self._told(str(error))
             self._publish(self._all_wait(error.problem.value, str(error)))
         except StoreError as error:
             self._told(str(error))
+
+    def _leave_it_to_others(self, problem: SchedulerProblem) -> None:
+        """Give the lead to another host, if only this one does not reach the scheduler: its own engine is away."""
+        if problem not in (SchedulerProblem.UNREACHABLE, SchedulerProblem.NOT_A_MEMBER):
+            self._cut_off = None
+            return
+        now = self._boot()
+        self._cut_off = now if self._cut_off is None else self._cut_off
+        if now >= self._cut_off + REACH_SECONDS:
+            self._cut_off = None
+            self._rest()
 
     def _read(self, boxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
         """Return all that a round decides on but for what the scheduler says: each is the same object if unchanged."""

@@ -1,0 +1,157 @@
+"""Faults of a fleet placed by Docker Swarm: what runs goes on, nothing is doubled, and all goes on afterwards.
+
+Each prints its times: they are in tests/README.md.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.fleet.test_hosts import containers, leading, reason, sandbox
+from tests.fleet.test_swarm_hosts import daemons, ready
+from tests.lab.copies import never_two
+from tests.lab.fleet import NAMES, Fleet, FleetHost
+
+__all__ = ["daemons"]
+pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
+_LONG_SECONDS = 120.0
+
+
+@pytest.fixture(autouse=True)
+def single(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> Iterator[None]:
+    """One sandbox on each host, named `on-HOST`, none of which ever runs twice."""
+    with never_two(hosts):
+        for name in NAMES:
+            daemons["one"].apply(sandbox(f"on-{name}", name))
+        for name in NAMES:
+            ready(daemons["one"], f"on-{name}")
+        yield
+
+
+def running(host: FleetHost) -> set[str]:
+    """Return the running containers of a host's sandbox `on-HOST`."""
+    return set(host.docker("ps", "-q", "--no-trunc", "--filter", f"label=paddock.name=on-{host.name}").split())
+
+
+def since(began: float) -> str:
+    return f"{time.monotonic() - began:.1f} s"
+
+
+def placed(daemon: RunningDaemon, name: str) -> None:
+    """Wait until a sandbox that names no host is Ready, and delete it."""
+    wait_for(f"{name} is placed and Ready", lambda: reason(daemon, name) == "True", _LONG_SECONDS)
+    daemon.paddock("delete", "sandbox", name)
+    wait_for("it is gone", lambda: not daemon.get(name))
+
+
+def test_the_swarms_leader_is_killed(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    gone = hosts.leader()
+    others = [each for each in hosts if each is not gone]
+    before = {each.name: running(each) for each in others}
+    gone.engine.end(signal.SIGKILL)
+    try:
+        began, asked = time.monotonic(), daemons[others[0].name]
+        asked.apply(sandbox("next"))
+        placed(asked, "next")
+        print(f"\nthe swarm's leader is killed: another sandbox is placed and Ready after {since(began)}")
+        assert {each.name: running(each) for each in others} == before
+    finally:
+        gone.engine.start()
+    began = time.monotonic()
+    ready(daemons[gone.name], f"on-{gone.name}")
+    wait_for("its sandbox runs", lambda: running(gone), _LONG_SECONDS)
+    print(f"... its engine is started: its sandbox is Ready after {since(began)}")
+
+
+def test_the_quorum_is_lost_and_found(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    left, *gone = hosts
+    before = running(left)
+    for each in gone:
+        each.engine.end(signal.SIGKILL)
+    try:
+        began, asked = time.monotonic(), daemons[left.name]
+        asked.apply(sandbox("next"))
+        wait_for("it is shown", lambda: reason(asked, "next", "Scheduled") == "NoQuorum", _LONG_SECONDS)
+        print(f"\nthe quorum is lost: NoQuorum is shown after {since(began)}")
+        assert running(left) == before
+        assert asked.paddock("exec", f"on-{left.name}", "--", "echo", "on").stdout == "on\n"
+    finally:
+        for each in gone:
+            each.engine.start()
+    began = time.monotonic()
+    wait_for("it is placed", lambda: reason(asked, "next") == "True", _LONG_SECONDS)
+    print(f"... both engines are started: what waited is Ready after {since(began)}")
+    placed(asked, "next")
+    assert running(left) == before
+
+
+def test_a_daemon_is_killed(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    leads = wait_for("one leads", lambda: leading(daemons))
+    _kill_daemon(hosts, daemons, next(name for name in NAMES if name != leads), "a daemon")
+
+
+def test_the_leading_daemon_is_killed(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    _kill_daemon(hosts, daemons, wait_for("one leads", lambda: leading(daemons)), "the daemon that leads the fleet")
+
+
+def _kill_daemon(hosts: Fleet, daemons: dict[str, RunningDaemon], name: str, what: str) -> None:
+    before, asked = running(hosts[name]), daemons[next(each for each in NAMES if each != name)]
+    daemons[name].kill()
+    began = time.monotonic()
+    asked.apply(sandbox("next"))
+    placed(asked, "next")
+    print(f"\n{what} is killed (-9): another sandbox is placed and Ready after {since(began)}")
+    wait_for("nobody can tell", lambda: reason(asked, f"on-{name}") == "HostLost")
+    print(f"... its host is Unknown after {since(began)}")
+    assert running(hosts[name]) == before
+    began = time.monotonic()
+    daemons[name] = hosts[name].daemon(PADDOCK_SCHEDULER="swarm")
+    ready(asked, f"on-{name}")
+    print(f"... it is started: its sandbox is Ready after {since(began)}")
+    assert running(hosts[name]) == before, "it is the same container"
+    assert sum(containers(hosts, f"on-{name}").values()) == 1
+
+
+def test_a_host_is_partitioned(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    host, asked = hosts["three"], daemons["one"]
+    before = running(host)
+    host.cut()
+    try:
+        began = time.monotonic()
+        wait_for("nobody can tell", lambda: reason(asked, "on-three") == "HostLost", _LONG_SECONDS)
+        print(f"\na host is cut off: it is Unknown after {since(began)}")
+        asked.apply(sandbox("next"))
+        placed(asked, "next")
+        print(f"... another sandbox is placed and Ready after {since(began)}")
+        assert running(host) == before
+    finally:
+        host.mend()
+    began = time.monotonic()
+    wait_for("it is Ready again", lambda: reason(asked, "on-three") == "True", _LONG_SECONDS)
+    print(f"... it is mended: its sandbox is Ready after {since(began)}")
+    assert running(host) == before, "it is the same container"
+
+
+def test_postgresql_is_stopped(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    before, asked = {each.name: running(each) for each in hosts}, daemons["two"]
+    hosts.database.cut()
+    try:
+        refused = asked.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False)
+        assert refused.returncode != 0
+        assert {each.name: running(each) for each in hosts} == before
+    finally:
+        hosts.database.start()
+    began = time.monotonic()
+
+    def applied() -> bool:
+        return asked.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False).returncode == 0
+
+    wait_for("apply works", applied)
+    placed(asked, "next")
+    print(
+        f"\nPostgreSQL was stopped, and is started: another sandbox is applied, placed and Ready after {since(began)}"
+    )
+    assert {each.name: running(each) for each in hosts} == before
