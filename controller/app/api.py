@@ -103,8 +103,10 @@ def start_listeners(
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
     core.undo.callback(sessions.close, 0)  # if the start fails; else they have ended before
-    mcp_app = McpEndpoint(services, core.meter, sessions)
-    forwarding, fleet_tls = _forwarding(settings, store, mcp_app)
+    many = settings.scheduler != "single"
+    locations = Locations(store, settings.host_name, default_host(settings.scheduler)) if many else None
+    mcp_app = McpEndpoint(services, core.meter, sessions, locations.is_here if locations else None)
+    forwarding, fleet_tls = _forwarding(settings, locations, mcp_app)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(
@@ -143,15 +145,16 @@ def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
-def _forwarding(settings: Settings, store: SqlStore, mcp_app: McpEndpoint) -> tuple[Forwarding | None, FleetTls | None]:
+def _forwarding(
+    settings: Settings, locations: Locations | None, mcp_app: McpEndpoint
+) -> tuple[Forwarding | None, FleetTls | None]:
     """Return the way to sandboxes of other hosts; nothing if there is one host. Raises CannotStart."""
-    if settings.scheduler == "single":
+    if locations is None:
         return None, None
     try:
         tls = make_fleet_tls(settings)
     except FleetFilesError as error:
         raise CannotStart(str(error)) from error
-    locations = Locations(store, settings.host_name, default_host(settings.scheduler))
     return Forwarding(locations, Links(tls), mcp_app.sandbox_of), tls
 
 

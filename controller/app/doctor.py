@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from controller.api.fleet.collect import unreachable
-from controller.api.fleet.tls import FleetFilesError
+from controller.api.fleet.tls import FleetFilesError, seconds_left
 from controller.app.fleet_tls import make_fleet_tls
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.observe.doctor import (
@@ -17,15 +17,25 @@ from controller.engine.observe.doctor import (
     read_socket_facts,
     read_volume_facts,
 )
-from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding, StoreFacts
+from controller.kinds.observed.doctor import (
+    ClusterFacts,
+    DaemonFacts,
+    DoctorFacts,
+    Finding,
+    NodeSighting,
+    StoreFacts,
+)
 from controller.policy.host.doctor import judge
 from controller.ports import Clock
+from controller.ports.scheduler import Liveness, SchedulerError
+from controller.scheduler.swarm.scheduler import SwarmScheduler
 from controller.service.sandbox.locations import OtherHost
 from controller.settings import Settings
 from controller.store.doctor import inspect_store
 from controller.version import VERSION
 
-_TIMEOUT_SECONDS = 5.0
+_TIMEOUT_SECONDS, _DAY_SECONDS = 5.0, 86_400.0
+_UP = {Liveness.UP: True, Liveness.DOWN: False, Liveness.UNKNOWN: None}
 
 
 class _Clock:
@@ -34,7 +44,10 @@ class _Clock:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Inspect this host and judge the findings. Takes at most twice the engine's timeout, and 2 s for other hosts."""
+    """Inspect this host and judge the findings.
+
+    Takes at most twice the engine's timeout; of many hosts, 2 s more, and the timeout twice again for the scheduler.
+    """
     clock, local = _Clock(), settings.docker_host.startswith("unix:")
     engine = read_engine_facts(
         settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local
@@ -50,6 +63,8 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             store=_inspect_store(settings, clock),
             host=settings.host_name,
             version=VERSION,
+            cluster=_ask_scheduler(settings),
+            certificate_days=_certificate_days(settings, clock.now()),
             daemon=_ask_daemon(str(settings.socket)),
             socket_group=group,
             socket_group_exists=not group or group_exists(group),
@@ -80,6 +95,32 @@ def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:
     except FleetFilesError as error:
         silent = {each.name: str(error) for each in others}
     return replace(found, hosts=tuple(replace(each, unreachable=silent.get(each.name, "")) for each in found.hosts))
+
+
+def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
+    """Return what the scheduler of many hosts says now; None: there is none."""
+    if settings.scheduler != "swarm":
+        return None
+    scheduler = SwarmScheduler(settings.docker_host, "", timeout_seconds=settings.engine_timeout_seconds)
+    try:
+        scheduler.ping()
+        nodes = [
+            NodeSighting(each.name, _UP[each.liveness], each.availability.value, each.message)
+            for each in scheduler.hosts()
+        ]
+    except SchedulerError as error:
+        return ClusterFacts(settings.scheduler, reason=error.problem.value, trouble=str(error))
+    return ClusterFacts(settings.scheduler, tuple(nodes))
+
+
+def _certificate_days(settings: Settings, now: float) -> float | None:
+    """Return for how many days the certificate for other hosts is valid; None: there is none that can be read."""
+    if settings.scheduler == "single" or not settings.fleet_cert_file:
+        return None
+    try:
+        return seconds_left(settings.fleet_cert_file, now) / _DAY_SECONDS
+    except (OSError, ValueError):  # said of each host that is therefore not reached
+        return None
 
 
 class _Unix(http.client.HTTPConnection):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from controller.service.errors import BadRequest, Forbidden, ServiceError, Unaut
 from controller.service.services import Services
 
 MESSAGE_BYTES = 900 << 10  # the official client refuses events over 1 MiB
+IsHere = Callable[[str, str], bool]  # if a sandbox, by namespace and name, is of no other host
 OPTIONS_KEY = "paddock.mcp"  # in the scope of a request: the options of its address
 _LEAST_TEXT = 1024
 _INTERNAL = "internal error; the daemon's log has the details"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controller.mcp.resources import call_of, target_of
+from controller.mcp.resources import MOST_URIS, call_of, target_of
 from controller.mcp.sandboxes import by_container, may_be_container, named
 from controller.mcp.tool import Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
@@ -16,8 +16,10 @@ def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, s
     """Return namespace and name of the sandbox that a JSON-RPC message works in; None: any daemon answers.
 
     `namespace` is that of arguments that name none. Reads the store if a container is named. The message is not valid
-    yet, and the caller's rights are not checked.
+    yet, and the caller's rights are not checked. A subscription goes to the host of the first resource that is polled.
     """
+    if isinstance(message, Mapping) and message.get("method") == "subscriptions/listen":
+        return _followed(message.get("params"))
     tool, given = _call(message)
     if tool is None or not tool.at_host or not isinstance(given, Mapping):
         return None
@@ -29,6 +31,14 @@ def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, s
     if found is None or not may_be_container(found[1]):
         return found
     return found[0], by_container(services, *found)
+
+
+def _followed(params: Any) -> tuple[str, str] | None:
+    """Return the first sandbox whose logs, files or metrics are to be followed."""
+    asked = params.get("notifications") if isinstance(params, Mapping) else None
+    uris = asked.get("resourceSubscriptions") if isinstance(asked, Mapping) else None
+    targets = (target_of(str(each)) for each in (uris if isinstance(uris, list) else ())[:MOST_URIS])
+    return next(((each.namespace, each.name) for each in targets if each is not None and each.part), None)
 
 
 def _call(message: Any) -> tuple[Tool | None, Any]:

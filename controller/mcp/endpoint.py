@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from controller.mcp import sdk
-from controller.mcp.calls import OPTIONS_KEY, Options
+from controller.mcp.calls import OPTIONS_KEY, IsHere, Options
 from controller.mcp.names import STYLES, Style
 from controller.mcp.servers.endpoint import ServersEndpoint
 from controller.mcp.servers.sessions import Sessions
@@ -38,8 +38,11 @@ class McpEndpoint:
     Each event loop has a server of its own. `sessions` are those of other people's servers.
     """
 
-    def __init__(self, services: Services, meter: Meter, sessions: Sessions | None = None) -> None:
-        self._services, self._meter = services, meter
+    def __init__(
+        self, services: Services, meter: Meter, sessions: Sessions | None = None, is_here: IsHere | None = None
+    ) -> None:
+        """`is_here` tells if a sandbox, by namespace and name, is of no other host; None: there is one host."""
+        self._services, self._meter, self._is_here = services, meter, is_here
         self._servers = ServersEndpoint(services, sessions or Sessions(services.mcp_servers, meter), meter)
         self._loading = threading.Lock()
         self._protocols: WeakKeyDictionary[asyncio.AbstractEventLoop, Protocol] = WeakKeyDictionary()
@@ -74,7 +77,7 @@ class McpEndpoint:
 
     def _make(self) -> "Protocol":
         with self._loading:  # it takes half a second: not on the event loop
-            made: Protocol = sdk.load("controller.mcp.protocol").Protocol(self._services, self._meter)
+            made: Protocol = sdk.load("controller.mcp.protocol").Protocol(self._services, self._meter, self._is_here)
             return made
 
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from controller.kinds.sandbox import status_word
 from controller.mcp import prompts, resources
 from controller.mcp.arguments import schema_of
-from controller.mcp.calls import OPTIONS_KEY, Calls, Options
+from controller.mcp.calls import OPTIONS_KEY, Calls, IsHere, Options
 from controller.mcp.names import shown
 from controller.mcp.tool import Progress, Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
@@ -49,9 +49,10 @@ class _Server(Server[Any]):
 class Protocol:
     """The server of one event loop."""
 
-    def __init__(self, services: Services, meter: Meter) -> None:
+    def __init__(self, services: Services, meter: Meter, is_here: IsHere | None = None) -> None:
+        """`is_here` tells if a sandbox, by namespace and name, is of no other host; None: there is one host."""
         self._services, self._calls = services, Calls(services, meter)
-        self._updates = Updates(services, self._calls)
+        self._updates = Updates(services, self._calls, is_here)
         lists = CacheHint(ttl_ms=_MINUTE_MS)
         self._server = _Server(
             "paddock",

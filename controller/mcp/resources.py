@@ -24,6 +24,7 @@ from controller.service.sandbox.usage import as_json
 from controller.service.services import Services
 
 PAGE = 200
+MOST_URIS = 100  # of one subscription
 TEMPLATES: Sequence[tuple[str, str, str, str]] = (
     ("sandbox://{namespace}/{name}", "sandbox", "A sandbox with its spec and status", "application/json"),
     ("sandbox://{namespace}/{name}/logs", "logs", "The last lines of a sandbox's log", "text/plain"),

@@ -1,7 +1,8 @@
 """Updates of resources for `subscriptions/listen`. Nothing runs while nobody is subscribed.
 
 A sandbox's own resource follows the store. Logs, files and metrics have no change feed: they are looked at every two
-seconds while somebody is subscribed to them.
+seconds while somebody is subscribed to them. Only their sandbox's host can look: a subscription of those is served by
+that host's daemon, and acknowledges none of sandboxes of other hosts.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import anyio
 import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
     InMemorySubscriptionBus,
     ListenHandler,
     ResourcesListChanged,
@@ -25,8 +27,8 @@ from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, Subscrip
 
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.calls import Calls, Options
-from controller.mcp.resources import Target, target_of, tool_of
+from controller.mcp.calls import Calls, IsHere, Options
+from controller.mcp.resources import MOST_URIS, Target, target_of, tool_of
 from controller.policy.access import is_work
 from controller.ports import StreamError
 from controller.service.access import access
@@ -35,15 +37,16 @@ from controller.service.services import Services
 from controller.service.watch.watcher import Watch, WatchEvent
 
 _POLL_SECONDS = 2.0
-_MOST_URIS = 100  # of one subscription
 _log = structlog.get_logger("paddock.mcp")
 
 
 class Updates:
     """Publishes changes of subscribed resources. For one event loop."""
 
-    def __init__(self, services: Services, calls: Calls) -> None:
-        self._services, self._calls = services, calls
+    def __init__(self, services: Services, calls: Calls, is_here: IsHere | None = None) -> None:
+        """Without `is_here`, there is one host."""
+        self._services, self._calls, self._is_here = services, calls, is_here
+        self._served: list[tuple[frozenset[str], anyio.CancelScope]] = []
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._followed: Counter[str] = Counter()
@@ -54,25 +57,42 @@ class Updates:
     async def listen(
         self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams, options: Options
     ) -> SubscriptionsListenResult:
-        """Serve one subscription, of the resources among these that the caller may read."""
+        """Serve one subscription, of the resources among these that the caller may read.
+
+        It ends when a sandbox of them has moved to another host: the client asks again.
+        """
         asked = params.notifications
-        uris = [each for each in (asked.resource_subscriptions or ())[:_MOST_URIS] if self._may_follow(each, options)]
+        uris = [each for each in (asked.resource_subscriptions or ())[:MOST_URIS] if self._may_follow(each, options)]
+        try:
+            uris = await anyio.to_thread.run_sync(self._recorded, uris)
+        except ServiceError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
         honoured = asked.model_copy(
             update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
         )
+        served = frozenset(uris), anyio.CancelScope()
+        self._served.append(served)
         try:
-            await anyio.to_thread.run_sync(self._record, uris)
-        except ServiceError as error:
-            raise MCPError(INTERNAL_ERROR, str(error)) from error
-        async with self._following(uris or [""]):
-            return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+            with served[1]:
+                async with self._following(uris or [""]):
+                    return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+        finally:
+            self._served.remove(served)
+        return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
 
-    def _record(self, uris: Sequence[str]) -> None:
-        """Write to the audit log which work in sandboxes follows. Raises ServiceError."""
+    def _recorded(self, uris: Sequence[str]) -> list[str]:
+        """Return those that can be followed here. The audit log gets the work in sandboxes. Raises ServiceError."""
+        elsewhere = {uri for uri, target in _polled(uris) if self._has_left(target)}
+        uris = [each for each in uris if each not in elsewhere]
         for _, target in _polled(uris):
             ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.part)
             if is_work(ask):
                 self._services.recorder.used(ask, {"tool": tool_of(target).name, "subscription": True})
+        return uris
+
+    def _has_left(self, target: Target) -> bool:
+        """Return True if the sandbox is another host's. Raises ServiceError."""
+        return self._is_here is not None and not self._is_here(target.namespace, target.name)
 
     def _may_follow(self, uri: str, options: Options) -> bool:
         target = target_of(uri)
@@ -158,7 +178,13 @@ class Updates:
             await asyncio.sleep(_POLL_SECONDS)
             for uri, target in _polled(list(self._followed)):
                 try:
+                    if await anyio.to_thread.run_sync(self._has_left, target):
+                        self._end(uri)
+                        continue
                     now = await anyio.to_thread.run_sync(self._fingerprint, target)
+                except ServiceError as error:
+                    _log.warning("resource updates waiting", error=str(error))
+                    continue
                 except Exception:  # one resource must not end the updates of the others
                     _log.exception("resource not looked at", uri=uri)
                     continue
@@ -167,6 +193,12 @@ class Updates:
                 if self._seen.setdefault(uri, now) != now:
                     self._seen[uri] = now
                     await self._bus.publish(ResourceUpdated(uri))
+
+    def _end(self, uri: str) -> None:
+        """End the subscriptions of a resource."""
+        for uris, scope in self._served:
+            if uri in uris:
+                scope.cancel()
 
     def _fingerprint(self, target: Target) -> str | None:
         """Return a text that differs once the resource has changed: "" while it can't be read.

@@ -75,7 +75,10 @@ def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
         for each in reported
         if each["type"] in HOLDING and each["status"] == "False"
     ]
-    return HostSighting(host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing))
+    drained = bool(host.spec.get("drained"))
+    return HostSighting(
+        host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing), drained=drained
+    )
 
 
 def _refusal(database: Database) -> str:

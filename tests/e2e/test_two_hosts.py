@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.daemon import RunningDaemon, wait_for
+from tests.mcpserver.clients import client
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.docker, pytest.mark.postgres]
@@ -57,3 +59,24 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         assert refused.returncode != 0
         assert "its host `b` can't be reached" in refused.stderr
         wait_for("the sandbox is still known", lambda: a.get("far"))
+
+
+def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
+    near = BOX.replace("far", "near").replace("host: b", "host: a")  # host a has no engine
+    uris = [f"sandbox://default/{each}" for each in ("far/files/tmp/note", "near/logs", "far/logs", "near")]
+    heard: list[str] = []
+
+    async def listen(a: RunningDaemon) -> None:
+        async with client(a.socket) as made, made.listen(resource_subscriptions=uris) as stream:
+            assert stream.honored.resource_subscriptions == [uris[0], uris[2], uris[3]]
+            given = {"container": "far", "path": "/tmp/note", "content": "written"}
+            assert not (await made.call_tool("docker.file.write", given)).is_error
+            async for event in stream:
+                heard.append(event.uri)  # type: ignore[union-attr]
+                if uris[0] in heard:
+                    return
+
+    with two_hosts(tmp_path) as (a, _):
+        a.apply(f"{BOX}---{near}")
+        a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/far")
+        anyio.run(listen, a)

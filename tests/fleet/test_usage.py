@@ -46,12 +46,12 @@ def used(daemon: RunningDaemon) -> tuple[dict[str, str], Mapping[str, str]]:
     return {each.name: each.host for each in found.items}, found.missing
 
 
-def findings(daemon: RunningDaemon) -> dict[str, str]:
-    """Return what the daemon's doctor finds about other hosts: the grade of each check."""
+def findings(daemon: RunningDaemon, kind: str = "host/") -> dict[str, str]:
+    """Return what the daemon's doctor finds about other hosts, or of another kind: the grade of each check."""
     transport = httpx.HTTPTransport(uds=str(daemon.socket))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         report: dict[str, Any] = client.get("/apis/paddock/v1alpha1/doctor").json()
-    return {each["check"]: each["grade"] for each in report["items"] if each["check"].startswith("host/")}
+    return {each["check"]: each["grade"] for each in report["items"] if each["check"].startswith(kind)}
 
 
 def test_usage_is_that_of_all_hosts_that_answer(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
@@ -66,6 +66,7 @@ def test_usage_is_that_of_all_hosts_that_answer(hosts: Fleet, daemons: Mapping[s
         "host/two": "ok",
         "host/three": "ok",
     }
+    assert findings(asked, "certificate") == {"certificate": "ok"}
 
     hosts["three"].cut()
     try:

@@ -24,12 +24,12 @@ ERAS = ("2026-07-28", "legacy")
 
 @contextmanager
 def serving(
-    world: World, load: LoadLimits = LoadLimits(), sessions: Sessions | None = None, **rules: Any
+    world: World, load: LoadLimits = LoadLimits(), sessions: Sessions | None = None, is_here: Any = None, **rules: Any
 ) -> Iterator[Listeners]:
     """Start the listeners with MCP."""
 
     def make(who: Any) -> Any:
-        endpoint = McpEndpoint(world.services, world.meter, sessions)
+        endpoint = McpEndpoint(world.services, world.meter, sessions, is_here)
         return create_app(
             world.services, ready=lambda: world.checks, meter=world.meter, who=who, load=load, mcp_app=endpoint
         )

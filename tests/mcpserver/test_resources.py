@@ -13,7 +13,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from tests.api.listeners import token
 from tests.daemon import wait_for
 from tests.helpers_api import World
-from tests.mcpserver.clients import ERAS, Mcp
+from tests.mcpserver.clients import ERAS, Mcp, client, serving
 
 URI = "sandbox://default/quickstart"
 
@@ -170,3 +170,24 @@ def test_following_a_file_wakes_no_sandbox(running: World) -> None:
     assert found["type"] == "folder"
     running.view.show(running.sandbox(), State.EXITED)
     assert files.peek(*where) is None
+
+
+def test_what_another_host_has_is_not_acknowledged_and_ends_when_it_moves(running: World) -> None:
+    logs, files = f"{URI}/logs", f"{URI}/files/workspace"
+    hosts = {"here": False}
+    heard: list[Any] = []
+
+    async def listen() -> None:
+        async with client(running.socket) as made:
+            async with made.listen(resource_subscriptions=[URI, logs]) as stream:
+                heard.append(stream.honored.resource_subscriptions)
+            hosts["here"] = True
+            async with made.listen(resource_subscriptions=[URI, files]) as stream:
+                heard.append(stream.honored.resource_subscriptions)
+                hosts["here"] = False
+                async for _ in stream:
+                    pass
+
+    with serving(running, is_here=lambda namespace, name: hosts["here"]):
+        anyio.run(listen)
+    assert heard == [[URI], [URI, files]]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.doctor import (
+    ClusterFacts,
     DaemonFacts,
     DoctorFacts,
     EngineFacts,
@@ -14,6 +15,7 @@ from controller.kinds.observed.doctor import (
     FolderFacts,
     HostSighting,
     KernelFacts,
+    NodeSighting,
     Severity,
     SocketFacts,
     StoreFacts,
@@ -22,6 +24,7 @@ from controller.kinds.observed.doctor import (
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.observed.pressure import HostUse, Supply
 from controller.policy.host.doctor import judge
+from controller.ports.scheduler import SchedulerProblem
 
 MUCH = Supply(900 << 30, 1000 << 30)
 WELL = DoctorFacts(
@@ -254,3 +257,43 @@ def test_a_host_that_runs_may_be_in_trouble() -> None:
 def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema=""))
     assert not not_well(store(schema="0003"))
+
+
+def nodes(*found: NodeSighting, hosts: tuple[str, ...] = ("a", "b"), **more: Any) -> DoctorFacts:
+    sightings = tuple(HostSighting(each, "", is_alive=True, drained=each == "drained") for each in hosts)
+    return replace(store(hosts=sightings), cluster=ClusterFacts("swarm", found), host="a", **more)
+
+
+def test_the_nodes_of_a_swarm_are_compared_with_the_hosts() -> None:
+    well = NodeSighting("a", is_up=True, use="active"), NodeSighting("b", is_up=True, use="active")
+    assert not not_well(nodes(*well))
+    [swarm] = [each for each in judge(nodes(*well)) if each.check == "swarm"]
+    assert swarm.found == "it can decide; 2 of 2 nodes are up"
+    assert not not_well(nodes(*well, NodeSighting("web", is_up=True, use="active"))), "others may use the swarm, too"
+    drained = NodeSighting("drained", is_up=True, use="drain")
+    assert not not_well(nodes(*well, drained, hosts=("a", "b", "drained")))
+    for wrong, words in (
+        ((well[0], NodeSighting("b", is_up=True, use="pause")), "its availability is `pause`"),
+        ((well[0], NodeSighting("b", is_up=False, use="active", message="no answer")), "daemon runs (no answer)"),
+        (well[:1], "no node has this host's name"),
+    ):
+        [found] = not_well(nodes(*wrong))
+        assert (found.check, found.grade, words in found.found) == ("node/b", W, True), found
+    [twice] = not_well(nodes(*well, well[1]))
+    assert (twice.check, twice.grade, twice.found) == ("node/b", P, "2 nodes have this name")
+
+
+def test_a_silent_scheduler_is_one_finding() -> None:
+    grades = {SchedulerProblem.NOT_A_MEMBER: W}
+    for reason in SchedulerProblem:
+        silent = ClusterFacts("swarm", reason=reason.value, trouble="in its own words")
+        [found] = not_well(replace(WELL, cluster=silent))
+        assert (found.check, found.grade, found.found) == ("swarm", grades.get(reason, P), "in its own words")
+        assert found.action
+
+
+def test_a_certificate_ends_with_a_warning() -> None:
+    assert not not_well(replace(WELL, certificate_days=31.0))
+    for days, grade in ((29.0, W), (-1.0, P)):
+        [found] = not_well(replace(WELL, certificate_days=days))
+        assert (found.check, found.grade) == ("certificate", grade)

@@ -207,5 +207,12 @@ def _check_own(name: str, cert: Path, now: float) -> None:
         _log.error("fleet certificate expired", certificate=str(cert), until=found.not_valid_after_utc.isoformat())
 
 
+def seconds_left(cert: Path, now: float) -> float:
+    """Return how long a certificate is valid from now on. Raises OSError; ValueError if it is none."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificates(cert.read_bytes())[0].not_valid_after_utc.timestamp() - now
+
+
 def _listed(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(f"`{each}`" for each in names) or "no host"

@@ -79,7 +79,7 @@ class HostSighting:
     """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now.
 
     `address` is its daemon's for other hosts, and `unreachable` says why that does not answer from here ("": it does,
-    or was not asked). `failing` are its conditions that should hold and don't, in words.
+    or was not asked). `failing` are its conditions that should hold and don't, in words. `drained`: its spec says so.
     """
 
     name: str
@@ -88,6 +88,27 @@ class HostSighting:
     address: str = ""
     failing: tuple[str, ...] = ()
     unreachable: str = ""
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSighting:
+    """A host by the scheduler's word. `is_up` is None if it is not sure. `use` is `active`, `pause` or `drain`."""
+
+    name: str
+    is_up: bool | None
+    use: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The answer of the scheduler of many hosts; `trouble` says why there is none, and `reason` is its one word."""
+
+    scheduler: str
+    nodes: tuple[NodeSighting, ...] = ()
+    reason: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +178,8 @@ class DoctorFacts:
 
     `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids, come
     from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that range.
-    `version` is that of this program.
+    `version` is that of this program. `cluster` is None without a scheduler of many hosts. `certificate_days` are left
+    of the certificate for other hosts (None: there is none).
     """
 
     local: bool
@@ -180,3 +202,5 @@ class DoctorFacts:
     user_ids_held: tuple[str, ...] = ()
     host: str = NAME
     version: str = ""
+    cluster: ClusterFacts | None = None
+    certificate_days: float | None = None

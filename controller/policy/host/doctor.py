@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
 from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
+from controller.policy.host.doctor_cluster import certificate, cluster
 from controller.policy.host.doctor_fleet import fleet
 from controller.policy.host.doctor_folders import folders
 from controller.policy.host.pressure import BANDS
@@ -42,7 +43,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _live_restore,
         ]
     checks += [_guard, _bridges] if facts.local else [_elsewhere]
-    checks += [folders, _clock, _memory, _room, _store, fleet, _engine_socket, _daemon_socket]
+    checks += [folders, _clock, _memory, _room, _store, fleet, cluster, certificate, _engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
 

@@ -7,6 +7,7 @@ from controller.kinds.host import KIND as HOST
 from controller.kinds.host import STOPPED, lease_of
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import LeaseState, Store
 from controller.service import errors
 from controller.service.sources.host import daemon_reachable
@@ -51,6 +52,11 @@ class Locations:
             if host == UNBOUND:
                 return Location(obj.uid, host, waits=stored_condition(obj, "Scheduled").get("message", ""))
             return Location(obj.uid, host, self._address(host) if host != self.host else "")
+
+    def is_here(self, namespace: str, name: str) -> bool:
+        """Return True if no other host has the sandbox. Raises ServiceUnavailable if the store fails."""
+        found = self.of(SANDBOX.name, namespace, name)
+        return found is None or found.host in (UNBOUND, self.host)
 
     def others(self) -> Sequence[OtherHost]:
         """Return the other hosts in order of their names. Raises ServiceUnavailable if the store fails."""

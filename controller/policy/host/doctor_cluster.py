@@ -1,0 +1,82 @@
+"""Findings of `paddock doctor` about the scheduler of many hosts, and the certificate between them."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from controller.kinds.observed.doctor import ClusterFacts, DoctorFacts, Finding, HostSighting, NodeSighting, Severity
+from controller.ports.scheduler import Availability, SchedulerProblem
+
+_SOON_DAYS = 30
+
+
+def cluster(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield the findings about the scheduler and its nodes; none without one."""
+    found = facts.cluster
+    if found is None:
+        return
+    if found.trouble:
+        yield _silent(found)
+        return
+    up = sum(each.is_up is True for each in found.nodes)
+    yield Finding(found.scheduler, Severity.OK, f"it can decide; {up} of {len(found.nodes)} nodes are up")
+    names = Counter(each.name for each in found.nodes)
+    for name in sorted(each for each, count in names.items() if count > 1):
+        meaning = "nothing is placed there, since nobody knows which of them is meant"
+        action = "remove those that are gone by `docker node rm`, or rename a machine and restart its engine"
+        yield Finding(f"node/{name}", Severity.PROBLEM, f"{names[name]} nodes have this name", meaning, action)
+    hosts = {each.name: each for each in facts.store.hosts}
+    for each in found.nodes:
+        if names[each.name] == 1:
+            yield from _node(each, hosts.get(each.name))
+    for host in hosts.values():
+        if host.is_alive and host.name not in names:
+            meaning = "its daemon runs, but nothing is placed there"
+            action = "have its engine join the swarm, or set its host_name to its name in `docker node ls`"
+            yield Finding(f"node/{host.name}", Severity.WARNING, "no node has this host's name", meaning, action)
+
+
+def _silent(found: ClusterFacts) -> Finding:
+    """Return the finding about a scheduler that did not answer."""
+    grade, waits = Severity.PROBLEM, "what runs goes on; sandboxes without a host wait, and nothing moves"
+    match found.reason:
+        case SchedulerProblem.NOT_A_MEMBER.value:
+            grade, waits = Severity.WARNING, "this host can't lead the others: if none of them can, new sandboxes wait"
+            action = "join it to the swarm as a manager, or `docker node promote` it on one that is"
+        case SchedulerProblem.NO_LEADER.value:
+            action = "start managers of the swarm again, until more than half of them are up"
+        case SchedulerProblem.UNREACHABLE.value:
+            action = "see the finding about the engine; if that answers, look at the swarm: `docker node ls`"
+        case _:
+            action = "look at the swarm: `docker node ls`"
+    return Finding(found.scheduler, grade, found.trouble, waits, action)
+
+
+def _node(node: NodeSighting, host: HostSighting | None) -> Iterator[Finding]:
+    """Yield the findings about a node; one without a daemon is none of ours."""
+    check, said = f"node/{node.name}", f" ({node.message})" if node.message else ""
+    if host is None:
+        yield Finding(check, Severity.OK, "no daemon of this store is there: nothing is placed there")
+        return
+    if node.is_up is False and host.is_alive:
+        meaning = "nothing is placed there, and what may move from a lost host may be started elsewhere"
+        action = "look at its engine and at the ports of the swarm between the hosts"
+        yield Finding(check, Severity.WARNING, f"it is down, and its daemon runs{said}", meaning, action)
+    if node.use != Availability.ACTIVE.value and not host.drained:
+        meaning = "nothing new is placed there, and Paddock does not undo what others have set"
+        action = f"`docker node update --availability active {node.name}`; to empty a host use `paddock host drain`"
+        yield Finding(check, Severity.WARNING, f"its availability is `{node.use}`, not by Paddock", meaning, action)
+
+
+def certificate(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield the finding about this host's certificate; none if there is none."""
+    days = facts.certificate_days
+    if days is None:
+        return
+    check, meaning = "certificate", "once it has ended, requests between this host and the others fail"
+    action = "have a new one issued, and replace the files: the daemon reads them again by itself"
+    if days <= 0:
+        yield Finding(check, Severity.PROBLEM, f"it ended {-days:.0f} days ago", meaning, action)
+    elif days < _SOON_DAYS:
+        yield Finding(check, Severity.WARNING, f"it ends in {days:.0f} days", meaning, action)
+    else:
+        yield Finding(check, Severity.OK, f"it is valid for {days:.0f} days more")
