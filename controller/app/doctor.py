@@ -104,10 +104,7 @@ def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
     scheduler = SwarmScheduler(settings.docker_host, "", timeout_seconds=settings.engine_timeout_seconds)
     try:
         scheduler.ping()
-        nodes = [
-            NodeSighting(each.name, _UP[each.liveness], each.availability.value, each.message)
-            for each in scheduler.hosts()
-        ]
+        nodes = [NodeSighting(each.name, _UP[each.liveness], each.message) for each in scheduler.hosts()]
     except SchedulerError as error:
         return ClusterFacts(settings.scheduler, reason=error.problem.value, trouble=str(error))
     return ClusterFacts(settings.scheduler, tuple(nodes))

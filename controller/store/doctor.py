@@ -75,10 +75,7 @@ def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
         for each in reported
         if each["type"] in HOLDING and each["status"] == "False"
     ]
-    drained = bool(host.spec.get("drained"))
-    return HostSighting(
-        host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing), drained=drained
-    )
+    return HostSighting(host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing))
 
 
 def _refusal(database: Database) -> str:

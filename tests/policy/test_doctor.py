@@ -259,22 +259,19 @@ def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema="0003"))
 
 
-def nodes(*found: NodeSighting, hosts: tuple[str, ...] = ("a", "b"), **more: Any) -> DoctorFacts:
-    sightings = tuple(HostSighting(each, "", is_alive=True, drained=each == "drained") for each in hosts)
-    return replace(store(hosts=sightings), cluster=ClusterFacts("swarm", found), host="a", **more)
+def nodes(*found: NodeSighting) -> DoctorFacts:
+    hosts = tuple(HostSighting(each, "", is_alive=True) for each in ("a", "b"))
+    return replace(store(hosts=hosts), cluster=ClusterFacts("swarm", found), host="a")
 
 
 def test_the_nodes_of_a_swarm_are_compared_with_the_hosts() -> None:
-    well = NodeSighting("a", is_up=True, use="active"), NodeSighting("b", is_up=True, use="active")
+    well = NodeSighting("a", is_up=True), NodeSighting("b", is_up=True)
     assert not not_well(nodes(*well))
     [swarm] = [each for each in judge(nodes(*well)) if each.check == "swarm"]
     assert swarm.found == "it can decide; 2 of 2 nodes are up"
-    assert not not_well(nodes(*well, NodeSighting("web", is_up=True, use="active"))), "others may use the swarm, too"
-    drained = NodeSighting("drained", is_up=True, use="drain")
-    assert not not_well(nodes(*well, drained, hosts=("a", "b", "drained")))
+    assert not not_well(nodes(*well, NodeSighting("web", is_up=True))), "others may use the swarm, too"
     for wrong, words in (
-        ((well[0], NodeSighting("b", is_up=True, use="pause")), "its availability is `pause`"),
-        ((well[0], NodeSighting("b", is_up=False, use="active", message="no answer")), "daemon runs (no answer)"),
+        ((well[0], NodeSighting("b", is_up=False, message="no answer")), "daemon runs (no answer)"),
         (well[:1], "no node has this host's name"),
     ):
         [found] = not_well(nodes(*wrong))

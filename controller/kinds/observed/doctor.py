@@ -79,7 +79,7 @@ class HostSighting:
     """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now.
 
     `address` is its daemon's for other hosts, and `unreachable` says why that does not answer from here ("": it does,
-    or was not asked). `failing` are its conditions that should hold and don't, in words. `drained`: its spec says so.
+    or was not asked). `failing` are its conditions that should hold and don't, in words.
     """
 
     name: str
@@ -88,16 +88,14 @@ class HostSighting:
     address: str = ""
     failing: tuple[str, ...] = ()
     unreachable: str = ""
-    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSighting:
-    """A host by the scheduler's word. `is_up` is None if it is not sure. `use` is `active`, `pause` or `drain`."""
+    """A host by the scheduler's word. `is_up` is None if it is not sure."""
 
     name: str
     is_up: bool | None
-    use: str
     message: str = ""
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controller.kinds.observed.doctor import ClusterFacts, DoctorFacts, Finding, HostSighting, NodeSighting, Severity
-from controller.ports.scheduler import Availability, SchedulerProblem
+from controller.ports.scheduler import SchedulerProblem
 
 _SOON_DAYS = 30
 
@@ -61,10 +61,6 @@ def _node(node: NodeSighting, host: HostSighting | None) -> Iterator[Finding]:
         meaning = "nothing is placed there, and what may move from a lost host may be started elsewhere"
         action = "look at its engine and at the ports of the swarm between the hosts"
         yield Finding(check, Severity.WARNING, f"it is down, and its daemon runs{said}", meaning, action)
-    if node.use != Availability.ACTIVE.value and not host.drained:
-        meaning = "nothing new is placed there, and Paddock does not undo what others have set"
-        action = f"`docker node update --availability active {node.name}`; to empty a host use `paddock host drain`"
-        yield Finding(check, Severity.WARNING, f"its availability is `{node.use}`, not by Paddock", meaning, action)
 
 
 def certificate(facts: DoctorFacts) -> Iterator[Finding]:
