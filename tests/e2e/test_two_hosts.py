@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 
 from tests.daemon import RunningDaemon, wait_for
@@ -44,6 +45,10 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         assert "far" in a.paddock("attest", "far").stdout
         assert "far" in a.paddock("why", "far").stdout
         a.paddock("inspect", "far")
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(a.socket)), base_url="http://paddock") as http:
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            answer = http.post("/apis/paddock/v1alpha1/namespaces/default/sandboxes/far/mcp", json=message)
+            assert (answer.status_code, "add `agent: {}`" in answer.text) == (409, True), "its host says so"
         for daemon in (a, b):
             listed = wait_for("its usage is listed", lambda daemon=daemon: daemon.paddock("top").stdout)
             assert [line.split()[:2] for line in listed.splitlines()] == [["NAME", "HOST"], ["far", "b"]]

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from controller.api.common import errors
 from controller.api.common.models import MCP_PATH, PREFIX, VERSION_PATH
@@ -95,9 +95,8 @@ class Forwarding:
             found = await self._bound(asked, found)
         if found is None or found.host in (UNBOUND, self.locations.host):
             return None
-        body = getattr(connection, "_body", None) if isinstance(connection, Request) else None
-        refuse = partial(_failed_call, connection.app.state.mcp, body) if by_mcp else errors.answer
-        return Elsewhere(ForwardedResponse(self, asked, found, body, refuse))
+        refuse = partial(_failed_call, connection) if by_mcp else errors.answer
+        return Elsewhere(ForwardedResponse(self, asked, found, connection, refuse))
 
     async def _of_message(self, connection: HTTPConnection) -> AccessRequest | None:
         """Return the use of the sandbox that an MCP message works in; None: none, or any daemon answers."""
@@ -127,23 +126,23 @@ class Forwarding:
 
 
 class ForwardedResponse(Response):
-    """The answer of another host's daemon. `body` is the request's, if it was read already; `refuse` tells failures."""
+    """The answer of another host's daemon to the request of `connection`; `refuse` tells failures."""
 
     def __init__(
         self,
         forwarding: Forwarding,
         asked: AccessRequest,
         location: Location,
-        body: bytes | None,
+        connection: HTTPConnection,
         refuse: Callable[[ServiceError], Response] = errors.answer,
     ) -> None:
         super().__init__()
         self._refuse = refuse
-        self._forwarding, self._asked, self._location, self._body = forwarding, asked, location, body
+        self._forwarding, self._asked, self._location, self._connection = forwarding, asked, location, connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and the answer back."""
-        client = relay.Client(scope, receive, send, self._body)
+        client = relay.Client(scope, receive, send, _read_body(self._connection))
         try:
             if await self._passed_on(client):
                 return
@@ -192,9 +191,15 @@ def _of_route(connection: HTTPConnection, asked: AccessRequest) -> AccessRequest
     return asked if asked.kind in BOUND_KINDS and needs_host(str(connection.scope["route"].path)) else None
 
 
-def _failed_call(app: ASGIApp, body: bytes | None, error: ServiceError) -> Response:
+def _read_body(connection: HTTPConnection) -> bytes | None:
+    """Return the body of the request if it was read already: for its route, or for the audit log."""
+    found: bytes | None = getattr(connection, "_body", None)
+    return found
+
+
+def _failed_call(connection: HTTPConnection, error: ServiceError) -> Response:
     """Return the answer to an MCP message whose sandbox's host did not answer: a failed call, as MCP has them."""
-    return Replayed(app, body, **{FAILURE_KEY: error})
+    return Replayed(connection.app.state.mcp, _read_body(connection), **{FAILURE_KEY: error})
 
 
 def _shown(asked: AccessRequest) -> str:
