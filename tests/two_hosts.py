@@ -17,18 +17,11 @@ def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, Ru
     authority = Authority(folder / "authority")
     with ExitStack() as held:
         database = held.enter_context(new_database())
-        found = (
-            held.enter_context(
-                host(
-                    folder / "a",
-                    "a",
-                    database,
-                    authority,
-                    **settings | {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock"},
-                )
-            ),
-            held.enter_context(host(folder / "b", "b", database, authority, **settings)),
-        )
+        # Host b starts first, and so leads: host a can only pass on what it is asked.
+        b = held.enter_context(host(folder / "b", "b", database, authority, **settings))
+        nowhere = {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock"}
+        a = held.enter_context(host(folder / "a", "a", database, authority, **settings | nowhere))
+        found = (a, b)
         for daemon in found:
             wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
         yield found

@@ -9,18 +9,20 @@ from pathlib import Path
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
+from controller.kinds.host import LEADING
 from controller.kinds.planning.binding import default_host
 from controller.loop.leader import FleetRole, LeaderLease, wait_to_lead
 from controller.metrics.meter import PrometheusMeter
 from controller.ports import Lease, StoreError
 from controller.ports.place import ALONE, Place
 from controller.settings import Settings
+from controller.store.database import StoreLease
 from controller.store.sql_store import SqlStore
 
-FLEET = "fleet"
 
-
-def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) -> tuple[SqlStore, Lease, LeaderLease]:
+def open_store(
+    core: Core, stopping: threading.Event, fail: Callable[[], None]
+) -> tuple[SqlStore, StoreLease, LeaderLease]:
     """Become the leader, then open and migrate the store. `fail` is called when the leader lease is lost.
 
     Raises CannotStart; StoppedWaiting.
@@ -55,13 +57,13 @@ class Fleet:
     rest: Callable[[], None] = lambda: None
 
 
-def join_fleet(core: Core, store: SqlStore, lease: Lease) -> Fleet:
+def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
     """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free."""
     settings = core.settings
     if settings.scheduler == "single":
         core.meter.watch("paddock_fleet_leader", lambda: float(lease.held()))
         return Fleet(ALONE, store, lease.held)
-    taken = SqlStore(settings.database(), meter=core.meter).lease(FLEET)
+    taken = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
     shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)
     core.undo.callback(role.stop)
     role.start()

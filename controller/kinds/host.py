@@ -23,6 +23,9 @@ REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's leas
 STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
 
 
+LEADING = "fleet"  # the lease of the host that decides for what belongs to no host
+
+
 def lease_of(name: str) -> str:
     """Return the stored name of a host's lease; the default host's is that of the only one there was."""
     return "daemon" if name == NAME else f"host/{name}"

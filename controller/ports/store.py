@@ -44,8 +44,8 @@ class Change:
 class LeaseState:
     """A lease as it is stored: `host/<host>` (the default host's is `daemon`), or `fleet`.
 
-    `holder` is in words; each new one raises `epoch`. `seconds_left` are by the store's clock: negative since it
-    expired, far below 0 once it was released.
+    `holder` is in words, the same in all leases of one process; each new one raises `epoch`. `seconds_left` are by the
+    store's clock: negative since it expired, far below 0 once it was released.
     """
 
     name: str

@@ -105,14 +105,17 @@ class SqlStore:
         self._lease: StoreLease | None = None
         self._chain = ChainEnd()
 
-    def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS) -> StoreLease:
+    def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS, holder: str = "") -> StoreLease:
         """Return the lease of that name, `host/<host>` or `fleet`; from now on only its holder can write.
+
+        `holder` is that of another lease of this process: then others see that one process has both.
 
         The default host's is the leader lease that older versions know. It can be acquired before `open`: a database
         in use is not migrated under its daemon.
         """
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         self._lease = database.lease(self.open, name, seconds)
+        self._lease.holder = holder or self._lease.holder
         return self._lease
 
     def writing_as(self, lease: Lease) -> "SqlStore":

@@ -659,3 +659,40 @@ def test_files_of_another_host_are_refused_at_the_start(authority: Authority) ->
     files.key.chmod(0o644)
     with pytest.raises(FleetFilesError, match="chmod 0600"):
         FleetTls("a", files)
+
+
+def ask_servers(world: World, path: str = "/mcp/servers") -> httpx.Response:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    accepts = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+    with client(world) as made:
+        return made.post(path, json=message, headers={**accepts, "mcp-method": "tools/list"})
+
+
+def test_mcp_servers_are_asked_at_the_leading_host(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = hosts
+    leads = {"a": True, "b": True}
+    for name, each in (("a", a), ("b", b)):
+        monkeypatch.setattr(each.world.services.mcp_servers, "are_kept", lambda name=name: leads[name])
+    address = b.listeners.fleet_address
+    found: list[Location | None] = [Location("", "b", address)]
+    monkeypatch.setattr(a.forwarding.locations, "leader", lambda: found[0])
+    passed = b.world.services.mcp_servers.list
+    asked: list[str] = []
+    monkeypatch.setattr(
+        b.world.services.mcp_servers, "list", lambda namespace=None: asked.append("b") or passed(namespace)
+    )
+    assert ask_servers(a.world).status_code == 200
+    assert not asked, "it leads itself"
+    leads["a"] = False
+    assert ask_servers(a.world).status_code == 200
+    assert asked
+    one = "/apis/paddock/v1alpha1/namespaces/default/mcpservers/none/mcp"
+    answer = ask_servers(a.world, one)
+    assert (answer.status_code, "`none`" in answer.json()["message"]) == (404, True), "the leading host says so"
+    leads["b"] = False
+    answer = ask_servers(a.world)
+    assert (answer.status_code, "MCP servers: its host `b`" in answer.json()["message"]) == (503, True)
+    found[0] = None
+    answer = ask_servers(a.world)
+    assert (answer.status_code, "no host leads the others now" in answer.json()["message"]) == (503, True)

@@ -11,8 +11,9 @@ from controller.service.errors import ServiceError
 from controller.version import API_VERSION
 
 # Routers carry the prefix themselves: then a route's path is its whole template, for metrics.
-MCP_PATH, VERSION_PATH = "/mcp", "/version"
+MCP_PATH, SERVERS_PATH, VERSION_PATH = "/mcp", "/mcp/servers", "/version"
 PREFIX = f"/apis/{API_VERSION}"
+SERVER_PATH = f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp"
 
 Version = Literal["paddock/v1alpha1"]
 assert Version.__args__ == (API_VERSION,)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ looked up and passed on once more, then given up.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from controller.api.common import errors
-from controller.api.common.models import MCP_PATH, PREFIX, VERSION_PATH
+from controller.api.common.models import MCP_PATH, PREFIX, SERVER_PATH, SERVERS_PATH, VERSION_PATH
 from controller.api.common.replayed import Replayed
 from controller.api.fleet import relay
 from controller.api.fleet.identity import encode, identity_of
@@ -42,6 +42,8 @@ COLLECTED = frozenset((f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{
 # Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
 _ANSWERED_TO_HOSTS = COLLECTED | {VERSION_PATH}
 _OF_UNBOUND = frozenset(("why", "inspect"))
+# Other people's MCP servers run on the leading host, of all namespaces and of one.
+LED = frozenset((SERVERS_PATH, SERVER_PATH))
 BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
 _POLL_SECONDS = 0.1
 # The sandbox of a JSON-RPC message at the MCP endpoint, by the query of its address: namespace and name.
@@ -77,6 +79,8 @@ class Forwarding:
 
         Raises Misdirected for a forwarded one whose object is not bound to this host.
         """
+        if connection.scope["route"].path in LED:
+            return await self._to_leader(connection)
         forwarded = identity_of(connection.scope)
         by_mcp = connection.scope["route"].path == MCP_PATH
         target = await self._of_message(connection) if by_mcp else _of_route(connection, asked)
@@ -96,7 +100,31 @@ class Forwarding:
         if found is None or found.host in (UNBOUND, self.locations.host):
             return None
         refuse = partial(_failed_call, connection) if by_mcp else errors.answer
-        return Elsewhere(ForwardedResponse(self, asked, found, connection, refuse))
+        return Elsewhere(ForwardedResponse(self, _shown(asked), found, connection, partial(self._again, asked), refuse))
+
+    async def _to_leader(self, connection: HTTPConnection) -> Elsewhere | None:
+        """Return the way to the leading host; None: that is this one.
+
+        Raises Misdirected for a forwarded request if it is not; ServiceUnavailable if no host leads.
+        """
+        if connection.app.state.services.mcp_servers.are_kept():
+            return None
+        if identity_of(connection.scope) is not None:
+            setattr(connection.state, MISDIRECTED, True)
+            raise Misdirected(f"host `{self.locations.host}` does not lead the others; look for the leading one again")
+        return Elsewhere(ForwardedResponse(self, "MCP servers", await self._leader(), connection, self._leader))
+
+    async def _leader(self) -> Location:
+        found = await run_in_threadpool(self.locations.leader)
+        if found is None or found.host == self.locations.host:
+            raise ServiceUnavailable("MCP servers: no host leads the others now; try again in a few seconds")
+        return found
+
+    async def _again(self, asked: AccessRequest) -> Location:
+        found = await self.locate(asked)
+        if found is None:
+            raise NotFound(f"{_shown(asked)}: it was deleted meanwhile", name=asked.name)
+        return found
 
     async def _of_message(self, connection: HTTPConnection) -> AccessRequest | None:
         """Return the use of the sandbox that an MCP message works in; None: none, or any daemon answers."""
@@ -126,19 +154,24 @@ class Forwarding:
 
 
 class ForwardedResponse(Response):
-    """The answer of another host's daemon to the request of `connection`; `refuse` tells failures."""
+    """The answer of another host's daemon to the request of `connection`, which is for what is `shown`.
+
+    `locate` looks its host up once more; `refuse` tells failures.
+    """
 
     def __init__(
         self,
         forwarding: Forwarding,
-        asked: AccessRequest,
+        shown: str,
         location: Location,
         connection: HTTPConnection,
+        locate: Callable[[], Awaitable[Location]],
         refuse: Callable[[ServiceError], Response] = errors.answer,
     ) -> None:
         super().__init__()
         self._refuse = refuse
-        self._forwarding, self._asked, self._location, self._connection = forwarding, asked, location, connection
+        self._forwarding, self._shown, self._location = forwarding, shown, location
+        self._connection, self._locate = connection, locate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and the answer back."""
@@ -149,7 +182,7 @@ class ForwardedResponse(Response):
             self._location = await self._located_again()
             if not await self._passed_on(client):
                 raise ServiceUnavailable(
-                    f"{_shown(self._asked)}: its host `{self._location.host}` says that it is not bound there;"
+                    f"{self._shown}: its host `{self._location.host}` says that it is not bound there;"
                     " nothing was done, try again in a second"
                 )
         except Gone:
@@ -169,21 +202,19 @@ class ForwardedResponse(Response):
             return await relay.pass_on(links, request, client)
         except Unreachable as error:
             raise ServiceUnavailable(
-                f"{_shown(self._asked)}: its host `{location.host}` can't be reached; what runs there goes on,"
+                f"{self._shown}: its host `{location.host}` can't be reached; what runs there goes on,"
                 f" see `paddock get hosts` ({error})"
             ) from error
         except relay.Lost as error:
             raise ServiceUnavailable(
-                f"{_shown(self._asked)}: the connection to its host `{location.host}` was lost, and the request may"
+                f"{self._shown}: the connection to its host `{location.host}` was lost, and the request may"
                 f" have been carried out; look before you repeat it ({error})"
             ) from error
 
     async def _located_again(self) -> Location:
-        found = await self._forwarding.locate(self._asked)
-        if found is None:
-            raise NotFound(f"{_shown(self._asked)}: it was deleted meanwhile", name=self._asked.name)
+        found = await self._locate()
         if found.host in (UNBOUND, self._forwarding.locations.host):
-            raise ServiceUnavailable(f"{_shown(self._asked)}: its host changed meanwhile; try again")
+            raise ServiceUnavailable(f"{self._shown}: its host changed meanwhile; try again")
         return found
 
 

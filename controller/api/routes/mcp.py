@@ -9,17 +9,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from controller.api.common.direct_route import DirectRoute
-from controller.api.common.models import MCP_PATH, PREFIX
+from controller.api.common.models import MCP_PATH, SERVER_PATH, SERVERS_PATH
 from controller.api.common.replayed import Replayed
 
-SERVERS = "/mcp/servers"
-_ONE = f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp"
 routes = APIRouter(tags=["mcp"], route_class=DirectRoute)
 
 
 @routes.post(MCP_PATH, include_in_schema=False)  # MCP describes itself: tools/list
-@routes.post(SERVERS, include_in_schema=False)
-@routes.post(_ONE, include_in_schema=False)  # the last is matched first
+@routes.post(SERVERS_PATH, include_in_schema=False)
+@routes.post(SERVER_PATH, include_in_schema=False)  # the last is matched first
 async def call(request: Request) -> Response:
     """Answer a JSON-RPC message, once it is known to be within the limits of JSON."""
     with contextlib.suppress(ValueError):  # the application says what is wrong with it
@@ -27,8 +25,8 @@ async def call(request: Request) -> Response:
     return Replayed(request.app.state.mcp, await request.body())
 
 
-@routes.api_route(SERVERS, methods=["GET", "DELETE"], include_in_schema=False)
-@routes.api_route(_ONE, methods=["GET", "DELETE"], include_in_schema=False)
+@routes.api_route(SERVERS_PATH, methods=["GET", "DELETE"], include_in_schema=False)
+@routes.api_route(SERVER_PATH, methods=["GET", "DELETE"], include_in_schema=False)
 async def hold(request: Request) -> Response:
     """Hold a connection, or end it."""
     return Replayed(request.app.state.mcp)

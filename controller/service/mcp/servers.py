@@ -81,7 +81,7 @@ class McpServers:
     def unavailable(self) -> str:
         """Return why no server can be started here now; "" if one can."""
         if not self._place.leads():
-            return f"host {self._place.host} is not the leading one: MCP servers run there (`paddock host list`)"
+            return f"MCP servers run on the leading host, and `{self._place.host}` is not; try again in a few seconds"
         return self._engine.observe().blind
 
     def await_install(self, server: Server) -> Server:

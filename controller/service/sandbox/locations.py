@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.kinds.host import KIND as HOST
-from controller.kinds.host import STOPPED, lease_of
+from controller.kinds.host import LEADING, STOPPED, lease_of
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -52,6 +52,17 @@ class Locations:
             if host == UNBOUND:
                 return Location(obj.uid, host, waits=stored_condition(obj, "Scheduled").get("message", ""))
             return Location(obj.uid, host, self._address(host) if host != self.host else "")
+
+    def leader(self) -> Location | None:
+        """Return the host that leads the others; None: none does now. Raises ServiceUnavailable if the store fails."""
+        with errors.translate_store_errors():
+            leases = {each.name: each for each in self._store.leases() if each.seconds_left > 0}
+            leading = leases.get(LEADING)
+            for each in self._store.list(HOST.name)[0] if leading else ():
+                lease = leases.get(lease_of(each.name))
+                if lease and leading and lease.holder == leading.holder:
+                    return Location("", each.name, str(each.status.get("address") or ""))
+        return None
 
     def is_here(self, namespace: str, name: str) -> bool:
         """Return True if no other host has the sandbox. Raises ServiceUnavailable if the store fails."""
