@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from controller.kinds.access.access import PeerGrant, Role
 from controller.kinds.base import Name
 from controller.kinds.common.address import is_loopback, parse_address
+from controller.kinds.common.daemon_role import ROLES, DaemonRole
 from controller.kinds.host import NAME
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
@@ -124,6 +125,15 @@ class Settings(BaseSettings):
             "choice of the host of a sandbox that names none: single, the only one there is; manual, a person "
             "(`spec.host`); swarm, the Docker Swarm that the hosts are managers of; more than one host needs manual or "
             "swarm, and PostgreSQL"
+        ),
+    )
+    roles: tuple[DaemonRole, ...] = Field(
+        default=ROLES,
+        min_length=1,
+        description=(
+            "roles of this daemon among many: api, it answers people and programs; host, it keeps the sandboxes of "
+            "this machine; fleet, it may decide for all hosts (with swarm: on managers, for only these can place); "
+            "default: all of them"
         ),
     )
     fleet_address: str = Field(
@@ -483,6 +493,31 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _roles(self) -> "Settings":
+        missing = [each for each in ROLES if each not in self.roles]
+        if missing and self.scheduler == "single":
+            raise ValueError(
+                "roles: the only host has all of them; leave them out, or set scheduler = manual or swarm (many hosts)"
+            )
+        if "fleet" in self.roles and "host" not in self.roles:
+            raise ValueError(
+                "roles: fleet needs host: what belongs to no host, such as MCP servers, runs on the leading one's; "
+                "add host, or leave fleet out"
+            )
+        if "host" not in self.roles and not self.fleet_cert_file:
+            raise ValueError(
+                "fleet_cert_file: missing; a daemon without the role host reaches each sandbox through its host's, by "
+                "certificates: set fleet_cert_file, fleet_key_file and fleet_ca_file (`paddock host join` prepares "
+                "them)"
+            )
+        if "api" not in self.roles and not self.fleet_address:
+            raise ValueError(
+                "fleet_address: missing; without the role api this daemon answers other daemons alone: set the address "
+                "at which they reach it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fleet_files(self) -> "Settings":
         files = {"fleet_cert_file": self.fleet_cert_file, "fleet_key_file": self.fleet_key_file}
         files |= {"fleet_ca_file": self.fleet_ca_file}
@@ -509,6 +544,16 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in order of precedence: the environment, then the file (the init arguments)."""
         return env_settings, init_settings
+
+    @property
+    def is_host(self) -> bool:
+        """True if this daemon keeps the sandboxes of this machine."""
+        return "host" in self.roles
+
+    @property
+    def place(self) -> str:
+        """Name of this daemon's place among the hosts: a host's, or one that no host can have (`api/NAME`)."""
+        return self.host_name if self.is_host else f"api/{self.host_name}"
 
     def user_ids(self) -> IdRange | None:
         """Return the ids that sandboxes have of their own; None: none."""

@@ -97,14 +97,16 @@ def start_listeners(
     settings, reconcile_loop = core.settings, loop.reconcile_loop
 
     def ready() -> list[tuple[str, str]]:
-        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
+        own = [("engine", engine.observe().blind)] if settings.is_host else []
+        return [("store", store.ping()), *own, ("loop", reconcile_loop.failure)]
 
     sessions.start()
     services.mcp_installs.start()
     core.undo.callback(services.mcp_installs.close)
     core.undo.callback(sessions.close, 0)  # if the start fails; else they have ended before
     many = settings.scheduler != "single"
-    locations = Locations(store, settings.host_name, default_host(settings.scheduler)) if many else None
+    default = default_host(settings.scheduler)
+    locations = Locations(store, settings.place, default, settings.host_name) if many else None
     mcp_app = McpEndpoint(services, core.meter, sessions, locations.is_here if locations else None)
     forwarding, fleet_tls = _forwarding(settings, locations, mcp_app)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
@@ -159,8 +161,11 @@ def _forwarding(
 
 
 def _listener_rules(settings: Settings, fleet_tls: FleetTls | None) -> ListenerRules:
-    rules = ListenerRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
+    socket = settings.socket if "api" in settings.roles else None
+    rules = ListenerRules(socket, settings.socket_group, settings.socket_group_role, settings.access)
     rules = replace(rules, stall_seconds=settings.stall_seconds, share=settings.caller_share, host=settings.api_host)
     if settings.fleet_address:
         rules = replace(rules, fleet=parse_address(settings.fleet_address), fleet_tls=fleet_tls)
+    if socket is None:
+        return replace(rules, host="")
     return replace(rules, port=settings.api_port, cert=settings.tls_cert_file, key=settings.tls_key_file)

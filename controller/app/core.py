@@ -36,8 +36,8 @@ class Core:
 
     @property
     def is_local(self) -> bool:
-        """True if the engine runs on this machine: only then can its kernel be read."""
-        return self.settings.docker_host.startswith("unix:")
+        """True if this daemon's engine runs on this machine: only then can its kernel be read."""
+        return self.settings.is_host and self.settings.docker_host.startswith("unix:")
 
 
 def make_core(settings: Settings, undo: ExitStack) -> Core:

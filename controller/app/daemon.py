@@ -103,9 +103,8 @@ def serve(settings: Settings) -> int:
     metrics = (
         f"http{'s' * bool(settings.metrics_tls_cert_file)}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     )
-    listeners = {"socket": str(settings.socket), "metrics": metrics} | (
-        {"api": daemon.api_url} if daemon.api_url else {}
-    )
+    listeners = {"socket": str(settings.socket)} if "api" in settings.roles else {"fleet": settings.fleet_address}
+    listeners |= {"metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
     log.info("serving", version=VERSION, pid=os.getpid(), **listeners)
     freeze_objects()
     while not stopping.wait(1.0):  # bounded: a signal just before a wait is handled only at its end

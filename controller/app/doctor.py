@@ -21,6 +21,7 @@ from controller.kinds.observed.doctor import (
     ClusterFacts,
     DaemonFacts,
     DoctorFacts,
+    EngineFacts,
     Finding,
     NodeSighting,
     StoreFacts,
@@ -48,11 +49,13 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
 
     Takes at most twice the engine's timeout; of many hosts, 2 s more, and the timeout twice again for the scheduler.
     """
-    clock, local = _Clock(), settings.docker_host.startswith("unix:")
-    engine = read_engine_facts(
-        settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local
-    )
-    group = settings.socket_group
+    clock, local = _Clock(), settings.is_host and settings.docker_host.startswith("unix:")
+    engine = EngineFacts("", trouble="no engine: the setting roles is without `host`")
+    if settings.is_host:
+        engine = read_engine_facts(
+            settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local
+        )
+    group, store = settings.socket_group, _inspect_store(settings, clock)
     return judge(
         DoctorFacts(
             local=local,
@@ -60,12 +63,14 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
             daemon_socket=read_socket_facts(str(settings.socket)),
-            store=_inspect_store(settings, clock),
+            store=store,
             host=settings.host_name,
             version=VERSION,
             cluster=_ask_scheduler(settings),
             certificate_days=_certificate_days(settings, clock.now()),
-            daemon=_ask_daemon(str(settings.socket)),
+            daemon=_ask_daemon(str(settings.socket))
+            if "api" in settings.roles
+            else _by_lease(store, settings.host_name),
             socket_group=group,
             socket_group_exists=not group or group_exists(group),
             pressure_scale=settings.pressure_scale,
@@ -77,6 +82,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             user_ids=settings.sandbox_ids,
             user_ids_held=read_overlaps(own) if (own := settings.user_ids()) else (),
+            keeps_sandboxes=settings.is_host,
         )
     )
 
@@ -98,8 +104,8 @@ def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:
 
 
 def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
-    """Return what the scheduler of many hosts says now; None: there is none."""
-    if settings.scheduler != "swarm":
+    """Return what the scheduler of many hosts says now; None: there is none, or this daemon never asks it."""
+    if settings.scheduler != "swarm" or "fleet" not in settings.roles:
         return None
     scheduler = SwarmScheduler(settings.docker_host, "", timeout_seconds=settings.engine_timeout_seconds)
     try:
@@ -129,6 +135,13 @@ class _Unix(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def _by_lease(store: StoreFacts, host: str) -> DaemonFacts:
+    """Return the state of a daemon that only other daemons can ask: it is in the store."""
+    alive = any(each.name == host and each.is_alive for each in store.hosts)
+    words = "running: it holds the lease of its host" if alive else "no daemon holds the lease of this host"
+    return DaemonFacts(alive, alive, words)
 
 
 def _ask_daemon(path: str) -> DaemonFacts:

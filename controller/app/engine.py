@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart
+from controller.engine.absent import NOWHERE, AbsentEngine
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
@@ -32,12 +33,13 @@ _SHOWN = 4
 
 
 def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
-    """Connect nothing yet: the reconcile loop opens the engine."""
+    """Connect nothing yet: the reconcile loop opens the engine. A daemon that keeps no host has none."""
     settings = core.settings
     secrets = SecretFolder(settings.secrets_dir)
-    engine = DockerEngine(
+    kind = DockerEngine if settings.is_host else AbsentEngine
+    engine = kind(
         instance_id,
-        base_url=settings.docker_host,
+        base_url=settings.docker_host if settings.is_host else NOWHERE,
         clock=core.clock,
         meter=core.meter,
         call_timeout_seconds=settings.engine_timeout_seconds,
@@ -80,7 +82,7 @@ def make_policy(settings: Settings) -> Policy:
 def _user_ids(settings: Settings) -> IdRange | None:
     """Return the ids for sandboxes. Raises CannotStart if a user of this host has one of them."""
     own = settings.user_ids()
-    if own is not None and (held := read_overlaps(own)):
+    if own is not None and settings.is_host and (held := read_overlaps(own)):
         shown = ", ".join(held[:_SHOWN]) + (f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
         raise CannotStart(f"sandbox_ids: {own} has ids of this host's users ({shown}); choose another range")
     return own

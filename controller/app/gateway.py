@@ -26,7 +26,12 @@ def start_gateway(
     policy: Policy,
     loop: LoopParts,
 ) -> None:
-    """Start the supervisor. It starts the gateway's process once there are providers or model servers."""
+    """Start the supervisor. It starts the gateway's process once there are providers or model servers.
+
+    Nothing on a daemon that keeps no host: the gateway is for the sandboxes of its own.
+    """
+    if not core.settings.is_host:
+        return
     settings, audit = core.settings, services.model_use.counted(store.audit)
     ledger = Ledger(settings.state_dir / "models" / "budgets.json", audit=audit, clock=core.clock, meter=core.meter)
     services.model_use.budgets = ledger.used

@@ -96,7 +96,9 @@ def make_loop(
             Periodic("layers", LAYERS_SECONDS, layers.measure),
             *_beside_others(host),
             *host_reports(core, host.announced, engine, place, core.settings.reached()),
-        ),
+        )
+        if core.settings.is_host
+        else (),
         loading=without_collection,
         leads=place.leads,
     )

@@ -10,8 +10,11 @@ from controller.service.watch.announce import announcing
 
 
 def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -> None:
-    """Start the thread that keeps them: reconcile passes and the scheduler wake it. Nothing without a scheduler."""
-    if core.settings.scheduler != "swarm":
+    """Start the thread that keeps them: reconcile passes and the scheduler wake it.
+
+    Nothing without a scheduler, and nothing without an engine, which each host has to prepare for it.
+    """
+    if core.settings.scheduler != "swarm" or not core.settings.is_host:
         return
 
     def committed() -> None:

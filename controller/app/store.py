@@ -29,7 +29,7 @@ def open_store(
     """
     store = SqlStore(core.settings.database(), meter=core.meter)
     core.undo.callback(store.close)
-    lease = store.lease(f"host/{core.settings.host_name}")
+    lease = store.lease(f"host/{core.settings.host_name}" if core.settings.is_host else core.settings.place)
     core.undo.callback(lease.release)
     _lead(lease, stopping, standby=core.settings.standby)
     leading = LeaderLease(lease, core.meter, fail)
@@ -58,18 +58,26 @@ class Fleet:
 
 
 def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
-    """Return this host's place among those of its store; with many hosts, take the fleet's lease once it is free."""
+    """Return this daemon's place among the hosts of its store; with that role, take the free lease of the fleet."""
     settings = core.settings
     if settings.scheduler == "single":
         core.meter.watch("paddock_fleet_leader", lambda: float(lease.held()))
         return Fleet(ALONE, store, lease.held)
+    default = default_host(settings.scheduler)
+    if "fleet" not in settings.roles:
+        core.meter.watch("paddock_fleet_leader", lambda: 0.0)
+        return Fleet(Place(settings.place, default, _never, alone=False), store, _never)
     taken = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
     shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)
     core.undo.callback(role.stop)
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
-    place = Place(settings.host_name, default_host(settings.scheduler), role.leads, alone=False)
+    place = Place(settings.place, default, role.leads, alone=False)
     return Fleet(place, shared, role.leads, role.rest)
+
+
+def _never() -> bool:
+    return False
 
 
 def follow_hosts(core: Core, fleet: Fleet, committed: Callable[[], None]) -> None:

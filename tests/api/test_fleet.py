@@ -570,7 +570,7 @@ class Stale:
     """Locations whose first answers are old."""
 
     def __init__(self, real: Locations, *stale: Location) -> None:
-        self.host, self._real, self.stale = real.host, real, list(stale)
+        self.host, self.name, self._real, self.stale = real.host, real.name, real, list(stale)
 
     def of(self, kind: str, namespace: str, name: str) -> Location | None:
         return self.stale.pop(0) if self.stale else self._real.of(kind, namespace, name)

@@ -46,6 +46,23 @@ def test_without_an_authority_a_request_is_written(tmp_path: Path) -> None:
     assert not (place / "host.pem").exists()
 
 
+def test_a_daemon_without_a_host_needs_no_address(tmp_path: Path) -> None:
+    place, cert, key = tmp_path / "front", tmp_path / "ca.pem", tmp_path / "ca.key"
+    signing = ("--ca-cert", str(cert), "--ca-key", str(key), "--installed", str(place))
+    done = join("front", "--role", "api", "--folder", str(place), *signing)
+    assert done.exit_code == 0, done.output
+    settings = load_settings(str(place / "paddock.toml"))
+    assert (settings.roles, settings.fleet_address, settings.place) == (("api",), "", "api/front")
+
+
+def test_a_host_needs_its_address(tmp_path: Path) -> None:
+    done = join("b", "--role", "fleet", "--folder", str(tmp_path / "b"))
+    assert done.exit_code == 1
+    assert "--role: fleet needs host" in done.output
+    done = join("b", "--role", "host", "--folder", str(tmp_path / "b"))
+    assert "--address: missing" in done.output
+
+
 def test_every_bad_argument_is_said_at_once(tmp_path: Path) -> None:
     done = join("No Name", "--address", "nowhere", "--folder", str(tmp_path), "--ca-key", "k")
     assert done.exit_code == 1

@@ -66,7 +66,7 @@ def collect(connection: HTTPConnection) -> Collected | None:
     if not hosts:
         return None
     scheme = "https" if connection.scope["scheme"] == "https" else "http"
-    identity = encode(forwarding.locations.host, access.caller(), "", scheme)
+    identity = encode(forwarding.locations.name, access.caller(), "", scheme)
     trace = str(connection.scope.get(SCOPE_KEY, ""))
     query = connection.scope.get("query_string", b"")
     target = connection.scope["raw_path"].partition(b"?")[0] + (b"?" + query if query else b"")

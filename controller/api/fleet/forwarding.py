@@ -196,7 +196,7 @@ class ForwardedResponse(Response):
         """Pass the request on; return False if it came to the wrong host. Raises ServiceUnavailable."""
         location, links = self._location, self._forwarding.links
         scheme = "https" if client.scope["scheme"] in ("https", "wss") else "http"
-        identity = encode(self._forwarding.locations.host, access.caller(), location.uid, scheme)
+        identity = encode(self._forwarding.locations.name, access.caller(), location.uid, scheme)
         request = relay.Outgoing(location.host, location.address, identity, str(client.scope.get(SCOPE_KEY, "")))
         try:
             return await relay.pass_on(links, request, client)

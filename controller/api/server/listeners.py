@@ -25,10 +25,10 @@ from controller.service.access.authenticate import Identify
 class ListenerRules:
     """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener.
 
-    `fleet` is the address for other daemons; None: no fleet listener.
+    Without a `socket` there is no Unix listener. `fleet` is the address for other daemons; None: no fleet listener.
     """
 
-    socket: Path
+    socket: Path | None
     group: str = ""
     group_role: Role | Literal["none"] = "admin"
     grants: Sequence[PeerGrant] = ()
@@ -56,13 +56,15 @@ class Listeners:
             clock=clock,
             names=HOST_NAMES,
             owners=frozenset((0, os.geteuid())),
-            group=lambda: self._socket.group_id,
+            group=lambda: self._socket.group_id if self._socket else None,
             group_role=rules.group_role,
             grants=rules.grants,
         )
         app = make(authenticator_of(identify))
         stall = rules.stall_seconds
-        self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
+        self._socket: ApiServer | None = None
+        if rules.socket is not None:
+            self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
         self._tcp: TcpServer | None = None
         if rules.host:
             cert, key = rules.cert, rules.key
@@ -90,14 +92,14 @@ class Listeners:
         try:
             if self._fleet is not None:
                 self._fleet.start()
-            self._socket.start()
+            if self._socket is not None:
+                self._socket.start()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
         """Accept no more requests, and let running ones end. May be called again."""
-        self._socket.stop()
-        for each in (self._tcp, self._fleet):
+        for each in (self._socket, self._tcp, self._fleet):
             if each is not None:
                 each.stop()

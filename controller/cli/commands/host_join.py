@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from controller.cli.errors import CliError
 from controller.cli.output import say
+from controller.kinds.common.daemon_role import ROLES
 
 if TYPE_CHECKING:
     from controller.cli.fleet_certificates import Pair
@@ -20,8 +22,7 @@ _SETTINGS = """\
 host_name = {name_}
 scheduler = "manual"
 database_url = {database}
-fleet_address = {address}
-fleet_cert_file = {cert}
+{roles}fleet_cert_file = {cert}
 fleet_key_file = {key}
 fleet_ca_file = {ca}
 """
@@ -29,7 +30,14 @@ fleet_ca_file = {ca}
 
 @click.command("join")
 @click.argument("name")
-@click.option("--address", metavar="HOST:PORT", required=True, help="Where the other hosts' daemons reach this one.")
+@click.option("--address", metavar="HOST:PORT", help="Where the other hosts' daemons reach this one.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=click.Choice(ROLES),
+    help="What the daemon does, if not all: api alone is one that keeps no host. May be repeated.",
+)
 @click.option("--folder", metavar="DIR", help="Folder to write; it must not exist. [default: NAME]")
 @click.option("--database-url", metavar="URL", default=_DATABASE, help="The PostgreSQL store that all hosts share.")
 @click.option(
@@ -39,7 +47,8 @@ fleet_ca_file = {ca}
 @click.option("--ca-key", metavar="FILE", help="Its private key: signs the host's certificate here, for small fleets.")
 def join_(
     name: str,
-    address: str,
+    address: str | None,
+    roles: tuple[str, ...],
     folder: str | None,
     database_url: str,
     installed: str,
@@ -53,21 +62,27 @@ def join_(
 
     \b
     paddock host join b --address 10.0.0.2:9466 --ca-cert ca.pem --ca-key ca.key
+    paddock host join front --role api --ca-cert ca.pem --ca-key ca.key
     """
     from controller.cli import fleet_certificates as certificates
     from controller.kinds.common.address import parse_address
 
     place = Path(folder or name)
     problems = _problems(name, place, ca_cert, ca_key)
+    if address is None and "host" in (roles or ROLES):
+        problems.append("--address: missing; say where the other hosts' daemons reach this one (HOST:PORT)")
+    if "fleet" in roles and "host" not in roles:
+        problems.append("--role: fleet needs host, for what belongs to no host runs on the leading one's; add it")
     try:
-        parse_address(address)
+        if address is not None:
+            parse_address(address)
     except ValueError as error:
         problems.append(f"--address: {error}")
     if problems:
         raise CliError("\n".join(problems))
     try:
         authority = _authority(ca_cert, ca_key)
-        files = {"paddock.toml": _settings(name, address, database_url, Path(installed)).encode()}
+        files = {"paddock.toml": _settings(name, address, roles, database_url, Path(installed)).encode()}
         if authority is None:
             made = certificates.new_request(name)
             files |= {"host.csr": made.cert, "host.key": made.key}
@@ -132,12 +147,14 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _settings(name: str, address: str, database: str, installed: Path) -> str:
+def _settings(name: str, address: str | None, roles: Sequence[str], database: str, installed: Path) -> str:
+    chosen = f"roles = {json.dumps(list(roles))}\n" if roles else ""
+    reached = f"fleet_address = {json.dumps(address)}\n" if address else ""
     return _SETTINGS.format(
         name=name,
         name_=json.dumps(name),
         database=json.dumps(database),
-        address=json.dumps(address),
+        roles=chosen + reached,
         cert=json.dumps(str(installed / "host.pem")),
         key=json.dumps(str(installed / "host.key")),
         ca=json.dumps(str(installed / "ca.pem")),

@@ -177,7 +177,8 @@ class DoctorFacts:
     `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids, come
     from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that range.
     `version` is that of this program. `cluster` is None without a scheduler of many hosts. `certificate_days` are left
-    of the certificate for other hosts (None: there is none).
+    of the certificate for other hosts (None: there is none). Without `keeps_sandboxes` the daemon only answers for the
+    sandboxes of others, and has no engine.
     """
 
     local: bool
@@ -202,3 +203,4 @@ class DoctorFacts:
     version: str = ""
     cluster: ClusterFacts | None = None
     certificate_days: float | None = None
+    keeps_sandboxes: bool = True

@@ -26,6 +26,10 @@ Findings = Iterator[Finding]
 
 def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
     """Return every finding, in reading order. Facts that need the engine are left out without it."""
+    if not facts.keeps_sandboxes:
+        without: tuple[Callable[[DoctorFacts], Findings], ...]
+        without = (_daemon, _clock, _room, _store, fleet, certificate, _daemon_socket)
+        return tuple(finding for check in without for finding in check(facts))
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
         checks += [

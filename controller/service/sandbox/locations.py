@@ -36,10 +36,13 @@ class OtherHost:
 
 
 class Locations:
-    """Answers from the store, for the daemon of `host`; `default` is the host of objects that name none."""
+    """Answers from the store, for the daemon of `host`; `default` is the host of objects that name none.
 
-    def __init__(self, store: Store, host: str, default: str) -> None:
-        self.host = host
+    `name` is that daemon's own, as its certificate has it: the host's, unless it is no host's.
+    """
+
+    def __init__(self, store: Store, host: str, default: str, name: str = "") -> None:
+        self.host, self.name = host, name or host
         self._store, self._default = store, default
 
     def of(self, kind: str, namespace: str, name: str) -> Location | None:

@@ -1,0 +1,76 @@
+"""Daemons with some roles only: one that answers and keeps no host, and a host that only other daemons reach."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.fleet_files import Authority
+from tests.postgres import new_database
+from tests.two_hosts import host
+
+pytestmark = [pytest.mark.docker, pytest.mark.postgres]
+_POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], resources: {limits: {memory: 32Mi}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 1, host: b, shutdownGracePeriodSeconds: 0}
+"""
+_CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: NAME}
+spec: {templateRef: {name: tiny}, host: b, lifecycle: {shutdownGracePeriodSeconds: 0}}
+"""
+
+
+@contextmanager
+def front_and_host(folder: Path) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
+    """A daemon `front` with the role api alone and no engine in reach, and host b, which serves other daemons alone."""
+    authority = Authority(folder / "authority")
+    with ExitStack() as held:
+        database = held.enter_context(new_database())
+        nowhere = {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock", "PADDOCK_FLEET_ADDRESS": ""}
+        front = held.enter_context(
+            host(folder / "front", "front", database, authority, PADDOCK_ROLES='["api"]', **nowhere)
+        )
+        roles = {"PADDOCK_ROLES": '["host", "fleet"]'}
+        b = held.enter_context(host(folder / "b", "b", database, authority, **roles))
+        wait_for("the host is known", lambda: [each["metadata"]["name"] for each in _hosts(front)] == ["b"])
+        yield front, b
+
+
+def _hosts(daemon: RunningDaemon) -> list[dict[str, dict[str, str]]]:
+    """Return the hosts that report an address."""
+    listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
+    return [each for each in listed if each["status"].get("address")]
+
+
+def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
+    with front_and_host(tmp_path) as (front, b):
+        assert not b.socket.exists(), "it serves other daemons alone"
+        front.apply(_POOL)
+        pool = ("get", "sandboxpool", "warm", "-o", "json")
+        wait_for("one is ready", lambda: json.loads(front.paddock(*pool).stdout)["status"].get("readyReplicas") == 1)
+        front.apply(_CLAIM.replace("NAME", "claimed"))
+        front.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
+        found = front.get("claimed")["status"]
+        assert (found["launchType"], found["host"]) == ("Warm", "b")
+        assert front.paddock("exec", "claimed", "--", "echo", "there").stdout == "there\n"
+        assert "claimed" in front.paddock("attest", "claimed").stdout
+        assert [line.split()[:2] for line in front.paddock("top").stdout.splitlines()][1:] == [["claimed", "b"]]
+        assert front.paddock("audit", "-o", "json").stdout.count('"exec"') == 1
+
+        b.kill()
+        refused = front.paddock("exec", "claimed", "--", "true", check=False)
+        assert "its host `b` can't be reached" in refused.stderr
+        front.paddock("delete", "sandbox", "claimed", "--no-wait")
+        assert front.get("claimed")["metadata"]["deletionTimestamp"], "it is saved, for its host"
