@@ -59,7 +59,7 @@ class Daemon:
         engine, secrets = make_engine(core, store.instance_id)
         policy = make_policy(core.settings)
         fleet = join_fleet(core, store, lease)
-        loop = make_loop(core, store, lease, engine, policy, fleet.place)
+        loop = make_loop(core, store, lease, engine, policy, fleet.place, self.fail)
         follow_hosts(core, fleet, loop.watches.notify)
         services = services_of(core, store, engine, secrets, policy, loop)
         sessions = Sessions(services.mcp_servers, core.meter)

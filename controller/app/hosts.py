@@ -1,5 +1,7 @@
 """This host among those of its store: its Host object, which its daemon stores for the others."""
 
+from collections.abc import Callable
+
 from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.kinds.observed.canary import UNWATCHED
@@ -12,9 +14,17 @@ from controller.service.sources.host import HostSource
 
 
 def host_reports(
-    core: Core, store: Store, engine: DockerEngine, place: Place, reached: Reached = NOT_REACHED
+    core: Core,
+    store: Store,
+    engine: DockerEngine,
+    place: Place,
+    fail: Callable[[], None],
+    reached: Reached = NOT_REACHED,
 ) -> tuple[Periodic, ...]:
-    """Return the periodic report of this host; nothing for the only one. `reached`: where others reach it."""
+    """Return the periodic report of this host; nothing for the only one. `reached`: where others reach it.
+
+    `fail` is called if the host has another engine.
+    """
     if place.alone:
         return ()
     source = HostSource(
@@ -26,4 +36,4 @@ def host_reports(
         reached=reached,
         now=core.clock.now,
     )
-    return (Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock).report),)
+    return (Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock, fail).report),)

@@ -1,6 +1,7 @@
 """The reconcile loop: its pass, its workers, and the periodic work beside it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.app.core import Core
@@ -65,9 +66,15 @@ class Host:
 
 
 def make_loop(
-    core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, policy: Policy, place: Place
+    core: Core,
+    store: SqlStore,
+    lease: Lease,
+    engine: DockerEngine,
+    policy: Policy,
+    place: Place,
+    fail: Callable[[], None],
 ) -> LoopParts:
-    """Put the reconcile loop together, without starting it."""
+    """Put the reconcile loop together, without starting it. `fail` is called if this daemon can't keep its host."""
     watches = Watches(store, core.clock)
     host = Host(core, store, announcing(store, watches.notify), lease, engine, policy, place)
     activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
@@ -95,7 +102,7 @@ def make_loop(
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
             *_beside_others(host),
-            *host_reports(core, host.announced, engine, place, core.settings.reached()),
+            *host_reports(core, host.announced, engine, place, fail, core.settings.reached()),
         )
         if core.settings.is_host
         else (),

@@ -66,7 +66,9 @@ def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
     default = default_host(settings.scheduler)
     if "fleet" not in settings.roles:
         core.meter.watch("paddock_fleet_leader", lambda: 0.0)
-        return Fleet(Place(settings.place, default, _never, alone=False), store, _never)
+        return Fleet(
+            Place(settings.place, default, _never, alone=False, keeps_sandboxes=settings.is_host), store, _never
+        )
     taken = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
     shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)
     core.undo.callback(role.stop)

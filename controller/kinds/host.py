@@ -19,6 +19,7 @@ from controller.kinds.sandbox import age
 NAME = "host"
 _NEEDED = ("EngineReachable", "StoreWritable")  # without these nothing is reconciled
 HOLDING = (*_NEEDED, "NetworkGuard")  # conditions that are True on a host where sandboxes can start
+ENGINE = "paddock.dev/engine"  # annotation of one of many hosts: the id of the one engine that acts for it
 REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's lease
 STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
 
@@ -56,6 +57,8 @@ class Capacity(Model):
 class EngineInfo(Model):
     """The container engine's answers about itself."""
 
+    id: Text | None = None
+    """ID of the engine, made when it was installed; left out if it tells none."""
     version: Text
     """Version of the engine."""
     api_version: Text
@@ -169,6 +172,18 @@ def stored_host(obj: StoredObject) -> StoredHost:
         return StoredHost(obj, HostSpec.model_validate(obj.spec))
     except ValidationError:
         return StoredHost(obj, None)
+
+
+def other_engine(host: StoredObject | None, engine_id: str) -> str:
+    """Return why this engine may not act for one of many hosts; "" if it may. Its sandboxes are in another engine."""
+    known = host.annotations.get(ENGINE, "") if host is not None else ""
+    if host is None or not engine_id or known in ("", engine_id):
+        return ""
+    return (
+        f"host {host.name}: it is another machine's, or Docker was installed anew: its engine is {known}, this one is "
+        f"{engine_id}. Set another host_name here; or, if that engine is gone for good with all its containers, run "
+        f"`paddock annotate host {host.name} {ENGINE}-`"
+    )
 
 
 KIND = Kind(

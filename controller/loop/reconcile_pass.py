@@ -9,8 +9,10 @@ import structlog
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.tracked_map import TrackedMap
+from controller.kinds.host import other_engine
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.models import NO_GATEWAY, GatewayView
+from controller.kinds.observed.observed import Observation
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
@@ -143,7 +145,7 @@ class ReconcilePass:
         """Return one immutable snapshot. Actions in flight are read first: later results still count as in flight."""
         in_flight, results = self._workers.view()
         sandboxes = self._desired_sandboxes()
-        observed = self._engine.observe()
+        observed = self._as_own(self._engine.observe())
         moved = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
         instances = self._instances = self._recorded(sandboxes).updated({}, moved)
         now = self._clock.now()
@@ -181,6 +183,12 @@ class ReconcilePass:
             leads=self._place.leads(),
             alone=self._place.alone,
         )
+
+    def _as_own(self, observed: Observation) -> Observation:
+        """Return the observation; a blind one of an engine that may not act for this host."""
+        own = (each.obj for each in self._desired.hosts.now.values() if each.obj.name == self._place.host)
+        words = "" if self._place.alone else other_engine(next(own, None), observed.facts.engine_id)
+        return replace(observed, blind=words) if words else observed
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from controller.kinds.meta import Event
+from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.plan import Writes
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -117,6 +117,9 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
     )
     assert paddock("events", "sb/second", "--no-headers").stdout.split()[1:3] == ["Warning", "Failed"]
     assert json.loads(paddock("events", "-A", "-o", "json").stdout)["items"][0]["reason"] == "Created"
+    host = StoredObject("Host", "", "host", "uid-host", {})
+    two.add_event(host, "ImagePruned", "old")
+    assert "ImagePruned" in paddock("events", "host/host").stdout, "it is in no namespace"
     assert paddock("events", "-n", "team").stderr == "No events found in team namespace.\n"
     assert "can't be combined with -o" in paddock("events", "-w", "-o", "json").stderr
 

@@ -155,3 +155,39 @@ def test_postgresql_is_stopped(hosts: Fleet, daemons: dict[str, RunningDaemon]) 
         f"\nPostgreSQL was stopped, and is started: another sandbox is applied, placed and Ready after {since(began)}"
     )
     assert {each.name: running(each) for each in hosts} == before
+
+
+def test_two_machines_have_one_name(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    """The second one waits while the first has its daemon, then takes the lease, and leaves it at once."""
+    asked, before = daemons["one"], running(hosts["two"])
+    folder = hosts["three"].folder / "named-two"
+    settings = {"PADDOCK_SCHEDULER": "swarm", "PADDOCK_HOST_NAME": "two"}
+    second = hosts["three"].daemon(ready=False, folder=folder, **settings)
+    wait_for("it waits", lambda: any("waiting for the leader lease" in line for line in second.log))
+    daemons["two"].kill()
+    began = time.monotonic()
+    assert second.process.wait(60) == 1
+    assert any("its engine is" in line and "Set another host_name here" in line for line in second.log)
+    print(f"\na second machine has the name of a host whose daemon dies: it ends after {since(began)}")
+    assert "OtherEngine" in asked.paddock("events", "host/two").stdout
+    daemons["two"] = hosts["two"].daemon(PADDOCK_SCHEDULER="swarm")
+    ready(asked, "on-two")
+    assert running(hosts["two"]) == before, "it is the same container"
+    assert containers(hosts, "on-two") == {"one": 0, "two": 1, "three": 0}
+
+
+def test_a_frozen_daemon_wakes(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    """It was away for longer than its lease, which nobody took: it goes on; what runs was never touched."""
+    asked, before, frozen = daemons["one"], running(hosts["two"]), daemons["two"]
+    frozen.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for("nobody can tell", lambda: reason(asked, "on-two") == "HostLost")
+        refused = asked.paddock("exec", "on-two", "--", "true", check=False)
+        assert refused.returncode != 0
+        assert running(hosts["two"]) == before
+    finally:
+        frozen.process.send_signal(signal.SIGCONT)
+    began = time.monotonic()
+    ready(asked, "on-two")
+    print(f"\na daemon was frozen, and wakes: its sandbox is Ready after {since(began)}")
+    assert running(hosts["two"]) == before, "it is the same container"

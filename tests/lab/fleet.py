@@ -222,4 +222,6 @@ def _host(made: Fleet, name: str, address: str) -> FleetHost:
     namespaces.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
     # Mounts of daemons of one store are named alike.
     namespaces.run("sh", "-c", "mkdir -p /run/paddock && mount -t tmpfs tmpfs /run/paddock")
+    # Where engines of older versions keep their id.
+    namespaces.run("sh", "-c", "mkdir -p /etc/docker && mount -t tmpfs tmpfs /etc/docker")
     return host

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.api.common.models import object_model
-from controller.kinds.host import KIND, status_word
+from controller.kinds.host import ENGINE, KIND, status_word
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Observation
 from controller.kinds.planning.instance_record import Instance
@@ -66,7 +66,11 @@ class Daemon:
             reached=Reached(f"{name}.example:8443"),
             now=clock.now,
         )
-        self.report = HostReport(self.source.reported, store, clock).report  # type: ignore[arg-type]
+        self.refused = 0
+        self.report = HostReport(self.source.reported, store, clock, self._refuse).report  # type: ignore[arg-type]
+
+    def _refuse(self) -> None:
+        self.refused += 1
 
     def shown(self) -> dict[str, StoredObject]:
         found = {each.name: each for each in self.source.list(None, parse("", KIND), 0)}
@@ -131,6 +135,27 @@ def test_a_status_is_stored_when_it_changed_and_not_often(store: FleetStore, b: 
     clock.advance(10)
     b.report()
     assert (store.transactions, conditions(store.get("Host", "", "b"))["EngineReachable"]) == (3, "True Answered")
+
+
+def test_only_its_first_engine_acts_for_a_host(store: FleetStore, clock: HandClock) -> None:
+    first, other = Daemon(store, "b", clock), Daemon(store, "b", clock)
+    first.seen = replace(SEEN, facts=replace(FACTS, engine_id="first"))
+    other.seen = replace(SEEN, facts=replace(FACTS, engine_id="other", engine_version="99"))
+    first.report()
+    before = store.get("Host", "", "b")
+    assert (before.annotations, before.status["engine"]["id"]) == ({ENGINE: "first"}, "first")
+    other.report()
+    assert (other.refused, first.refused, store.get("Host", "", "b").status) == (1, 0, before.status)
+    [event] = store.events()
+    assert event.reason == "OtherEngine"
+    assert "its engine is first, this one is other" in event.message
+    assert "paddock annotate host b paddock.dev/engine-" in event.message
+
+    with store.transaction() as transaction:
+        transaction.put(replace(before, annotations={}))  # a person: the first one is gone for good
+    other.report()
+    after = store.get("Host", "", "b")
+    assert (other.refused, after.annotations, after.status["engine"]["version"]) == (1, {ENGINE: "other"}, "99")
 
 
 def test_a_failed_or_undone_write_is_repeated(store: FleetStore, a: Daemon, clock: HandClock) -> None:

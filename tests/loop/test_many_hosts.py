@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from controller.kinds.access.access import Caller, Grant
+from controller.kinds.host import ENGINE
 from controller.kinds.meta import StoredObject
 from controller.loop.tasks.lost_hosts import LostHosts
 from controller.policy.levels.levels import Policy
@@ -17,6 +18,7 @@ from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
+from tests.fakes.engine import FACTS
 from tests.loop.harness import TINY, LoopHarness
 
 _OPERATOR = Caller("somebody", grants=(Grant(role="admin"),))
@@ -121,6 +123,26 @@ def test_a_bound_sandbox_does_not_move(hosts: Hosts) -> None:
     hosts.one.apply("a")  # it says nothing of a host any more, and stays
     hosts.settle()
     assert (found(hosts.one, "a").status["host"], len(hosts.two.ours())) == ("one", 0)
+
+
+def test_another_machine_of_the_same_name_creates_nothing(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="two")
+    hosts.settle()
+    annotations = {ENGINE: "the engine of two"}
+    with hosts.one.store.transaction() as transaction:
+        transaction.put(StoredObject("Host", "", "two", "uid-two", {}, annotations=annotations))
+    engine = hosts.two.engine
+    engine.facts = replace(FACTS, engine_id="another one")
+    engine.remove(found(hosts.one, "a").status["instanceRef"]["name"])  # it is another machine's: nothing is there
+    engine.request_observation()
+    hosts.settle()
+    assert len(hosts.two.ours()) == 0, "the sandbox is in the other engine"
+    assert hosts.one.condition("a", "Ready").startswith("Unknown")
+
+    engine.facts = replace(FACTS, engine_id="the engine of two")
+    engine.request_observation()
+    hosts.settle()
+    assert (len(hosts.two.ours()), hosts.one.condition("a", "Ready")) == (1, "True Running")
 
 
 def test_a_single_host_has_one_name(world: World) -> None:

@@ -45,6 +45,7 @@ def events_(
     if what:
         target = Kinds(client).targets([what])[0]
         kind, name = target.resource.kind, "".join(target.names)
+        everywhere = everywhere or not target.resource.namespaced  # such as a host's: they are in no namespace
     place = namespace or DEFAULT_NAMESPACE
     path = "events" if everywhere else f"namespaces/{segment(place)}/events"
     if watch:

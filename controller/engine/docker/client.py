@@ -243,4 +243,5 @@ def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: s
         live_restore=bool(info.get("LiveRestoreEnabled")),
         swap_limit=bool(info.get("SwapLimit")),
         runtimes=tuple(sorted(info.get("Runtimes") or ())),
+        engine_id=str(info.get("ID") or ""),
     )

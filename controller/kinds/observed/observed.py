@@ -98,7 +98,8 @@ class HostFacts:
 
     `live_restore`: containers outlive the engine. `swap_limit`: the kernel can limit swap. `runtimes` are those that
     can start containers. `disk`: it can enforce a size of writable layers (None: not tried). `gpus` are the devices
-    that the operator lists. `agent` is the id of the agent's image; "": it is not on this host.
+    that the operator lists. `agent` is the id of the agent's image; "": it is not on this host. `engine_id` is the
+    engine's own, made when it was installed ("": it tells none).
     """
 
     engine_version: str = ""
@@ -117,6 +118,7 @@ class HostFacts:
     disk: DiskAbility | None = None
     gpus: tuple[str, ...] = ()
     agent: str = ""
+    engine_id: str = ""
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

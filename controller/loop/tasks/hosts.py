@@ -7,7 +7,9 @@ from typing import Any
 
 import structlog
 
-from controller.kinds.meta import StoredObject
+from controller.kinds.host import ENGINE, other_engine
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.plan import Writes
 from controller.ports import Clock, Store, StoreError
 
 _log = structlog.get_logger("paddock.hosts")
@@ -19,11 +21,18 @@ _VERIFY_SECONDS = 60.0  # somebody may have removed it
 class HostReport:
     """`report` is called every HOST_SECONDS. That the daemon lives, its lease says: an unchanged status is not written.
 
-    `current` returns the host with the status to store, without I/O.
+    `current` returns the host with the status to store, without I/O. The first engine of a host is noted beside it;
+    a daemon with another one calls `refuse`, and stores nothing.
     """
 
-    def __init__(self, current: Callable[[], StoredObject], store: Store, clock: Clock) -> None:
-        self._current, self._store, self._clock = current, store, clock
+    def __init__(
+        self,
+        current: Callable[[], StoredObject],
+        store: Store,
+        clock: Clock,
+        refuse: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._current, self._store, self._clock, self._refuse = current, store, clock, refuse
         self._known: Mapping[str, Any] | None = None
         self._written = self._verified = -math.inf
 
@@ -36,16 +45,27 @@ class HostReport:
             return
         try:
             stored = self._store.get(made.kind, made.namespace, made.name)
-            if stored is None or stored.status != made.status:
-                self._write(made, now)
+            engine_id = str(made.status.get("engine", {}).get("id") or "")
+            if words := other_engine(stored, engine_id):
+                self._give_up(made, words, now)
+                return
+            if stored is None or stored.status != made.status or (engine_id and ENGINE not in stored.annotations):
+                self._write(made, engine_id, now)
                 self._written = now
         except StoreError as error:
             _log.warning("host not stored; retrying", reason=str(error))
             return
         self._known, self._verified = made.status, now
 
-    def _write(self, made: StoredObject, now: float) -> None:
+    def _write(self, made: StoredObject, engine_id: str, now: float) -> None:
         """Store the status, beside the spec and labels that people gave the host."""
         with self._store.transaction() as transaction:
             stored = transaction.get(made.kind, made.namespace, made.name) or replace(made, created_at=now)
-            transaction.put(replace(stored, status=made.status))
+            known = {ENGINE: engine_id} if engine_id else {}
+            transaction.put(replace(stored, status=made.status, annotations={**known, **stored.annotations}))
+
+    def _give_up(self, made: StoredObject, words: str, now: float) -> None:
+        """Leave the host to the daemon with its engine: sandboxes are there, and would be created here once more."""
+        _log.error("host refused", reason=words)
+        self._store.record(Writes(events=(Event(made.ref, "Warning", "OtherEngine", words, now),)))
+        self._refuse()

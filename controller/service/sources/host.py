@@ -54,7 +54,7 @@ class HostSource:
         self._place, self._reached, self._now = place, reached, now
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
-        if name == self._place.host:
+        if name == self._place.host and self._place.keeps_sandboxes:
             return self._own()
         found = None if self._place.alone else self._store.get("Host", "", name)
         return None if found is None else self._other(found, self._leases())
@@ -64,7 +64,8 @@ class HostSource:
             return [self._own()]
         leases, stored = self._leases(), self._store.list("Host")[0]
         others = [self._other(each, leases) for each in stored if each.name != self._place.host]
-        return sorted([self._own(), *others], key=lambda each: each.name)
+        own = [self._own()] if self._place.keeps_sandboxes else []
+        return sorted([*own, *others], key=lambda each: each.name)
 
     def unpatched(self, name: str) -> StoredObject | None:
         """Return this host's stored part before its first patch."""
@@ -257,7 +258,9 @@ def _capacity(facts: HostFacts) -> dict[str, Any]:
 
 
 def _engine(facts: HostFacts) -> dict[str, Any]:
+    known = {"id": facts.engine_id} if facts.engine_id else {}
     return {
+        **known,
         "version": facts.engine_version,
         "apiVersion": facts.api_version,
         "storageDriver": facts.storage_driver,
