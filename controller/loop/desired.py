@@ -1,7 +1,7 @@
 """Desired state: an immutable map of the stored objects, kept up to date from the store's changes."""
 
 import marshal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 250  # changes decoded at a time
+_PAGE = 1000  # sandboxes
 _Key = tuple[str, str]  # namespace and name
 
 
@@ -132,25 +133,45 @@ class Desired:
     def _relist(self) -> None:
         # The revision first: later changes are read again from the watch log.
         revision = self._store.revision()
-        # Sandboxes are never written from what is held here, and they are many.
         listed = {
-            kind.name: self._store.list(kind.name, lean=kind.name == "Sandbox")[0]
+            kind.name: self._store.list(kind.name)[0]
             for kind in discover()
-            if kind.patchable or not kind.read_only
+            if (kind.patchable or not kind.read_only) and kind.name != "Sandbox"
         }
         for cache in self._caches:
             cache.relist(listed)
         self._garbage.relist(chain.from_iterable(listed.values()))
         self.counts.relist(chain.from_iterable(listed.values()))
-        templates, pools, objects = (listed[name] for name in ("SandboxTemplate", "SandboxPool", "Sandbox"))
+        templates, pools = listed["SandboxTemplate"], listed["SandboxPool"]
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools if self._is_here(obj)})
-        self._sandboxes = TrackedMap({obj.uid: self._read(obj, None) for obj in objects if self._is_here(obj)})
-        self.unbound = MappingProxyType({obj.uid: obj for obj in (*pools, *objects) if self._is_unbound(obj)})
-        self.elsewhere = {obj.uid for obj in objects if self._is_elsewhere(obj)}
+        found: dict[str, Sandbox] = {}
+        unbound = {obj.uid: obj for obj in pools if self._is_unbound(obj)}
+        elsewhere: set[str] = set()
+        for objects in self._sandbox_pages():
+            changes = [Change(revision, "ADDED", each) for each in objects]
+            self._garbage.take_in(changes)
+            self.counts.take_in(changes)
+            found.update((obj.uid, self._read(obj, None)) for obj in objects if self._is_here(obj))
+            unbound.update((obj.uid, obj) for obj in objects if self._is_unbound(obj))
+            elsewhere.update(obj.uid for obj in objects if self._is_elsewhere(obj))
+        self._sandboxes, self.unbound, self.elsewhere = TrackedMap(found), MappingProxyType(unbound), elsewhere
         self._revision = revision
+
+    def _sandbox_pages(self) -> Iterator[Sequence[StoredObject]]:
+        """Yield all stored sandboxes, some at a time: most of them may be on other hosts, and are not kept.
+
+        Sandboxes are never written from what is held here: they are read without the document of the last `apply`.
+        """
+        after: tuple[str, str] | None = None
+        while True:
+            objects = list(self._store.page("Sandbox", after=after, limit=_PAGE, lean=True).objects)
+            yield objects
+            if len(objects) < _PAGE:
+                return
+            after = objects[-1].namespace, objects[-1].name
 
     def _follow(self, since: int) -> None:
         try:

@@ -232,10 +232,12 @@ class Store(Protocol):
         *,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        lean: bool = False,
     ) -> ObjectPage:
         """Return a part of a list.
 
-        `after` is namespace and name of the last object of the page before, `limit` the most objects (None: all).
+        `after` is namespace and name of the last object of the page before, `limit` the most objects (None: all). Lean
+        objects lack the document of the last `apply`, and share equal specs.
         """
         ...
 

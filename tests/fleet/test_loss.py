@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 
+from controller.loop.tasks.placements import LOSS_SECONDS
 from tests.daemon import RunningDaemon, wait_for
 from tests.fleet.test_hosts import reason, sandbox
 from tests.fleet.test_swarm_hosts import host_of, is_fit, ready
@@ -114,6 +115,41 @@ def _is_held(hosts: Fleet, daemon: RunningDaemon) -> bool:
     with suppress(OSError, ValueError):
         return bool(json.loads((daemon.folder / "held.json").read_text())["containers"])
     return False
+
+
+def test_one_cut_off_the_store_alone_is_frozen_and_not_moved(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    """The swarm sees its host: without the word of both, the store's lease and the swarm's, nothing moves."""
+    asked = daemons["one"]
+    uid = placed_on_three(asked, "half", _RECREATE)
+    wait_for("it is held", lambda: uid and _is_held(hosts, daemons["three"]))
+    with sampled(hosts, uid) as most:
+        with hosts["three"].without_ports(5432):
+            wait_for("it is frozen", lambda: states(hosts, uid) == {"three": "paused"}, seconds=30)
+            wait_for("nobody can tell", lambda: reason(asked, "half") == "HostLost")
+            began = time.monotonic()
+            wait_for("a move would be due", lambda: time.monotonic() > began + 2 * LOSS_SECONDS, seconds=60)
+            assert states(hosts, uid) == {"three": "paused"}
+            assert host_of(asked, "half") == "three"
+        wait_for("it runs again", lambda: states(hosts, uid) == {"three": "running"}, seconds=60)
+        wait_for("it is Ready", lambda: reason(asked, "half") == "True", seconds=60)
+    assert most[0] == 1, f"of {most[1]} looks"
+    asked.paddock("delete", "sandbox", "half")
+
+
+def test_one_cut_off_the_swarm_alone_runs_on(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    """The swarm says that its host is down; its daemon renews the lease, so it is not lost."""
+    asked = daemons["one"]
+    uid = placed_on_three(asked, "seen", _RECREATE)
+    with sampled(hosts, uid) as most, hosts["three"].without_ports(2377, 7946):
+        wait_for("it is missed", lambda: hosts.nodes(hosts["one"])["three"] == "down", seconds=60)
+        began = time.monotonic()
+        wait_for("a move would be due", lambda: time.monotonic() > began + 2 * LOSS_SECONDS, seconds=60)
+        assert states(hosts, uid) == {"three": "running"}
+        assert asked.paddock("exec", "seen", "--", "echo", "on").stdout == "on\n"
+        assert reason(asked, "seen") == "True"
+    assert most[0] == 1, f"of {most[1]} looks"
+    wait_for("it is back", lambda: hosts.nodes(hosts["one"])["three"] == "ready", seconds=60)
+    asked.paddock("delete", "sandbox", "seen")
 
 
 def test_one_that_stays_is_released_by_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:

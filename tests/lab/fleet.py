@@ -71,6 +71,24 @@ class FleetHost:
         """Undo `cut`."""
         self.fleet.switch.run("ip", "link", "set", f"to-{self.name}", "up")
 
+    @contextmanager
+    def without_ports(self, *ports: int) -> Iterator[None]:
+        """Partition of one kind: packets to and from these TCP and UDP ports of other machines are dropped."""
+        rules = [
+            (chain, *("-p", protocol, way, str(port), *("-i" if chain == "INPUT" else "-o", "eth0"), *("-j", "DROP")))
+            for port in ports
+            for protocol in ("tcp", "udp")
+            for chain in ("INPUT", "OUTPUT")
+            for way in ("--dport", "--sport")
+        ]
+        for rule in rules:
+            self.namespaces.run("iptables", "-I", *rule)
+        try:
+            yield
+        finally:
+            for rule in rules:
+                self.namespaces.run("iptables", "-D", *rule)
+
     def power_off(self) -> None:
         """End its daemons, its engine and all containers at once; `start` starts the engine again."""
         for each in self.daemons:

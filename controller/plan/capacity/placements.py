@@ -184,11 +184,9 @@ def placements(
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
     boxes = {box.obj.uid: box for box in sandboxes}
-    stored = set(boxes)
-    if losses.away or losses.released or any(uid not in boxes for uid in settled):
+    if losses.away or losses.released or not settled.keys() <= boxes.keys():
         settled.clear()
-    moved = (box for uid, box in boxes.items() if not _is_settled(settled.get(uid), box, had.get(uid)))
-    for box in sorted(moved, key=_order):
+    for box in sorted(_moved(boxes, had, settled), key=_order):
         record = had.get(box.obj.uid)
         settled.pop(box.obj.uid, None)
         if host_of(box.obj, UNBOUND) != UNBOUND:
@@ -198,17 +196,25 @@ def placements(
                 settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits)
+    slots: set[str] = set()
     for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, policy)):
-        stored.add(wanted.uid)
+        slots.add(wanted.uid)
         record = had.get(wanted.uid)
         if record is None or replace(record.placement, labels=wanted.labels) != wanted:
             steps.append(Place(wanted))
-    steps += [Release(uid) for uid in had if uid not in stored]
+    steps += [Release(uid) for uid in sorted(had.keys() - boxes.keys() - slots)]
     return Placements(tuple(steps), MappingProxyType(waits))
 
 
-def _is_settled(known: tuple[Sandbox, PlacedRecord | None] | None, box: Sandbox, record: PlacedRecord | None) -> bool:
-    return known is not None and known[0] is box and known[1] == record
+def _moved(boxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
+    """Return the sandboxes that are not settled. There may be 100,000: what is the same Python object costs nothing."""
+    return [
+        box
+        for uid, box in boxes.items()
+        if (known := settled.get(uid)) is None
+        or known[0] is not box
+        or (known[1] is not (record := had.get(uid)) and known[1] != record)
+    ]
 
 
 def _order(box: Sandbox) -> tuple[int, float, str]:

@@ -50,6 +50,7 @@ class SwarmScheduler:
         self._instance_id = instance_id
         self._lock = threading.Lock()
         self._pending: dict[str, Waiting] = {}
+        self._records: dict[str, tuple[object, PlacedRecord]] = {}  # as of the last list, by the service's id
         self._watches: list[Watch] = []
 
     def ping(self) -> str:
@@ -119,7 +120,9 @@ class SwarmScheduler:
             found = self._api.get("/services", label=[f"{INSTANCE}={self._instance_id}"])
             ours = [each for each in found if services.is_ours(each, self._instance_id)]
             nodes, tasks = self._nodes() if ours else {}, self._tasks_of_all() if ours else {}
-            records = [self._record(each, tasks.get(each["ID"], ()), nodes) for each in ours]
+            seen = frozenset((each["ID"], each["Version"]["Index"]) for each in nodes.values())
+            records = [self._known_record(each, tasks.get(each["ID"], ()), nodes, seen) for each in ours]
+            self._records = {each["ID"]: self._records[each["ID"]] for each in ours}
             return sorted(records, key=lambda record: record.placement.uid)
 
         with self._lock:
@@ -179,6 +182,25 @@ class SwarmScheduler:
         pending = Waiting(service, services.progress(service, tasks)) if isinstance(state, Pending) else None
         self._note(service["ID"], pending)
         return PlacedRecord(services.placement_of(service), state)
+
+    def _known_record(
+        self,
+        service: Mapping[str, Any],
+        tasks: Sequence[Mapping[str, Any]],
+        nodes: Mapping[str, Any],
+        seen: frozenset[tuple[str, int]],
+    ) -> PlacedRecord:
+        """Return the record of a service: the same Python object as long as the swarm has changed nothing of it.
+
+        `seen` are the versions of all nodes.
+        """
+        key = (service["Version"]["Index"], tuple((each["ID"], each["Version"]["Index"]) for each in tasks), seen)
+        known = self._records.get(service["ID"])
+        if known is not None and known[0] == key and not isinstance(known[1].state, Pending):
+            return known[1]
+        made = self._record(service, tasks, nodes)
+        self._records[service["ID"]] = key, made
+        return made
 
     def _note(self, service_id: str, pending: Waiting | None) -> None:
         """Remember that a placeholder has no host, so that watches look after it; None: it has one."""

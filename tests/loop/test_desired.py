@@ -1,0 +1,86 @@
+"""Desired state of one host among many: read page by page, while others write."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import discover
+from controller.loop.desired import Desired
+from controller.loop.tasks.garbage import GarbageCollector
+from controller.ports import ObjectPage
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import World, box, both_stores
+
+_SPEC = {"template": {"image": "paddock/test-tiny:1"}}
+_HOSTS = ("a", "b", "")
+_COUNT = 2100  # three pages, the last of which is not full
+
+
+@dataclass
+class Busy:
+    """A store in which something is written between two pages of a list."""
+
+    store: SqlStore
+    between: list[Callable[[], None]] = field(default_factory=list)
+
+    def page(self, *arguments: Any, **options: Any) -> ObjectPage:
+        found = self.store.page(*arguments, **options)
+        if self.between:
+            self.between.pop(0)()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+def store(world: World) -> SqlStore:
+    made = world.store()
+    with made.transaction() as transaction:
+        for at in range(_COUNT):
+            host = _HOSTS[at % 3]
+            transaction.put(box(f"s-{at:04}", f"team-{at % 7}", spec=_SPEC, status={"host": host} if host else {}))
+    return made
+
+
+def desired(store: SqlStore | Busy, host: str = "a") -> Desired:
+    return Desired(store, GarbageCollector(store, discover()), host, "")  # type: ignore[arg-type]
+
+
+def names(found: Any) -> set[str]:
+    return {getattr(each, "obj", each).name for each in found.values()}
+
+
+def of(host: str, *, without: set[str] = frozenset()) -> set[str]:  # type: ignore[assignment]
+    return {f"s-{at:04}" for at in range(_COUNT) if _HOSTS[at % 3] == host} - without
+
+
+@both_stores
+def test_a_host_reads_its_own_of_many_pages(store: SqlStore) -> None:
+    read = desired(store)
+    assert names(read.refresh()) == of("a")
+    assert names(read.unbound) == of("")
+    assert len(read.elsewhere) == len(of("b"))
+    assert sum(read.counts.now.values()) == _COUNT
+    assert read.refresh() is read.refresh(), "nothing new"
+
+
+def test_writes_between_pages_are_not_missed(store: SqlStore) -> None:
+    def named(name: str) -> StoredObject:
+        return next(each for each in store.list("Sandbox")[0] if each.name == name)
+
+    def first() -> None:
+        with store.transaction() as transaction:
+            transaction.remove(named("s-0000"))  # a's, of the page before
+            transaction.remove(named("s-2097"))  # a's, of a page to come
+            transaction.put(box("z-new", "team-6", spec=_SPEC, status={"host": "a"}))
+            transaction.put(box("a-new", "team-0", spec=_SPEC, status={"host": "a"}))
+
+    busy = Busy(store, [first])
+    read = desired(busy)
+    read.refresh()
+    assert names(read.refresh()) == of("a", without={"s-0000", "s-2097"}) | {"z-new", "a-new"}
+    assert sum(read.counts.now.values()) == _COUNT
