@@ -145,7 +145,7 @@ def test_one_cut_off_the_swarm_alone_runs_on(hosts: Fleet, daemons: dict[str, Ru
         began = time.monotonic()
         wait_for("a move would be due", lambda: time.monotonic() > began + 2 * LOSS_SECONDS, seconds=60)
         assert states(hosts, uid) == {"three": "running"}
-        assert asked.paddock("exec", "seen", "--", "echo", "on").stdout == "on\n"
+        assert daemons["three"].paddock("exec", "seen", "--", "echo", "on").stdout == "on\n"
         assert reason(asked, "seen") == "True"
     assert most[0] == 1, f"of {most[1]} looks"
     wait_for("it is back", lambda: hosts.nodes(hosts["one"])["three"] == "ready", seconds=60)

@@ -12,7 +12,7 @@ from controller.loop.desired import Desired
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import ObjectPage
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, both_stores
+from tests.contract.store_worlds import World, both_stores, box
 
 _SPEC = {"template": {"image": "paddock/test-tiny:1"}}
 _HOSTS = ("a", "b", "")
