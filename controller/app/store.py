@@ -32,7 +32,7 @@ def open_store(
     lease = store.lease(f"host/{core.settings.host_name}" if core.settings.is_host else core.settings.place)
     core.undo.callback(lease.release)
     _lead(lease, stopping, standby=core.settings.standby)
-    leading = LeaderLease(lease, core.meter, fail)
+    leading = LeaderLease(lease, core.meter, fail, core.waker.wake_now)
     core.undo.callback(leading.stop)
     leading.start()  # a migration may take longer than the lease
     try:

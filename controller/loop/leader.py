@@ -37,10 +37,15 @@ def wait_to_lead(lease: Lease, stopping: threading.Event, *, standby: bool = Tru
 
 
 class LeaderLease:
-    """Renews the leader lease until `stop`. `on_lost` is called once, when another daemon has taken it."""
+    """Renews the leader lease until `stop`. `on_lost` is called once, when another daemon has taken it.
 
-    def __init__(self, lease: Lease, meter: Meter, on_lost: Callable[[], None]) -> None:
-        self._lease, self._meter, self._on_lost = lease, meter, on_lost
+    `on_lapse` is called after a renewal that came too late: others may have taken over what was this one's.
+    """
+
+    def __init__(
+        self, lease: Lease, meter: Meter, on_lost: Callable[[], None], on_lapse: Callable[[], None] = lambda: None
+    ) -> None:
+        self._lease, self._meter, self._on_lost, self._on_lapse = lease, meter, on_lost, on_lapse
         self.renewed_at = 0.0  # when the last renewal that succeeded began (CLOCK_BOOTTIME)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader-lease", daemon=True)
@@ -56,7 +61,7 @@ class LeaderLease:
     def _run(self) -> None:
         while not self._stopping.wait(RENEW_SECONDS):
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", time.time(), thread="leading")
-            begun = boot_seconds()
+            begun, lapses = boot_seconds(), self._lease.lapses
             try:
                 kept = self._lease.renew()
             except StoreError as error:
@@ -70,6 +75,9 @@ class LeaderLease:
                 self._on_lost()
                 return
             self.renewed_at = begun
+            if self._lease.lapses > lapses:
+                _log.warning("leader lease renewed late: it had expired")
+                self._on_lapse()
 
 
 class FleetRole:

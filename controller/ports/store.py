@@ -300,7 +300,12 @@ class Store(Protocol):
 
 
 class Lease(Protocol):
-    """Leader lease of a store: one process holds it at a time. Its methods may raise StoreError."""
+    """Leader lease of a store: one process holds it at a time. Its methods may raise StoreError.
+
+    `lapses` counts the renewals that came too late by the store's clock, and found that nobody else has taken it.
+    """
+
+    lapses: int
 
     def acquire(self) -> str:
         """Try once, without waiting. Return "" on success, else the holder, in words."""

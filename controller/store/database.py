@@ -114,6 +114,7 @@ class StoreLease(ABC):
     """
 
     holder: str = ""
+    lapses: int = 0
 
     @abstractmethod
     def acquire(self) -> str: ...

@@ -211,7 +211,11 @@ class RowLease(StoreLease):
             return False
         begun = self._clock()
         with self._writing() as connection:
-            kept = connection.execute(self._own().values(expires_at=_NOW + self._seconds)).rowcount
+            renewed = self._own().values(expires_at=_NOW + self._seconds)
+            kept = in_time = connection.execute(renewed.where(leases.c.expires_at > _NOW)).rowcount
+            if not in_time:
+                kept = connection.execute(renewed).rowcount
+        self.lapses += kept and not in_time
         if not kept:
             self._epoch = 0
             return False

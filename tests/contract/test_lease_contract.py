@@ -212,6 +212,14 @@ def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: World) -> N
 
 
 @pytest.mark.postgres
+def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
+    short, long = postgres.store().lease("host/a", seconds=0.001), postgres.store().lease("host/b", seconds=60.0)
+    assert (short.acquire(), long.acquire()) == ("", "")
+    assert (short.renew(), long.renew()) == (True, True)
+    assert (short.lapses, long.lapses) == (1, 0)
+
+
+@pytest.mark.postgres
 def test_every_way_of_writing_is_fenced(postgres: World) -> None:
     first, second = postgres.store(), postgres.store()
     obj = insert(first, box("there"))[0]

@@ -18,12 +18,13 @@ class Scripted:
     """A lease that answers as it is told; an exception is raised, the last answer stays."""
 
     def __init__(self, *answers: object) -> None:
-        self.answers = list(answers)
+        self.answers, self.lapses = list(answers), 0
 
     def _next(self) -> object:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
+        self.lapses += answer == "late"
         return answer
 
     acquire = renew = _next
@@ -73,6 +74,16 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     leading.stop()
     assert lost == ["lost"]
     assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
+
+
+def test_a_renewal_that_came_too_late_is_told() -> None:
+    told: list[str] = []
+    lease = Scripted(True, "late", True, False)
+    leading = LeaderLease(lease, NullMeter(), lambda: told.append("lost"), lambda: told.append("lapse"))
+    leading.start()
+    wait_for("it is over", lambda: "lost" in told)
+    leading.stop()
+    assert told == ["lapse", "lost"]
 
 
 def test_without_the_lease_nothing_is_written_or_begun(house: LoopHarness) -> None:

@@ -24,7 +24,7 @@ class Taken:
     """A lease that another daemon has, until it is asked for the third time."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked = self.lapses = 0
 
     def acquire(self) -> str:
         self.asked += 1
