@@ -54,6 +54,12 @@ def _hosts(daemon: RunningDaemon) -> list[dict[str, dict[str, str]]]:
     return [each for each in listed if each["status"].get("address")]
 
 
+def graded(daemon: RunningDaemon) -> dict[str, str]:
+    """Return the grades of what `paddock doctor` finds."""
+    done = daemon.paddock("doctor", "-o", "json", check=False)
+    return {each["check"]: each["grade"] for each in json.loads(done.stdout)}
+
+
 def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
     with front_and_host(tmp_path) as (front, b):
         assert not b.socket.exists(), "it serves other daemons alone"
@@ -68,6 +74,11 @@ def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
         assert "claimed" in front.paddock("attest", "claimed").stdout
         assert [line.split()[:2] for line in front.paddock("top").stdout.splitlines()][1:] == [["claimed", "b"]]
         assert front.paddock("audit", "-o", "json").stdout.count('"exec"') == 1
+        assert [line.split()[0] for line in front.paddock("host", "list").stdout.splitlines()] == ["NAME", "b"]
+        found = graded(front)
+        assert (found["daemon"], found["store"], found["host/b"], found["certificate"]) == ("ok",) * 4
+        assert not found.keys() & {"engine", "cgroups", "memory", "engine-socket"}, "it has no engine"
+        assert graded(b)["daemon"] == "ok", "it has no socket, and holds its lease"
 
         b.kill()
         refused = front.paddock("exec", "claimed", "--", "true", check=False)
