@@ -67,7 +67,7 @@ class Daemon:
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
-        make_workflows(core, fleet, services, loop)
+        make_workflows(core, store, lease, fleet, services, loop)
         make_hold(core, sentinel, leading, engine)
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()

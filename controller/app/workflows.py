@@ -5,21 +5,28 @@ from controller.app.loop import LoopParts
 from controller.app.store import Fleet
 from controller.loop.plugins import PluginKeeper
 from controller.loop.workflows import WorkflowRuns
+from controller.ports import Lease
 from controller.service.services import Services
 from controller.service.watch.announce import announcing
+from controller.store.sql_store import SqlStore
 
 
-def make_workflows(core: Core, fleet: Fleet, services: Services, loop: LoopParts) -> None:
-    """Start the threads that drive runs and keep plugins: reconcile passes wake them, and ended work does."""
+def make_workflows(
+    core: Core, store: SqlStore, lease: Lease, fleet: Fleet, services: Services, loop: LoopParts
+) -> None:
+    """Start the threads that drive runs and keep plugins: reconcile passes wake them, and ended work does.
+
+    Runs are driven by each host, and written as that; plugins by the daemon that leads.
+    """
 
     def committed() -> None:
         loop.watches.notify()
         services.bridge.finished.notify()
         core.waker.wake_soon()  # a pass reads what was written; it decides nothing on it
 
-    announced = announcing(fleet.store, committed)
-    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=fleet.may_act)
-    plugins = PluginKeeper(announced, services.plugins, core.clock, may_act=fleet.may_act)
+    announced = announcing(store, committed)
+    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.held, place=fleet.place)
+    plugins = PluginKeeper(announcing(fleet.store, committed), services.plugins, core.clock, may_act=fleet.may_act)
     loop.reconcile_pass.report_plugins = plugins.passed
     core.undo.callback(plugins.stop)
     plugins.start()

@@ -93,7 +93,10 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a run. `stopping` is why no further stage starts; "" while they do."""
+    """State of a run. `stopping` is why no further stage starts; "" while they do.
+
+    `host` is that of its sandbox, whose daemon does the stages and keeps their files; "" until it has one.
+    """
 
     phase: RunPhase = "Pending"
     started_at: float = 0.0
@@ -102,6 +105,7 @@ class Progress:
     message: str = ""
     sandbox_name: str = ""
     sandbox_uid: str = ""
+    host: str = ""
     stages: tuple[StageProgress, ...] = ()
 
     @property
@@ -124,13 +128,14 @@ SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
 class SandboxView:
     """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`.
 
-    `leaving`: its deletion was requested.
+    `leaving`: its deletion was requested. `host` is empty until it has one.
     """
 
     state: SandboxState = "Missing"
     uid: str = ""
     message: str = ""
     leaving: bool = False
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +228,7 @@ def progress_to_json(progress: Progress) -> dict[str, Any]:
     """Return the progress as fields of the status; the conditions are the planner's."""
     made: dict[str, Any] = {"phase": progress.phase}
     made |= _texts(startTime=moment(progress.started_at), completionTime=moment(progress.finished_at))
-    made |= _texts(stopping=progress.stopping, message=progress.message)
+    made |= _texts(stopping=progress.stopping, message=progress.message, host=progress.host)
     if progress.sandbox_name:
         made["sandboxRef"] = {"name": progress.sandbox_name, **_texts(uid=progress.sandbox_uid)}
     return made | {"stages": [_stage_to_json(each) for each in progress.stages]}
@@ -242,6 +247,7 @@ def progress_of(status: Mapping[str, Any], workflow: WorkflowSpec) -> Progress:
         message=status.get("message", ""),
         sandbox_name=sandbox.get("name", ""),
         sandbox_uid=sandbox.get("uid", ""),
+        host=status.get("host", ""),
         stages=tuple(_stage_of(each) for each in status["stages"]),
     )
 
@@ -327,6 +333,7 @@ KIND = Kind(
         Column("DURATION", _duration),
         Column("WORKFLOW", lambda obj, _now: str(obj.spec.get("workflowRef", {}).get("name", "(inline)"))),
         Column("SANDBOX", lambda obj, _now: str(obj.status.get("sandboxRef", {}).get("name", "-")), wide=True),
+        Column("HOST", lambda obj, _now: str(obj.status.get("host") or "-"), wide=True),
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
     ),
 )

@@ -126,7 +126,7 @@ class ReconcilePass:
         if self._canary:
             self._canary.request_test(decided.deferrals)
         self._activity.pass_ended()
-        self.report_runs(self._desired.runs.now, snapshot.sandboxes, decided.writes.statuses)
+        self.report_runs(self._desired.runs.now, snapshot, decided.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
         if self.placements is not None:
             self.placements.wake()

@@ -2,22 +2,31 @@
 
 The thread only decides and writes; the work itself is behind ports.RunWork. What is in memory can be rebuilt: the
 progress is in the store, the ends of stages are with the work.
+
+Of many hosts, the one that has a run's sandbox drives the run: its daemon alone starts stages. It becomes the run's
+host once, and stays so. What no host has is decided by the daemon that leads. When a sandbox gets its host, or has lost
+it, two daemons may decide at once: each writes only over what it has decided on, and acts on what it has written.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 
 import structlog
 
 from controller.kinds.common.owner_reference import ENDING_FINALIZER
-from controller.kinds.meta import Event, StoredObject
+from controller.kinds.meta import Event, StoredObject, stored_condition
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
-from controller.kinds.planning.snapshot import Sandbox
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import CONDITION, Progress, Run, SandboxView, StageEnd, progress_to_json
+from controller.plan.capacity.lost_hosts import REASON as HOST_LOST
 from controller.plan.common.status_json import dated
 from controller.plan.workflowrun import (
+    ENDING_SECONDS,
     CreateSandbox,
     DeleteRun,
     DeleteSandbox,
@@ -32,9 +41,11 @@ from controller.plan.workflowrun import (
     step,
 )
 from controller.ports import Clock, RetryLater, RunWork, Store, StoreError
+from controller.ports.place import ALONE, Place
 
 Runs = Mapping[str, Run | None]
-RunObserver = Callable[[Runs, Mapping[str, Sandbox], Sequence[StatusWrite]], None]
+RunObserver = Callable[[Runs, Snapshot, Sequence[StatusWrite]], None]
+_Decided = list[tuple[Run, Step]]
 _RETRY_SECONDS = 1.0
 _CREATED_SECONDS = 5.0  # until a created sandbox must have been observed
 _FROZEN = ("workflow", "workflowSpec", "parameters")
@@ -42,19 +53,29 @@ _log = structlog.get_logger("paddock.workflow")
 
 
 class WorkflowRuns:
-    """Drives all runs. `passed` is called after each reconcile pass, `wake` when work has ended; both only notify."""
+    """Drives the runs of this host. `passed` is called after each reconcile pass, `wake` when work has ended; both only
+    notify. `place` is this host among those of the store.
+    """
 
     def __init__(
-        self, store: Store, work: RunWork, clock: Clock, *, may_act: Callable[[], bool] = lambda: True
+        self,
+        store: Store,
+        work: RunWork,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool] = lambda: True,
+        place: Place = ALONE,
     ) -> None:
-        self._store, self._work, self._clock, self._may_act = store, work, clock, may_act
+        self._store, self._work, self._clock, self._may_act, self._place = store, work, clock, may_act, place
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
         self._runs: Runs = MappingProxyType({})
         self._sandboxes: Mapping[str, Sandbox] = MappingProxyType({})
+        self._unbound: Mapping[str, StoredObject] = MappingProxyType({})
+        self._led = False
         self._fresh: Mapping[str, StatusWrite] = MappingProxyType({})
-        self._progress: dict[str, Progress] = {}  # as this daemon stored it last
+        self._stored: dict[str, Run] = {}  # as this daemon stored them last
         self._created: dict[str, float] = {}
         self._refused: dict[str, str] = {}
         self._known: frozenset[str] | None = None  # the runs whose files are kept
@@ -71,13 +92,14 @@ class WorkflowRuns:
         if self._thread.is_alive():
             self._thread.join()
 
-    def passed(self, runs: Runs, sandboxes: Mapping[str, Sandbox], statuses: Sequence[StatusWrite]) -> None:
+    def passed(self, runs: Runs, snapshot: Snapshot, statuses: Sequence[StatusWrite]) -> None:
         """Take in what a reconcile pass has seen and written."""
         with self._lock:
-            changed = runs is not self._runs
-            self._runs, self._sandboxes = runs, sandboxes
+            changed = runs is not self._runs or snapshot.leads != self._led
+            self._runs, self._sandboxes, self._unbound = runs, snapshot.sandboxes, snapshot.unbound
+            self._led = snapshot.leads
             self._fresh = {each.ref.uid: each for each in statuses}
-        if changed or any(each is not None and not self._is_finished(each) for each in runs.values()):
+        if changed or any(each is not None and self._goes_on(each) for each in runs.values()):
             self._woken.set()
 
     def wake(self) -> None:
@@ -87,7 +109,7 @@ class WorkflowRuns:
     def step(self) -> float | None:
         """Take a step of every run; return seconds until the next one is due. Raises StoreError: nothing was begun."""
         with self._lock:
-            runs, sandboxes, fresh = self._runs, self._sandboxes, self._fresh
+            runs, sandboxes, unbound, fresh = self._runs, self._sandboxes, self._unbound, self._fresh
         self._forget(runs)
         now = self._clock.now()
         found = [
@@ -95,11 +117,13 @@ class WorkflowRuns:
             for each in runs.values()
             if each is not None and (each.obj.deleted_at is None or each.ending)
         ]
-        by_name = _by_name(sandboxes, fresh) if found else {}
-        decided = [(run, self._decide(run, by_name, now)) for run in found]
-        self._write(decided, now)
+        by_name = _by_name(sandboxes, unbound, fresh) if found else {}
+        seen = [(run, self._sandbox(run, by_name)) for run in found]
+        decided = [(run, self._decide(run, box, now)) for run, box in seen if self._is_ours(run, box, now)]
+        written = self._write(decided, now)
         waits = [each.next_wake - now for _, each in decided if each.next_wake is not None]
-        for run, each in decided:
+        waits += [_RETRY_SECONDS] * (len(written) < len(decided))
+        for run, each in written:
             for action in each.actions:
                 waits += self._act(replace(run, progress=each.progress), action)
         return min(waits, default=None)
@@ -120,12 +144,59 @@ class WorkflowRuns:
                 _log.exception("workflow step raised")
                 wait = _RETRY_SECONDS
 
-    def _is_finished(self, run: Run) -> bool:
-        return (self._progress.get(run.uid) or run.progress).finished
+    def _goes_on(self, run: Run) -> bool:
+        """Return True if a pass may have brought what a run waits for that is decided here."""
+        if run.progress.finished or self._newest(run).progress.finished:
+            return False
+        return run.progress.host in ("", self._place.host) or _is_lost(run.obj, CONDITION)
+
+    def _newest(self, run: Run) -> Run:
+        """Return the run as it is stored, as far as this daemon knows."""
+        known = self._stored.get(run.uid)
+        if known is None:
+            return run
+        if self._place.alone:  # nobody else writes its progress
+            return replace(run, progress=known.progress)
+        return known if known.obj.resource_version > run.obj.resource_version else run
 
     def _current(self, run: Run) -> Run:
-        known = self._progress.get(run.uid)
-        return run if known is None else replace(run, progress=known)
+        """Return the run as it is stored; its work here is ended if another daemon has ended the run."""
+        found, before = self._newest(run), self._stored.get(run.uid)
+        if before is not None and found.progress.finished and not before.progress.finished:
+            self._stored[run.uid] = found
+            for each in before.progress.stages:
+                if each.state == "Running":
+                    self._act(found, StopStage(each.name, each.attempt))
+        return found
+
+    def _sandbox(self, run: Run, by_name: Mapping[tuple[str, str], StoredObject]) -> StoredObject | None:
+        """Return the run's sandbox if it is here, or has no host; and wherever it is, if the run is ours to decide on.
+
+        What a pass has seen is not enough to say that it has left its host: it may be older than the run.
+        """
+        found, host = by_name.get((run.obj.namespace, run.sandbox_name)), run.progress.host
+        if self._place.alone or run.progress.finished:
+            return found
+        if found is not None and host in ("", host_of(found, self._place.default)):
+            return found
+        asks = found is not None or host == self._place.host or (not host and self._place.leads())
+        return self._store.get(SANDBOX.name, run.obj.namespace, run.sandbox_name) if asks else None
+
+    def _is_ours(self, run: Run, sandbox: StoredObject | None, now: float) -> bool:
+        """Return True if this daemon decides on the run.
+
+        It does where the sandbox is, and where it was when the run began. The leading one does while there is no host;
+        for a host that is lost, it removes what is finished, or was deleted long ago.
+        """
+        at = UNBOUND if sandbox is None else host_of(sandbox, self._place.default)
+        if self._place.host in (run.progress.host, at):
+            return True
+        if not self._place.leads():
+            return False
+        if run.progress.host and not run.progress.finished:
+            over = run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS
+            return over or (sandbox is not None and at == UNBOUND)
+        return at == UNBOUND or (sandbox is not None and _is_lost(sandbox, "Ready"))
 
     def _forget(self, runs: Runs) -> None:
         """Drop what belongs to runs that are gone."""
@@ -135,13 +206,13 @@ class WorkflowRuns:
         if self._known is None or self._known - existing:
             self._work.forget(existing)
         self._known = existing
-        for uid in (self._progress.keys() | self._created.keys() | self._refused.keys()) - existing:
-            self._progress.pop(uid, None)
+        for uid in (self._stored.keys() | self._created.keys() | self._refused.keys()) - existing:
+            self._stored.pop(uid, None)
             self._created.pop(uid, None)
             self._refused.pop(uid, None)
 
-    def _decide(self, run: Run, by_name: Mapping[tuple[str, str], StoredObject], now: float) -> Step:
-        sandbox = sandbox_view(run, by_name.get((run.obj.namespace, run.sandbox_name)))
+    def _decide(self, run: Run, obj: StoredObject | None, now: float) -> Step:
+        sandbox = sandbox_view(run, obj, self._place.default)
         if sandbox.state == "Missing" and run.uid in self._refused:
             sandbox = SandboxView("Failed", message=self._refused[run.uid])
         return step(run, RunView(sandbox, self._ends(run)), now)
@@ -159,20 +230,38 @@ class WorkflowRuns:
                     found[each.name, each.attempt] = end
         return found
 
-    def _write(self, decided: Sequence[tuple[Run, Step]], now: float) -> None:
-        """Store what has changed, before anything is done for it."""
+    def _write(self, decided: _Decided, now: float) -> _Decided:
+        """Store what has changed, before anything is done for it. Return what is stored as it was decided."""
         changed = [
             (run, each.progress)
             for run, each in decided
-            if each.progress != run.progress or "conditions" not in run.obj.status
+            if each.progress != run.progress or "conditions" not in run.obj.status or _is_lost(run.obj, CONDITION)
         ]
         if not changed:
-            return
+            return decided
+        if not self._place.alone:
+            moved = self._compare_and_set(changed, now)
+            return [(run, each) for run, each in decided if run.uid not in moved]
         statuses = tuple(StatusWrite(run.obj.ref, _status(run, progress, now)) for run, progress in changed)
         events = tuple(event for run, progress in changed for event in _events(run, progress, now))
         self._store.record(Writes(statuses=statuses, events=events))
-        for run, progress in changed:
-            self._progress[run.uid] = progress
+        self._stored |= {run.uid: replace(run, progress=progress) for run, progress in changed}
+        return decided
+
+    def _compare_and_set(self, changed: Sequence[tuple[Run, Progress]], now: float) -> set[str]:
+        """Store the runs that are as they were decided on. Return the uids of the others: a pass will bring these."""
+        stored = dict[str, Run]()
+        with self._store.transaction() as transaction:
+            for run, progress in changed:
+                obj = transaction.get(run.obj.kind, run.obj.namespace, run.obj.name)
+                if obj is None or obj.resource_version != run.obj.resource_version:
+                    continue
+                obj = transaction.put(replace(obj, status=_status(run, progress, now)))
+                stored[run.uid] = replace(run, obj=obj, progress=progress)
+                for event in _events(run, progress, now):
+                    transaction.add_event(event)
+        self._stored |= stored
+        return {run.uid for run, _ in changed} - stored.keys()
 
     def _act(self, run: Run, action: RunAction) -> list[float]:
         """Have an action done; return in how many seconds to look again, if it is known."""
@@ -186,7 +275,7 @@ class WorkflowRuns:
                     self._work.delete_run(run)
                 case ReleaseRun():
                     self._store.record(Writes(finalized=((run.obj.ref, ENDING_FINALIZER),)))
-                case StartStage(stage, attempt):
+                case StartStage(stage, attempt) if run.progress.host == self._place.host:
                     self._work.start_stage(run, stage, attempt)
                 case StopStage(stage, attempt):
                     self._work.stop_stage(run, stage, attempt)
@@ -206,14 +295,21 @@ class WorkflowRuns:
             self._woken.set()
 
 
-def _by_name(sandboxes: Mapping[str, Sandbox], fresh: Mapping[str, StatusWrite]) -> dict[tuple[str, str], StoredObject]:
+def _by_name(
+    sandboxes: Mapping[str, Sandbox], unbound: Mapping[str, StoredObject], fresh: Mapping[str, StatusWrite]
+) -> dict[tuple[str, str], StoredObject]:
     """Return the sandboxes by namespace and name, with the statuses that the last pass wrote."""
     found = {}
-    for uid, each in sandboxes.items():
-        written = fresh.get(uid)
-        obj = each.obj if written is None else replace(each.obj, status=written.status)
-        found[obj.namespace, obj.name] = obj
+    without_host = (each for each in unbound.values() if each.kind == SANDBOX.name)
+    for obj in chain((each.obj for each in sandboxes.values()), without_host):
+        written = fresh.get(obj.uid)
+        found[obj.namespace, obj.name] = obj if written is None else replace(obj, status=written.status)
     return found
+
+
+def _is_lost(obj: StoredObject, type_: str) -> bool:
+    """Return True if its condition of this type says that its host is lost."""
+    return stored_condition(obj, type_).get("reason") == HOST_LOST
 
 
 def _status(run: Run, progress: Progress, now: float) -> dict[str, object]:

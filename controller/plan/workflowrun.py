@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.planning.binding import host_of
 from controller.kinds.workflow import Stage
 from controller.kinds.workflowrun import (
     CONDITION,
@@ -138,26 +140,33 @@ def step(run: Run, view: RunView, now: float) -> Step:
     return Step(progress, tuple(actions), _next_wake(run, progress, now))
 
 
-def sandbox_view(run: Run, obj: StoredObject | None) -> SandboxView:
-    """Return the run's sandbox as observed. An object of that name that is not the run's own is a failure."""
+def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> SandboxView:
+    """Return the run's sandbox as observed. An object of that name that is not the run's own is a failure.
+
+    `default` is the host of sandboxes that name none. One that left the run's host is a failure, too.
+    """
     if obj is None:
         return SandboxView()
     if run.spec.sandbox_ref is None and not any(each.get("uid") == run.uid for each in obj.owner_references):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
         return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", leaving=True)
+    host = host_of(obj, default)
+    if run.progress.host not in ("", host):
+        words = f"its sandbox `{obj.name}` left host {run.progress.host}, which was lost, and begins anew; run it again"
+        return SandboxView("Failed", obj.uid, words)
     found: Mapping[str, Mapping[str, str]] = {each["type"]: each for each in obj.status.get("conditions", ())}
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
         if found.get(type_, {}).get("status") == status:
             words = f"its sandbox `{obj.name}`: {found[type_]['reason']}: {found[type_].get('message', '')}"
-            return SandboxView("Failed", obj.uid, words)
+            return SandboxView("Failed", obj.uid, words, host=host)
     ready = found.get("Ready", {})
     usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )
     words = "" if usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
     words += f": {ready['message']}" if words and ready.get("message") else ""
-    return SandboxView("Ready" if usable else "Pending", obj.uid, words)
+    return SandboxView("Ready" if usable else "Pending", obj.uid, words, host=host)
 
 
 def condition(progress: Progress) -> Condition:
@@ -184,6 +193,8 @@ def _begun(run: Run, view: RunView, now: float) -> Progress:
         progress = replace(progress, phase="Running", started_at=now, sandbox_name=run.sandbox_name)
     if view.sandbox.uid and not progress.sandbox_uid:
         progress = replace(progress, sandbox_uid=view.sandbox.uid)
+    if view.sandbox.host and not progress.host:
+        progress = replace(progress, host=view.sandbox.host)
     if not progress.stopping:
         progress = replace(progress, message=view.sandbox.message if view.sandbox.state == "Pending" else "")
     return progress

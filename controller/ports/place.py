@@ -11,8 +11,8 @@ class Place:
     """Name of this host, and the host of objects that name none ("": they wait for one).
 
     `leads` is True while this daemon decides for what belongs to no host: quotas' statuses, garbage collection,
-    workflow runs. `alone`: there are no other hosts. Without `keeps_sandboxes` it is no host: `host` is its place's
-    name, which no host can have.
+    workflow runs without a sandbox. `alone`: there are no other hosts. Without `keeps_sandboxes` it is no host: `host`
+    is its place's name, which no host can have.
     """
 
     host: str = NAME

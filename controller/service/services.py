@@ -396,5 +396,5 @@ def make_runs(
         workers=workers,
         meter=SandboxMeter(objects, host.engine, host.usage),
     )
-    bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands)
+    bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands, place=pipeline.place)
     return stages, Runs(objects, run_files, commands), bridge

@@ -33,13 +33,8 @@ ANSWERED_HERE = {
     f"{_NAMED}/mcpservers/{{name}}/why": "sessions are those of the daemon that is asked",
     f"{_NAMED}/providers/-/usage": "use of the models is that of this host's gateway",
     f"{PREFIX}/providers/-/usage": "as above",
-    f"{_NAMED}/workflowruns/{{name}}/logs": "a run's files are on the host that did it",
-    f"{_NAMED}/workflowruns/{{name}}/transcript": "as above",
-    f"{_NAMED}/workflowruns/{{name}}/artifacts": "as above",
-    f"{_NAMED}/workflowruns/{{name}}/artifacts/{{artifact}}": "as above",
     f"{_SANDBOX}open": "projects are objects: opening one writes and waits",
     f"{_SANDBOX}close": "as above",
-    f"{_SANDBOX}run": "a run is an object: the daemon that leads the fleet does it",
 }
 
 

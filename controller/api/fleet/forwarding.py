@@ -1,4 +1,4 @@
-"""Forwarding: a request for a sandbox of another host goes to that host's daemon.
+"""Forwarding: a request for a sandbox of another host, or the files of a run there, goes to that host's daemon.
 
 The daemon that is asked authenticates, authorises and audits it. Then it is passed on with the caller's identity, and
 its body and answer pass as they are. The other daemon refuses it unless this very object is bound there (421): it is
@@ -26,7 +26,7 @@ from controller.api.fleet.links import Links, Unreachable
 from controller.api.middleware.trace import SCOPE_KEY
 from controller.api.streams.proxy import Gone
 from controller.kinds.access.access import AccessRequest
-from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND
+from controller.kinds.planning.binding import UNBOUND
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
 from controller.service.access.access import FAILURE_KEY
@@ -35,8 +35,9 @@ from controller.service.sandbox.locations import Location, Locations
 
 MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
+_BELOW_A_RUN = f"{PREFIX}/namespaces/{{namespace}}/workflowruns/{{name}}/"
 # What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
-BY_STORE = frozenset(("open", "close", "run"))
+BY_STORE = frozenset(("open", "close"))
 # What each host answers for its own sandboxes: the daemon that is asked collects it of the others.
 COLLECTED = frozenset((f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"))
 # Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
@@ -51,13 +52,15 @@ Messages = Callable[[bytes, Any], tuple[str, str] | None]
 
 
 def needs_host(template: str) -> bool:
-    """Return True if requests with this path go to the host of the sandbox."""
-    return template.startswith(_BELOW_A_SANDBOX) and template.removeprefix(_BELOW_A_SANDBOX) not in BY_STORE
+    """Return True if requests with this path go to the host of the sandbox or run."""
+    below = template.startswith(_BELOW_A_SANDBOX) and template.removeprefix(_BELOW_A_SANDBOX) not in BY_STORE
+    return below or template.startswith(_BELOW_A_RUN)
 
 
 def _explains(connection: HTTPConnection) -> bool:
-    """Return True if the request asks for what is known of a sandbox, which any daemon knows of one without a host."""
-    return str(connection.scope["route"].path).removeprefix(_BELOW_A_SANDBOX) in _OF_UNBOUND
+    """Return True if the request asks for what is known of a sandbox or run, which any daemon knows without a host."""
+    template = str(connection.scope["route"].path)
+    return template.removeprefix(_BELOW_A_SANDBOX) in _OF_UNBOUND or template.startswith(_BELOW_A_RUN)
 
 
 class Elsewhere(Exception):
@@ -219,7 +222,7 @@ class ForwardedResponse(Response):
 
 
 def _of_route(connection: HTTPConnection, asked: AccessRequest) -> AccessRequest | None:
-    return asked if asked.kind in BOUND_KINDS and needs_host(str(connection.scope["route"].path)) else None
+    return asked if needs_host(str(connection.scope["route"].path)) else None
 
 
 def _read_body(connection: HTTPConnection) -> bytes | None:

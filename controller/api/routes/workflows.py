@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query
+from anyio import from_thread
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
@@ -11,7 +12,10 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
+from controller.api.fleet.forwarding import Forwarding
+from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import TemplateRef
 from controller.service import errors
 from controller.service.objects import serialize
@@ -240,6 +244,7 @@ def close(services: UseCases, namespace: str, name: str) -> JSONResponse:
     responses={200: {"model": RunAnswer}, **_USE},
 )
 def run(
+    request: Request,
     services: UseCases,
     namespace: str,
     name: str,
@@ -255,6 +260,7 @@ def run(
         raise errors.BadRequest(f"projectId: is `{body.projectId}`, and the path names `{name}`; make them agree")
     if body.open is not None:
         _open(services, namespace, name, body.open)
+        _go_to_its_host(request, AccessRequest("use", SANDBOX.name, namespace, name, "run"))
     asked = BridgeRequest(
         command=tuple(body.command or ()),
         context=body.context,
@@ -265,6 +271,13 @@ def run(
         timeout_seconds=body.timeoutSeconds,
     )
     return JSONResponse(services.bridge.run(namespace, name, asked, key))
+
+
+def _go_to_its_host(request: Request, asked: AccessRequest) -> None:
+    """Raise Elsewhere if the sandbox, which was just created, has another host."""
+    forwarding: Forwarding | None = request.app.state.forwarding
+    if forwarding is not None and (elsewhere := from_thread.run(forwarding.find, request, asked)) is not None:
+        raise elsewhere
 
 
 def _open(services: Services, namespace: str, name: str, body: OpenRequest) -> StoredObject:

@@ -1,11 +1,13 @@
-"""Watch over the hosts' leases: while one has expired, its sandboxes say that nobody can tell how they are."""
+"""Watch over the hosts' leases: while one has expired, its sandboxes and runs say that nobody can tell how they are."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
 from controller.kinds.host import NAME, lease_of
 from controller.kinds.planning.plan import Writes
+from controller.kinds.workflowrun import KIND as RUN
 from controller.plan.capacity.lost_hosts import lost_statuses
 from controller.ports import Clock, LeaseState, Store, StoreError
 from controller.ports.place import Place
@@ -24,7 +26,7 @@ class LostHosts:
         self._missed: frozenset[str] = frozenset()
 
     def observe_now(self) -> None:
-        """Write the statuses of lost hosts' sandboxes. After a store failure they are written next time."""
+        """Write the statuses of lost hosts' sandboxes and runs. After a store failure they are written next time."""
         if self._place.alone or not self._place.leads():
             return
         try:
@@ -34,10 +36,23 @@ class LostHosts:
                 found = self._store.list("Sandbox", lean=True)[0]
                 if statuses := tuple(lost_statuses(found, lost, self._clock.now())):
                     self._store.record(Writes(statuses=statuses))
+                self._write_runs(lost)
         except StoreError as error:
             _log.warning("lost hosts not recorded; retrying", reason=str(error))
             return
         self._tell(lost)
+
+    def _write_runs(self, lost: frozenset[str]) -> None:
+        """Write the statuses of runs: of what is stored now, for a daemon that is back writes the progress there."""
+        now = self._clock.now()
+        due = [each.ref for each in lost_statuses(self._store.list(RUN.name)[0], lost, now)]
+        if not due:
+            return
+        with self._store.transaction() as transaction:
+            found = [transaction.get(each.kind, each.namespace, each.name) for each in due]
+            for obj in (each for each in found if each is not None):
+                for write in lost_statuses((obj,), lost, now):
+                    transaction.put(replace(obj, status=write.status))
 
     def _tell(self, lost: frozenset[str]) -> None:
         for name in sorted(lost - self._known):

@@ -1,27 +1,31 @@
-"""Sandboxes of hosts whose daemon is away: they may run on, and nobody can tell. They stay bound, and nothing moves."""
+"""Sandboxes of hosts whose daemon is away, and runs in them: they may go on, and nobody can tell. They stay bound."""
 
 from collections.abc import Collection, Iterable, Iterator
 
-from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite
+from controller.kinds.workflowrun import CONDITION
+from controller.kinds.workflowrun import KIND as RUN
 from controller.plan.common.status_json import dated
 
 REASON = "HostLost"
+_SANDBOX = "the sandbox may run on, and is not started elsewhere"
 
 
 def lost_statuses(objects: Iterable[StoredObject], lost: Collection[str], now: float) -> Iterator[StatusWrite]:
-    """Yield the statuses of the sandboxes on lost hosts that do not say so yet.
+    """Yield the statuses of the sandboxes and runs on lost hosts that do not say so yet; what is finished stays so.
 
     `lost` are names of hosts. A daemon that is back writes its own statuses over these.
     """
     for obj in objects:
-        host = host_of(obj, UNBOUND)
-        conditions = obj.status.get("conditions", ())
-        ready = next((each for each in conditions if each["type"] == "Ready"), None)
-        if host not in lost or (ready is not None and ready["reason"] == REASON):
+        host, is_run = host_of(obj, UNBOUND), obj.kind == RUN.name
+        type_ = CONDITION if is_run else "Ready"
+        prior = stored_condition(obj, type_)
+        if host not in lost or prior.get("reason") == REASON or "completionTime" in obj.status:
             continue
-        words = f"the daemon of host {host} is away; the sandbox may run on, and is not started elsewhere"
-        made = dated(Condition("Ready", "Unknown", REASON, words), ready, obj.generation, now)
-        others = [each for each in conditions if each["type"] != "Ready"]
+        rest = "the stage may run on, and the run goes on once that is back" if is_run else _SANDBOX
+        words = f"the daemon of host {host} is away; {rest}"
+        made = dated(Condition(type_, "Unknown", REASON, words), prior or None, obj.generation, now)
+        others = [each for each in obj.status.get("conditions", ()) if each["type"] != type_]
         yield StatusWrite(obj.ref, {**obj.status, "conditions": [made, *others]})

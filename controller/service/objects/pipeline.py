@@ -24,6 +24,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.workflowrun import KIND as RUN
+from controller.kinds.workflowrun import RUN_LABEL
 from controller.policy.host.binding import moved
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.ports.place import ALONE, Place
@@ -135,10 +136,13 @@ class WriteTransaction:
         )
 
     def _binding(self, document: Document, spec: Normal) -> Mapping[str, Any]:
-        """Return the status of a new object: what Paddock itself makes for its work is on the host that makes it."""
+        """Return the status of a new object: what Paddock itself makes for its work is on the host that makes it.
+
+        A run's sandbox is as any other.
+        """
         place, asked = self._rules.place, spec.stored.get("host")
         own = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
-        return {"host": asked or place.host} if own else {}
+        return {"host": asked or place.host} if own and RUN_LABEL not in document.labels else {}
 
     def owned(self, pending: Sequence[PendingWrite], *, merge: bool) -> tuple[list[PendingWrite], list[Problem]]:
         """Resolve the owners, and return every problem with them.

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.workflowrun import KIND, Run, StageEnd, read_run
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
@@ -65,8 +66,11 @@ class Finished:
 class Bridge:
     """The use-case. Raises ServiceError."""
 
-    def __init__(self, *, objects: Objects, write: Write, files: RunFiles, commands: Commands) -> None:
+    def __init__(
+        self, *, objects: Objects, write: Write, files: RunFiles, commands: Commands, place: Place = ALONE
+    ) -> None:
         self._objects, self._write, self._files, self._commands = objects, write, files, commands
+        self._place = place
         self.finished = Finished()
 
     def run(self, namespace: str, sandbox: str, asked: BridgeRequest, key: str) -> dict[str, Any]:
@@ -103,6 +107,9 @@ class Bridge:
         return run
 
     def _answer(self, run: Run, asked: BridgeRequest) -> dict[str, Any]:
+        if run.progress.host not in ("", self._place.host):
+            words = f"workflowrun `{run.obj.name}` was done on host `{run.progress.host}`, and its sandbox is not there"
+            raise errors.Conflict(f"{words}; read it by its name (`paddock workflow logs`), or use a new key")
         stage = run.progress.stage(STAGE)
         key = RunKey(run.obj.namespace, run.uid)
         lines = self._files.transcript(key, STAGE, stage.attempt) if not asked.command else []
