@@ -10,7 +10,9 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.workflowrun import Run
 from controller.loop.workflows import WorkflowRuns
+from controller.policy.levels.levels import Policy
 from controller.ports import ModelReply, ModelRequest, Models, RunWork
+from controller.ports.place import ALONE, Place
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
 from tests.loop.harness import TINY, Crash, Fuse, FusedStore, LoopHarness
@@ -56,12 +58,18 @@ class RunHarness(LoopHarness):
     """A harness whose daemons drive runs, too."""
 
     def __init__(
-        self, store: SqlStore, folder: Path, models: Models | None = None, *, artifact_bytes: int = 1 << 20
+        self,
+        store: SqlStore,
+        folder: Path,
+        models: Models | None = None,
+        *,
+        artifact_bytes: int = 1 << 20,
+        place: Place = ALONE,
     ) -> None:
         self._release: Callable[[], None] = lambda: None
         self._ready = False
         self.hanging = 0  # stages that do not end by themselves
-        super().__init__(store)
+        super().__init__(store, place=place, policy=Policy(scheduler="single" if place.alone else "manual"))
         self.engine.at_rest = self.engine.hanging = True
         self.run_folder = folder
         self.artifact_bytes = artifact_bytes
@@ -83,7 +91,7 @@ class RunHarness(LoopHarness):
         self._release = self.stages.resume()
         work: Any = FusedWork(self.stages, self.fuse)
         store: Any = FusedStore(self.store, self.fuse)
-        self.runs = WorkflowRuns(store, work, self.clock)
+        self.runs = WorkflowRuns(store, work, self.clock, place=self.place)
         self.turn.report_runs = self.runs.passed
 
     def close(self) -> None:

@@ -1,0 +1,359 @@
+"""Workflow runs of many hosts: the daemon where a run's sandbox is drives it, whichever daemon leads, and each dies."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.access.access import Caller, Grant
+from controller.kinds.meta import StoredObject
+from controller.loop.tasks.lost_hosts import LostHosts
+from controller.ports.place import Place
+from controller.service import errors
+from controller.service.access import access
+from controller.service.objects.apply import Source
+from controller.service.workflow.bridge import BridgeRequest
+from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.loop.runs import Crash, RunHarness, exec_stage, workflow
+from tests.loop.test_many_hosts import Leases, pool
+
+_STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 5
+ADMIN = Caller("somebody", grants=(Grant(role="admin"),))
+RUN = workflow(
+    exec_stage("build", "echo build"),
+    exec_stage("flaky", "echo flaky", "false", retries={"limit": 1, "backoffSeconds": 0}),
+    final=[{"name": "logs", "copy": {"from": "/workspace", "artifact": "log"}}, exec_stage("last", "echo last")],
+)
+ONCE = ["echo build", "echo flaky\nfalse", "echo flaky\nfalse", "echo last"]
+SLOW = workflow(exec_stage("a", "echo a"), exec_stage("b", "sleep 1000"), final=[exec_stage("f", "echo f")])
+
+
+def on(host: str | None, flow: dict[str, Any] = RUN) -> dict[str, Any]:
+    """The workflow with its sandbox on that host."""
+    return {**flow, "sandbox": {**flow["sandbox"], **({"host": host} if host else {})}}
+
+
+class Hosts:
+    """Hosts `one` and `two` on one store, and the name of the one that leads."""
+
+    def __init__(self, world: World, folder: Path, leader: str = "one") -> None:
+        store = world.store()
+        self.leader = leader
+
+        def made(name: str) -> RunHarness:
+            return RunHarness(store, folder / name, place=Place(name, "", lambda: self.leader == name, alone=False))
+
+        self.one, self.two = made("one"), made("two")
+        self.two.uids = 1000
+        self.both = {"one": self.one, "two": self.two}
+        self.away: set[str] = set()  # hosts whose daemon does nothing
+        self.progress = 0
+
+    def tick(self) -> None:
+        """A pass and a step of both daemons; one that crashes is started again, and the other leads from then on."""
+        now = max(each.clock.now() for each in self.both.values()) + 0.2
+        for name, each in self.both.items():
+            each.clock.advance(now - each.clock.now())
+            if name in self.away:
+                continue
+            try:
+                each.tick()
+            except Crash:
+                each.fuse.blow_at = None
+                each.daemon()
+                self.leader = self.other(name)
+            self.look()
+
+    def look(self) -> None:
+        """Note how far the run is: it never goes back."""
+        found = self.one.run()
+        status = found.status if found is not None else {}
+        progress = sum(each["attempt"] for each in status.get("stages", ())) + 100 * ("completionTime" in status)
+        assert found is None or progress >= self.progress, f"it was further: {status}"
+        self.progress = progress
+
+    @staticmethod
+    def other(name: str) -> str:
+        return "two" if name == "one" else "one"
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not holds():
+            found = self.one.run()
+            assert time.monotonic() < deadline, f"{what}: {found and found.status}"
+            self.tick()
+
+    def status(self) -> dict[str, Any]:
+        found = self.one.run()
+        assert found is not None
+        return dict(found.status)
+
+    def condition(self) -> tuple[str, str]:
+        (found,) = self.status()["conditions"]
+        return found["reason"], found["message"]
+
+    def finish(self) -> dict[str, Any]:
+        """Tick until the run has ended, and nothing of it is left to do."""
+        self.until(lambda: self.status().get("completionTime"), "its end")
+        for _ in range(6):
+            self.tick()
+        return self.status()
+
+    def until_slow(self, house: RunHarness) -> None:
+        """Tick until the stage `b` of SLOW runs on that host."""
+        house.hanging = 1
+        self.until(lambda: house.commands()[-1:] == ["sleep 1000"], "its slow stage")
+
+    def close(self) -> None:
+        for each in self.both.values():
+            each.hanging = 0
+            each.close()
+
+
+@pytest.fixture
+def hosts(world: World, tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(world, tmp_path)
+    with access.acting(ADMIN):
+        yield made
+    made.close()
+
+
+def test_run_is_done_where_its_sandbox_is(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on("two", workflow(exec_stage("a", "echo a"))))
+    found = hosts.finish()
+    assert (found["phase"], found["host"]) == ("Succeeded", "two")
+    assert (hosts.one.commands(), hosts.two.commands()) == ([], ["echo a"])
+    assert hosts.two.services.runs.log("default", "r", "a") == b"a\n"
+    assert hosts.one.names() == [], "its sandbox is deleted"
+
+
+@pytest.mark.parametrize("host", ["one", "two"])
+def test_change_of_the_lead_disturbs_no_run(hosts: Hosts, host: str) -> None:
+    house = hosts.both[host]
+    hosts.one.put("WorkflowRun", "r", workflow=on(host, SLOW))
+    hosts.until_slow(house)
+    for leader in ("two", "one", "two"):
+        hosts.leader = leader
+        for _ in range(3):
+            hosts.tick()
+    assert hosts.status()["phase"] == "Running"
+    hosts.one.cancel()
+    house.hanging = 0
+    assert hosts.finish()["phase"] == "Cancelled"
+    assert house.commands() == ["echo a", "sleep 1000", "echo f"]
+    assert hosts.both[hosts.other(host)].commands() == []
+
+
+def _ready_members(hosts: Hosts) -> int:
+    found = hosts.one.store.get("SandboxPool", "default", "warm")
+    return int(found.status.get("readyReplicas", 0)) if found is not None else 0
+
+
+def test_warm_sandbox_of_another_host_is_claimed_for_a_run(hosts: Hosts) -> None:
+    pool(hosts.one, "two")
+    hosts.until(lambda: _ready_members(hosts) == 2, "its pool")
+    hosts.one.put("WorkflowRun", "r", workflow={"sandbox": {"templateRef": {"name": "t"}}, "stages": [exec_stage("a")]})
+    found = hosts.finish()
+    assert (found["phase"], found["host"], hosts.two.commands()) == ("Succeeded", "two", ["true"])
+
+
+def test_run_says_that_its_sandbox_has_no_host(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on(None))
+    hosts.until(lambda: "NoHost" in hosts.status().get("message", ""), "that it waits")
+    assert "host" not in hosts.status()
+    sandbox = hosts.status()["sandboxRef"]["name"]
+    hosts.leader = "two"
+    hosts.tick()
+    with hosts.one.store.transaction() as transaction:
+        found = transaction.get("Sandbox", "default", sandbox)
+        assert found is not None
+        transaction.put(replace(found, status={**found.status, "host": "one"}))
+    assert (hosts.finish()["host"], hosts.one.commands()) == ("one", ONCE)
+
+
+def test_run_without_a_host_is_cancelled_by_the_leading_one(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on(None, workflow(exec_stage("a"))))
+    hosts.until(lambda: hosts.status().get("sandboxRef", {}).get("uid"), "its sandbox")
+    hosts.one.cancel()
+    assert hosts.finish()["phase"] == "Cancelled"
+    assert hosts.one.names() == []
+
+
+def test_named_sandbox_of_another_host_stays(hosts: Hosts) -> None:
+    hosts.one.apply("s", host="two")
+    hosts.one.put("WorkflowRun", "r", sandboxRef={"name": "s"}, workflow={"stages": [exec_stage("a", "echo a")]})
+    assert hosts.finish()["host"] == "two"
+    assert (hosts.two.commands(), hosts.one.names()) == (["echo a"], ["s"])
+
+
+def leases(hosts: Hosts, **left: float) -> LostHosts:
+    """The watch over the leases of hosts, with these seconds left."""
+    store: Any = Leases(hosts.one.store, {f"host/{name}": seconds for name, seconds in left.items()})
+    watch = LostHosts(store, hosts.one.place, hosts.one.clock)
+    for _ in range(2):
+        watch.observe_now()
+    return watch
+
+
+def test_run_on_a_lost_host_says_so_and_goes_on(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on("two", SLOW))
+    hosts.until_slow(hosts.two)
+    hosts.away = {"two"}
+    leases(hosts, two=-1.0)
+    for _ in range(3):
+        hosts.tick()
+    assert (hosts.condition()[0], hosts.status()["phase"]) == ("HostLost", "Running")
+    hosts.one.cancel()
+    hosts.tick()
+    hosts.away = set()
+    hosts.tick()
+    assert hosts.condition()[0] == "Stopping"
+    hosts.two.hanging = 0
+    assert hosts.finish()["phase"] == "Cancelled"
+    leases(hosts, two=-1.0)
+    assert hosts.condition()[0] == "Cancelled", "what is finished stays so"
+    assert hosts.two.commands() == ["echo a", "sleep 1000", "echo f"]
+
+
+def moved(hosts: Hosts, host: str) -> None:
+    """Bind the run's sandbox, whose host was lost, to that one ("": to none), as the scheduler's choice is stored."""
+    with hosts.one.store.transaction() as transaction:
+        (found,) = transaction.list("Sandbox")
+        transaction.retire(transaction.instances_of((found.uid,)).values())
+        status = {"host": host, "binding": 2} if host else {"binding": 2}
+        spec = {name: value for name, value in found.spec.items() if name != "host"}
+        transaction.put(replace(found, spec=spec, status=status))
+
+
+@pytest.mark.parametrize("host", ["one", ""])
+def test_run_whose_sandbox_begins_anew_elsewhere_fails(hosts: Hosts, host: str) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on("two", SLOW))
+    hosts.until_slow(hosts.two)
+    hosts.away = {"two"}
+    leases(hosts, two=-1.0)
+    moved(hosts, host)
+    hosts.until(lambda: hosts.status().get("completionTime"), "its end")
+    reason, message = hosts.condition()
+    assert (reason, "left host two, which was lost" in message) == ("SandboxFailed", True)
+    assert hosts.one.commands() == [], "no stage of it is done anew"
+    hosts.away = set()
+    hosts.two.hanging = 0
+    hosts.finish()
+    assert (hosts.two.stages.busy, hosts.one.names()) == (0, [])
+    assert hosts.two.commands() == ["echo a", "sleep 1000"]
+
+
+def test_deleted_run_of_a_lost_host_goes_after_five_minutes(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on("two", SLOW))
+    hosts.until_slow(hosts.two)
+    hosts.away = {"two"}
+    hosts.one.delete("r", "workflowrun")
+    for _ in range(3):
+        hosts.tick()
+    assert hosts.one.run() is not None
+    hosts.one.clock.advance(301)
+    hosts.until(lambda: hosts.one.run() is None, "its end")
+
+
+def test_finished_run_of_a_lost_host_is_deleted_in_time(hosts: Hosts) -> None:
+    hosts.one.put("WorkflowRun", "r", workflow=on("two"), ttlSecondsAfterFinished=60)
+    hosts.finish()
+    hosts.away = {"two"}
+    hosts.one.clock.advance(61)
+    hosts.until(lambda: hosts.one.run() is None, "its end")
+    files = [each for each in (hosts.two.run_folder or Path()).glob("files/*/*") if each.is_dir()]
+    assert len(files) == 1
+    hosts.away = set()
+    hosts.tick()
+    assert not files[0].exists(), "its host removes its files"
+
+
+def test_answer_of_the_bridge_is_with_its_host(hosts: Hosts) -> None:
+    hosts.one.apply("s", host="two")
+    asked = BridgeRequest(command=("echo", "x"))
+
+    def ask(house: RunHarness) -> dict[str, Any]:
+        with access.acting(ADMIN):
+            return house.services.bridge.run("default", "s", asked, "key")
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, hosts.two)
+        hosts.until(answer.done, "its answer")
+    assert (answer.result()["success"], answer.result()["output"]) == (True, "x\n")
+    with pytest.raises(errors.Conflict, match="was done on host `two`"):
+        ask(hosts.one)
+
+
+def life(world: World, folder: Path, disturb: Callable[[Hosts], Callable[[], int]]) -> tuple[dict[str, Any], int]:
+    """A whole run on `two` while `one` leads, disturbed; its outcome, and how many steps the disturbed one took."""
+    hosts = Hosts(world, folder)
+    steps = disturb(hosts)
+    try:
+        with access.acting(ADMIN):
+            hosts.one.put("WorkflowRun", "r", workflow=on("two"))
+            found = hosts.finish()
+            stages = [(each["name"], each["state"], each["attempt"]) for each in found["stages"]]
+            artifacts = [each.name for each in hosts.two.services.runs.artifacts("default", "r")]
+            commands = (hosts.one.commands(), hosts.two.commands())
+            return {"stages": stages, "commands": commands, "artifacts": artifacts, "names": hosts.one.names()}, steps()
+    finally:
+        hosts.close()
+        with hosts.one.store.transaction() as transaction:
+            for kind in ("WorkflowRun", "Sandbox"):
+                for each in transaction.list(kind):
+                    transaction.remove(each)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def crashing(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[[], int]]:
+    """Kill the daemon of that host at its step; the other leads from then on."""
+
+    def disturb(hosts: Hosts) -> Callable[[], int]:
+        fuse = hosts.both[name].fuse
+        fuse.blow_at, fuse.after = at, after
+        return lambda: fuse.steps
+
+    return disturb
+
+
+def overtaken(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[[], int]]:
+    """At a step of that host's daemon, which was decided before, the other takes the lead, and goes as far as it can."""
+
+    def disturb(hosts: Hosts) -> Callable[[], int]:
+        house, other = hosts.both[name], hosts.both[hosts.other(name)]
+
+        def watch(is_after: bool) -> None:
+            if house.fuse.steps == at and is_after == after:
+                hosts.leader = hosts.other(name)
+                for _ in range(12):
+                    other.tick()
+                    hosts.look()
+
+        house.watch = watch
+        return lambda: house.fuse.steps
+
+    return disturb
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", [crashing, overtaken])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_step_of_a_daemon_repeats_or_loses_a_stage(
+    backend: str, name: str, after: bool, how: Callable[..., Any], tmp_path: Path
+) -> None:
+    with make_world(backend, tmp_path) as world:
+        wanted, total = life(world, tmp_path / "0", how(name, 0, after=after))
+        assert wanted["commands"] == ([], ONCE)
+        assert (wanted["artifacts"], wanted["names"]) == (["log"], [])
+        for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
+            found, _ = life(world, tmp_path / str(at), how(name, at, after=after))
+            assert found == wanted, f"{how.__name__} at step {at} of {total}"
