@@ -263,6 +263,7 @@ def make_world(
         adopted_execs=engine.left if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
         exec_folder=folder / "execs",
+        run_folder=folder / "runs",
     )
     services = make_services(
         registry=registry or discover(),

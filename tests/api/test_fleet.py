@@ -4,10 +4,12 @@ Host `a` is asked. What runs on `b` is seen by `b` alone, so that an answer show
 """
 
 import hashlib
+import io
 import json
 import os
 import socket
 import ssl
+import tarfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -35,7 +37,9 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.mcp.endpoint import McpEndpoint
 from controller.ports.place import Place as hosts_place
+from controller.service.access import access
 from controller.service.sandbox.locations import Location, Locations
+from controller.service.workflow.files import RunFiles, RunKey
 from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
@@ -373,6 +377,40 @@ def test_a_file_streams_both_ways(hosts: tuple[Place, Place]) -> None:
         assert sent.status_code == 200, sent.text
         got = made.get(f"{BASE}/files", params={"path": "/tmp/x"})
     assert got.content == data
+
+
+_RUN = """
+apiVersion: paddock/v1alpha1
+kind: WorkflowRun
+metadata: {name: r}
+spec:
+  sandboxRef: {name: quickstart}
+  workflow: {stages: [{name: out, copy: {from: /out, artifact: out}}]}
+"""
+
+
+def test_files_of_a_run_are_those_of_its_host(hosts: tuple[Place, Place]) -> None:
+    a, b = (each.world for each in hosts)
+    with access.acting(ROOT):
+        a.apply(_RUN)
+    run = a.store.get("WorkflowRun", "default", "r")
+    assert run is not None
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("result"), io.BytesIO(b""))
+    pieces = iter((packed.getvalue(), b""))
+    files = RunFiles(b.folder / "runs" / "files", 1 << 20)
+    files.keep(RunKey("default", run.uid), "out", "out", lambda: next(pieces, b""))
+    path = f"{BASE.removesuffix('/sandboxes/quickstart')}/workflowruns/r/artifacts"
+    with client(a) as made:
+        assert made.get(path).json()["items"] == [], "it has no host: nothing is done of it"
+        with a.store.transaction() as transaction:
+            transaction.put(replace(run, status={**run.status, "host": "b"}))
+        assert [each["name"] for each in made.get(path).json()["items"]] == ["out"]
+        assert made.get(f"{path}/out").content == packed.getvalue()
+        hosts[1].listeners.stop()
+        refused = made.get(path)
+        assert (refused.status_code, "workflowrun `r`: its host `b`" in refused.text) == (503, True)
 
 
 def test_a_token_bounds_the_forwarded_request(hosts: tuple[Place, Place]) -> None:

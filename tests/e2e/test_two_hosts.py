@@ -66,6 +66,50 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         wait_for("the sandbox is still known", lambda: a.get("far"))
 
 
+_POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], workspace: {}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 2, host: b, shutdownGracePeriodSeconds: 0}
+---
+apiVersion: paddock/v1alpha1
+kind: Workflow
+metadata: {name: build}
+spec:
+  sandbox: {templateRef: {name: tiny}, lifecycle: {shutdownGracePeriodSeconds: 0}}
+  stages:
+  - {name: make, exec: {commands: ['echo built > /workspace/result', 'echo made']}}
+  - {name: dist, copy: {from: /workspace/result, artifact: dist}}
+"""
+
+
+def test_a_workflow_runs_at_its_sandbox_and_is_read_through_any_daemon(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as (a, _):
+        a.apply(_POOL)
+        shown = ("get", "sandboxpool", "warm", "-o", "yaml")
+        wait_for("warm ones", lambda: "readyReplicas: 2" in a.paddock(*shown).stdout)
+        out = tmp_path / "out"
+        a.paddock("workflow", "run", "build", "--name", "one", "--wait", "--output", str(out))
+        assert (out / "dist" / "result").read_text() == "built\n"
+        assert a.paddock("workflow", "logs", "one", "make").stdout == "made\n"
+        assert "dist" in a.paddock("workflow", "artifacts", "one").stdout
+        (line,) = a.paddock("get", "workflowruns", "-o", "wide", "--no-headers").stdout.splitlines()
+        assert "Succeeded" in line
+        assert "b" in line.split(), "its host"
+        base = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/new"
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(a.socket)), base_url="http://p", timeout=60) as http:
+            asked = {"open": {"templateRef": {"name": "tiny"}}, "command": ["echo", "new"]}
+            for _ in range(2):  # it is opened, then there
+                answer = http.post(f"{base}/run", json=asked, headers={"Idempotency-Key": "key"}).json()
+                assert (answer["success"], answer["output"]) == (True, "new\n")
+        assert a.get("new")["status"]["host"] == "b"
+
+
 def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
     near = BOX.replace("far", "near").replace("host: b", "host: a")  # host a has no engine
     uris = [f"sandbox://default/{each}" for each in ("far/files/tmp/note", "near/logs", "far/logs", "near")]

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -150,6 +151,45 @@ def test_one_cut_off_the_swarm_alone_runs_on(hosts: Fleet, daemons: dict[str, Ru
     assert most[0] == 1, f"of {most[1]} looks"
     wait_for("it is back", lambda: hosts.nodes(hosts["one"])["three"] == "ready", seconds=60)
     asked.paddock("delete", "sandbox", "seen")
+
+
+_RUN = """
+apiVersion: paddock/v1alpha1
+kind: WorkflowRun
+metadata: {name: moves}
+spec:
+  workflow:
+    sandbox:
+      onHostLoss: Recreate
+      template: {image: "paddock/test-tiny:1"}
+      resources: {limits: {cpu: 100m, memory: 16Mi, pids: 16}}
+    stages: [{name: work, exec: {commands: ["sleep 1000000"]}}]
+"""
+
+
+def test_a_run_whose_sandbox_begins_anew_elsewhere_fails(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    asked = daemons["one"]
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(asked.paddock("get", "workflowrun", "moves", "-o", "json").stdout)
+        return dict(found["status"])
+
+    for each in _OTHERS:
+        asked.paddock("host", "cordon", each)
+    asked.apply(_RUN)
+    wait_for("its stage runs", lambda: status()["stages"][0]["state"] == "Running", seconds=60)
+    for each in _OTHERS:
+        asked.paddock("host", "uncordon", each)
+    hosts["three"].power_off()
+    began = time.monotonic()
+    wait_for("it is lost", lambda: status()["conditions"][0]["reason"] == "HostLost")
+    wait_for("its end", lambda: "completionTime" in status(), seconds=60)
+    print(f"failed {time.monotonic() - began:.1f} s after its host was gone")
+    assert (status()["phase"], status()["host"]) == ("Failed", "three")
+    assert "left host three, which was lost" in status()["message"]
+    hosts["three"].engine.start()
+    daemons["three"] = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
+    wait_for("its sandbox is gone", lambda: "moves" not in asked.paddock("get", "sandboxes").stdout, seconds=60)
 
 
 def test_one_that_stays_is_released_by_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:

@@ -1,6 +1,5 @@
 """Workflow runs of many hosts: the daemon where a run's sandbox is drives it, whichever daemon leads, and each dies."""
 
-import json
 import os
 import shutil
 import time
@@ -13,12 +12,10 @@ from typing import Any
 import pytest
 
 from controller.kinds.access.access import Caller, Grant
-from controller.kinds.meta import StoredObject
 from controller.loop.tasks.lost_hosts import LostHosts
 from controller.ports.place import Place
 from controller.service import errors
 from controller.service.access import access
-from controller.service.objects.apply import Source
 from controller.service.workflow.bridge import BridgeRequest
 from tests.contract.store_worlds import BACKENDS, World, make_world
 from tests.loop.runs import Crash, RunHarness, exec_stage, workflow
@@ -324,7 +321,7 @@ def crashing(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[[
 
 
 def overtaken(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[[], int]]:
-    """At a step of that host's daemon, which was decided before, the other takes the lead, and goes as far as it can."""
+    """At a step of that host's daemon, decided before, the other takes the lead, and goes as far as it can."""
 
     def disturb(hosts: Hosts) -> Callable[[], int]:
         house, other = hosts.both[name], hosts.both[hosts.other(name)]
