@@ -79,3 +79,21 @@ def test_sandbox_is_seen_by_its_conditions(conditions: list[tuple[str, str, str]
     foreign = StoredObject("Sandbox", "default", run.sandbox_name, "s", {}, status=status)
     assert "is not of this run" in sandbox_view(run, foreign).message
     assert sandbox_view(run, None).state == "Missing"
+
+
+def test_run_takes_its_sandbox_s_host_and_fails_if_that_changes() -> None:
+    run = run_of({})
+    owners = ({"kind": "WorkflowRun", "name": "r", "uid": "u"},)
+    ready = [{"type": "Ready", "status": "True", "reason": "Running"}]
+    obj = StoredObject("Sandbox", "default", run.sandbox_name, "s", {}, owner_references=owners)
+    unbound, bound = (replace(obj, status={"conditions": ready, **each}) for each in ({}, {"host": "two"}))
+    assert step(run, RunView(sandbox_view(run, unbound, "")), 100).progress.host == ""
+    progress = step(run, RunView(sandbox_view(run, bound, "")), 100).progress
+    assert (progress.host, progress.stage("a").state) == ("two", "Running")
+    begun = replace(run, progress=progress)
+    assert sandbox_view(begun, bound, "").state == "Ready"
+    for left in (unbound, replace(bound, status={"conditions": ready, "host": "one"})):
+        view = sandbox_view(begun, left, "")
+        assert (view.state, "left host two, which was lost" in view.message) == ("Failed", True)
+    alone = step(run, RunView(sandbox_view(run, unbound)), 100).progress
+    assert alone.host == "host", "the only one there is"
