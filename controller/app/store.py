@@ -27,7 +27,7 @@ def open_store(
 
     Raises CannotStart; StoppedWaiting.
     """
-    store = SqlStore(core.settings.database(), meter=core.meter)
+    store = SqlStore(core.settings.database(), meter=core.meter, writer=core.settings.host_name)
     core.undo.callback(store.close)
     lease = store.lease(f"host/{core.settings.host_name}" if core.settings.is_host else core.settings.place)
     core.undo.callback(lease.release)

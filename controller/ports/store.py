@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from controller.kinds.access.access import Token
-from controller.kinds.access.audit import AuditEntry, ChainReport
+from controller.kinds.access.audit import AuditEntry, AuditReport
 from controller.kinds.common.store_stats import StoreStats
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
@@ -152,19 +152,25 @@ class Tokens(Protocol):
 
 
 class Audit(Protocol):
-    """The audit log: entries in the order of their commits, each chained to the one before by its hash."""
+    """The audit log: of each writer, entries in the order of their commits, each chained to the one before it."""
 
-    def append(self, entries: Sequence[AuditEntry]) -> None: ...
-    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """Return the `limit` newest at or after `since` (Unix seconds), newest last."""
+    def append(self, entries: Sequence[AuditEntry]) -> None:
+        """Append entries to our own chain."""
         ...
 
-    def verify(self) -> ChainReport:
-        """Verify every hash."""
+    def entries(self, *, since: float = 0.0, limit: int = 1000, writer: str | None = None) -> Sequence[AuditEntry]:
+        """Return the `limit` newest at or after `since` (Unix seconds), newest last.
+
+        Those of one writer are in the order of its chain, those of all in the order of their times.
+        """
+        ...
+
+    def verify(self) -> AuditReport:
+        """Verify every hash of every chain."""
         ...
 
     def prune(self, *, before: float, keep: int) -> int:
-        """Drop entries before a time and, beyond `keep`, the oldest of the caller with the most entries.
+        """Drop entries before a time and, beyond `keep`, the oldest of the callers with the most entries of a writer.
 
         The rest can still be verified. Return the number of dropped entries.
         """

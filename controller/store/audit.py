@@ -1,184 +1,310 @@
-"""`ports.Audit` on the store's tables. Writers hold the counter row, so that the chain has one end."""
+"""`ports.Audit` on the store's tables. Each writer has a chain, and whoever appends to it holds its row.
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+Versions before had one chain for all daemons, in tables of its own: that of writer "". During an upgrade, daemons of
+these append to it, holding the counter row. So it is pruned under that row. Nothing else is added to it any more.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, insert, literal, select, true, union, update
+from sqlalchemy.dialects import postgresql, sqlite
 
-from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, entry_hash, fair_share
+from controller.kinds.access.audit import (
+    GENESIS,
+    OWN,
+    THIN,
+    THINNED,
+    AuditEntry,
+    AuditReport,
+    ChainReport,
+    entry_hash,
+    fair_share,
+)
+from controller.ports import StoreError
 from controller.store import rows
 from controller.store.database import Quick
-from controller.store.schema import audit, audit_chain
+from controller.store.schema import audit, audit_chain, audit_chains, audit_entries
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
 _THIN_AT_ONCE = 500  # within the parameter limits of both databases; other writers wait briefly
 _MOST = 100_000
-_CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
-_IS_A_CALLERS = ~((audit.c.actor == OWN) & audit.c.verb.in_((THIN, THINNED)))
-_COUNTS = select(audit.c.actor, func.count().label("entries")).where(_IS_A_CALLERS).group_by(audit.c.actor)
-_INSERT = insert(audit)
-_QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [each.name for each in audit.c])
-_LINK = Quick(update(audit_chain), ["last_id", "last_hash"])
-_TO: dict[str, Any] = {"last_id": bindparam("to_id"), "last_hash": bindparam("to_hash")}
-_IS_AT = (audit_chain.c.last_id == bindparam("at_id"), audit_chain.c.last_hash == bindparam("at_hash"))
-_LINK_FROM = Quick(update(audit_chain).values(_TO).where(*_IS_AT))
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
+_INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class _Tables:
+    """The tables of chains, and the statements on them. Those on one chain take its writer as `of_writer`."""
+
+    def __init__(self, entries: Table, ends: Table) -> None:
+        self.entries, self.ends = entries, ends
+        self._many = "writer" in entries.c  # else it is the one of older versions
+        mine = entries.c.writer == bindparam("of_writer") if self._many else true()
+        end = ends.c.writer == bindparam("of_writer") if self._many else true()
+        writer = entries.c.writer if self._many else literal("").label("writer")
+        self.mine, self.end = mine, end
+        self.rows = select(entries) if self._many else select(writer, entries)
+        self.is_a_callers = ~((entries.c.actor == OWN) & entries.c.verb.in_((THIN, THINNED)))
+        counted = select(writer, entries.c.actor, func.count().label("entries")).where(self.is_a_callers)
+        self.counts = counted.group_by(*([writer] if self._many else []), entries.c.actor)
+        of_end = ends.c.writer if self._many else writer
+        self.writers = union(select(of_end).select_from(ends), select(writer).select_from(entries))
+        ends_at = select(ends.c.last_id, ends.c.last_hash, ends.c.pruned_id, ends.c.pruned_hash).where(end)
+        self.read_end, self.take_end = Quick(ends_at), Quick(ends_at.with_for_update())
+        self.add = Quick(insert(entries), [each.name for each in entries.c])
+        linking = update(ends).values(last_id=bindparam("to_id"), last_hash=bindparam("to_hash")).where(end)
+        self.link = Quick(linking)
+        self.link_from = Quick(
+            linking.where(ends.c.last_id == bindparam("at_id"), ends.c.last_hash == bindparam("at_hash"))
+        )
+        self.set_pruned = update(ends).values(pruned_id=bindparam("to_id"), pruned_hash=bindparam("to_hash")).where(end)
+
+    def of(self, writer: str) -> dict[str, Any]:
+        """Return the parameters that name the chain."""
+        return {"of_writer": writer} if self._many else {}
+
+    def row(self, entry: AuditEntry) -> dict[str, Any]:
+        names = ("id", "at", *_TEXTS, "outcome", "hash", *(["writer"] if self._many else []))
+        return {**{name: getattr(entry, name) for name in names}, "detail": rows.to_text(dict(entry.detail))}
+
+
+_OLDER, _NOW = _Tables(audit, audit_chain), _Tables(audit_entries, audit_chains)
+
+
+def _tables(writer: str) -> _Tables:
+    return _NOW if writer else _OLDER
 
 
 class ChainEnd:
-    """The end of the chain as this process wrote it last: a guess, for it may have been rolled back, or grown since."""
+    """The end of a writer's chain as this process wrote it last: a guess, for it may be rolled back, or grown since."""
 
-    def __init__(self) -> None:
+    def __init__(self, writer: str) -> None:
+        self.writer = writer
         self.guess: tuple[int, str] | None = None
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[None]:
+        """Have the threads that only append queue up here, where it costs no connection, and keeps the guess right."""
+        if not self._turn.acquire(timeout=seconds):
+            raise StoreError("audit log: busy with earlier entries; try again")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
 
 def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> None:
-    """Append entries to the chain, in the caller's transaction, which is the only writer meanwhile."""
+    """Append entries to a chain, in the caller's transaction. Others that append to it wait for its end."""
     if not entries:
         return
-    made = _linked_from(connection, entries, chain.guess) if chain.guess else None
+    made = _linked_from(connection, entries, chain, chain.guess) if chain.guess else None
     if made is None:
-        made = _linked(connection, entries)
-    if len(made) == 1:
-        _ADD.run(connection, made[0])
+        made = _linked(connection, entries, chain)
+    tables = _tables(chain.writer)
+    as_rows = [tables.row(each) for each in made]
+    if len(as_rows) == 1:
+        tables.add.run(connection, as_rows[0])
     else:
-        connection.execute(_INSERT, made)
-    chain.guess = made[-1]["id"], made[-1]["hash"]
+        connection.execute(insert(tables.entries), as_rows)
+    chain.guess = made[-1].id, made[-1].hash
 
 
 def _linked_from(
-    connection: Connection, entries: Sequence[AuditEntry], end: tuple[int, str]
-) -> list[dict[str, Any]] | None:
-    """Move the end of the chain by compare-and-set. Return the rows of the entries; None: the end is another one."""
-    made = _rows_after(end, entries)
-    (at_id, at_hash), last = end, made[-1]
-    link = {"at_id": at_id, "at_hash": at_hash, "to_id": last["id"], "to_hash": last["hash"]}
-    return made if _LINK_FROM.run(connection, link).rowcount == 1 else None
+    connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd, end: tuple[int, str]
+) -> Sequence[AuditEntry] | None:
+    """Move the end of the chain by compare-and-set. Return the entries in it; None: the end is another one."""
+    made = _following(end, entries, chain.writer)
+    tables, last = _tables(chain.writer), made[-1]
+    link = {"at_id": end[0], "at_hash": end[1], "to_id": last.id, "to_hash": last.hash}
+    moved = tables.link_from.run(connection, tables.of(chain.writer) | link)
+    return made if moved.rowcount == 1 else None
 
 
-def _linked(connection: Connection, entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
-    """Read the end of the chain and move it. Return the rows of the entries."""
-    chain = _QUICK_CHAIN.run(connection).fetchone()
-    made = _rows_after(tuple(chain[:2]) if chain else (0, GENESIS), entries)
-    last = {"last_id": made[-1]["id"], "last_hash": made[-1]["hash"]}
-    if chain:
-        _LINK.run(connection, last)
-    else:
-        first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
-        connection.execute(insert(audit_chain).values(**first, **last))
+def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> Sequence[AuditEntry]:
+    """Lock and read the end of the chain, and move it. Return the entries in it."""
+    tables = _tables(chain.writer)
+    of_chain = tables.of(chain.writer)
+    end = tables.take_end.run(connection, of_chain).fetchone()
+    if end is None:
+        first = {"last_id": 0, "last_hash": GENESIS, "pruned_id": 0, "pruned_hash": GENESIS}
+        new = _INSERT_OF[connection.dialect.name](tables.ends).values(writer=chain.writer, **first)
+        connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
+        end = tables.take_end.run(connection, of_chain).fetchone()
+    made = _following(tuple(end[:2]), entries, chain.writer)
+    tables.link.run(connection, of_chain | {"to_id": made[-1].id, "to_hash": made[-1].hash})
     return made
 
 
-def _rows_after(end: tuple[int, str], entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
-    """Return the rows of entries that follow on that id and hash."""
-    made: list[dict[str, Any]] = []
+def _following(end: tuple[int, str], entries: Sequence[AuditEntry], writer: str) -> Sequence[AuditEntry]:
+    """Return the entries as they follow on that id and hash."""
+    made: list[AuditEntry] = []
     for number, each in enumerate(entries, end[0] + 1):
         texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
-        cleaned = replace(each, id=number, **texts)
-        linked = replace(cleaned, hash=entry_hash(cleaned, made[-1]["hash"] if made else end[1]))
-        made.append(_row(linked))
+        cleaned = replace(each, id=number, writer=writer, **texts)
+        made.append(replace(cleaned, hash=entry_hash(cleaned, made[-1].hash if made else end[1])))
     return made
 
 
 class SqlAudit:
-    """`reading` and `writing` open the store's transactions."""
+    """`reading` and `writing` open the store's transactions; `appending` one that need not hold the counter row."""
 
-    def __init__(self, reading: Operation, writing: Operation, chain: ChainEnd) -> None:
-        self._reading, self._writing, self._chain = reading, writing, chain
+    def __init__(self, reading: Operation, writing: Operation, appending: Operation, chain: ChainEnd) -> None:
+        self._reading, self._writing, self._appending, self._chain = reading, writing, appending, chain
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Append entries in a transaction of their own."""
-        with self._writing("audit_append") as connection:
+        """Append entries to our own chain, in a transaction of their own."""
+        with self._appending("audit_append") as connection:
             append(connection, entries, self._chain)
 
-    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """Return the `limit` newest entries at or after `since` (Unix seconds), newest last."""
-        query = select(audit).where(audit.c.at >= since).order_by(audit.c.id.desc()).limit(min(max(0, limit), _MOST))
-        with self._reading("audit_list") as connection:
-            return [_entry(row) for row in connection.execute(query).mappings()][::-1]
+    def entries(self, *, since: float = 0.0, limit: int = 1000, writer: str | None = None) -> Sequence[AuditEntry]:
+        """Return the `limit` newest entries at or after `since` (Unix seconds), newest last.
 
-    def verify(self) -> ChainReport:
-        """Verify every hash after the newest pruned entry."""
+        Those of one writer are in the order of its chain, those of all in the order of their times.
+        """
+        most = min(max(0, limit), _MOST)
+        with self._reading("audit_list") as connection:
+            if writer is not None:
+                tables = _tables(writer)
+                query = tables.rows.where(tables.mine, tables.entries.c.at >= since)
+                newest = query.order_by(tables.entries.c.id.desc()).limit(most)
+                return [_entry(row) for row in connection.execute(newest, tables.of(writer)).mappings()][::-1]
+            found = [
+                row for tables in (_OLDER, _NOW) for row in connection.execute(_newest(tables, since, most)).mappings()
+            ]
+        found.sort(key=lambda row: (row["at"], row["writer"], row["id"]))
+        return [_entry(row) for row in found[max(0, len(found) - most) :]]
+
+    def verify(self) -> AuditReport:
+        """Verify every hash of each chain after its newest pruned entry."""
         with self._reading("audit_verify") as connection:
-            chain = connection.execute(_CHAIN).one_or_none()
-            if chain is None:
-                left = connection.execute(select(func.count()).select_from(audit)).scalar_one()
-                return ChainReport(left, 0, 0, GENESIS, "the end of the chain is missing" if left else "")
-            return _verified(connection, chain)
+            return AuditReport(tuple(_verified(connection, each) for each in _writers(connection)))
 
     def prune(self, *, before: float, keep: int) -> int:
-        """Drop entries before a time, then down to `keep` the oldest of the callers with the most entries."""
-        with self._writing("audit_prune") as connection:
-            # After a clock jump, an old time amid newer ones must not drop newer entries.
-            younger = select(func.min(audit.c.id)).where(audit.c.at >= before)
-            oldest_kept = connection.execute(younger).scalar_one()
-            gone = _prune_through(connection, None if oldest_kept is None else oldest_kept - 1)
+        """Drop entries before a time, then down to `keep` the oldest of callers with the most entries in a chain."""
+        gone = 0
         with self._reading("audit_list") as connection:
-            counts: dict[str, int] = {each.actor: each.entries for each in connection.execute(_COUNTS)}
+            writers = _writers(connection)
+        for writer in writers:
+            with self._writing("audit_prune") as connection:  # one transaction each: others can write between
+                gone += _prune_before(connection, writer, before)
+        with self._reading("audit_list") as connection:
+            found = [row for tables in (_OLDER, _NOW) for row in connection.execute(tables.counts)]
+        counts: dict[tuple[str, str], int] = {(each.writer, each.actor): each.entries for each in found}
         if sum(counts.values()) <= keep:
             return gone
         share = fair_share(counts.values(), keep)
         if not share:  # more callers than entries to keep
-            with self._writing("audit_prune") as connection:
-                chain = connection.execute(_CHAIN).one()
-                return gone + _prune_through(connection, chain.last_id - max(0, keep))
-        for actor, count in counts.items():
+            return gone + self._keep_newest(writers, max(0, keep) // len(writers))
+        for (writer, actor), count in counts.items():
             for surplus in range(count - share, 0, -_THIN_AT_ONCE):
-                with self._writing("audit_prune") as connection:  # one transaction each: others can write between
-                    gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE), self._chain)
+                with self._writing("audit_prune") as connection:
+                    gone += _thin(connection, writer, actor, min(surplus, _THIN_AT_ONCE))
+        return gone
+
+    def _keep_newest(self, writers: Sequence[str], keep: int) -> int:
+        """Drop all but the newest entries of each writer. Return their number."""
+        gone = 0
+        for writer in writers:
+            with self._writing("audit_prune") as connection:
+                end = _end(connection, writer)
+                gone += _prune_through(connection, writer, end[0] - keep) if end is not None else 0
         return gone
 
 
-def _prune_through(connection: Connection, through: int | None) -> int:
-    """Drop the entries up to that id (None: all). Return their number."""
-    chain = connection.execute(_CHAIN).one_or_none()
-    if chain is None:
+def _newest(tables: _Tables, since: float, most: int) -> Any:
+    """Return the query of the newest entries of all chains of these tables."""
+    writer = [tables.entries.c.writer.desc()] if "writer" in tables.entries.c else []
+    order = (tables.entries.c.at.desc(), *writer, tables.entries.c.id.desc())
+    return tables.rows.where(tables.entries.c.at >= since).order_by(*order).limit(most)
+
+
+def _writers(connection: Connection) -> Sequence[str]:
+    """Return the writers of all chains, in order, also of those that lost their entries or their end."""
+    return sorted(writer for tables in (_OLDER, _NOW) for writer in connection.execute(tables.writers).scalars())
+
+
+def _end(connection: Connection, writer: str) -> Any:
+    """Return last_id, last_hash, pruned_id and pruned_hash of a chain; None: it has no end."""
+    tables = _tables(writer)
+    return tables.read_end.run(connection, tables.of(writer)).fetchone()
+
+
+def _prune_before(connection: Connection, writer: str, before: float) -> int:
+    """Drop the entries of a chain that are older than all younger ones. Return their number."""
+    tables = _tables(writer)
+    # After a clock jump, an old time amid newer ones must not drop newer entries.
+    younger = select(func.min(tables.entries.c.id)).where(tables.mine, tables.entries.c.at >= before)
+    oldest_kept = connection.execute(younger, tables.of(writer)).scalar_one()
+    return _prune_through(connection, writer, None if oldest_kept is None else oldest_kept - 1)
+
+
+def _prune_through(connection: Connection, writer: str, through: int | None) -> int:
+    """Drop the entries of a chain up to that id (None: all). Return their number."""
+    end = _end(connection, writer)
+    if end is None:
         return 0
-    through = chain.last_id if through is None else through
-    newest_gone = connection.execute(select(audit).where(audit.c.id == through)).mappings().one_or_none()
-    if through <= chain.pruned_id or newest_gone is None:
+    last_id, _, pruned_id, _ = end
+    through = last_id if through is None else through
+    tables = _tables(writer)
+    of_chain, entries = tables.of(writer), tables.entries
+    newest_gone = select(entries.c.hash).where(tables.mine, entries.c.id == through)
+    newest_hash = connection.execute(newest_gone, of_chain).scalar_one_or_none()
+    if through <= pruned_id or newest_hash is None:
         return 0
-    gone: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
-    connection.execute(update(audit_chain).values(pruned_id=through, pruned_hash=newest_gone["hash"]))
+    gone: int = connection.execute(delete(entries).where(tables.mine, entries.c.id <= through), of_chain).rowcount
+    connection.execute(tables.set_pruned, of_chain | {"to_id": through, "to_hash": newest_hash})
     return gone
 
 
-def _thin(connection: Connection, actor: str, count: int, end: ChainEnd) -> int:
-    """Drop the oldest entries of a caller, log their number, and bridge the gaps in the chain."""
-    of_actor = select(audit.c.id, audit.c.at, audit.c.hash).where(audit.c.actor == actor, _IS_A_CALLERS)
-    found = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
-    chain = connection.execute(_CHAIN).one_or_none()
-    if not found or chain is None:
+def _thin(connection: Connection, writer: str, actor: str, count: int) -> int:
+    """Drop the oldest entries of a caller in a chain, log their number in it, and bridge the gaps."""
+    tables = _tables(writer)
+    of_chain, entries = tables.of(writer), tables.entries
+    of_actor = select(entries.c.id, entries.c.at, entries.c.hash)
+    of_actor = of_actor.where(tables.mine, entries.c.actor == actor, tables.is_a_callers)
+    found = connection.execute(of_actor.order_by(entries.c.id).limit(count), of_chain).all()
+    end = _end(connection, writer)
+    if not found or end is None:
         return 0
+    last_id, _, pruned_id, _ = end
     runs: list[list[Any]] = []
     for each in found:
         if runs and runs[-1][-1].id + 1 == each.id:
             runs[-1].append(each)
         else:
             runs.append([each])
-    connection.execute(delete(audit).where(audit.c.id.in_([each.id for each in found])))
-    if runs[0][0].id == chain.pruned_id + 1:
+    connection.execute(delete(entries).where(tables.mine, entries.c.id.in_([each.id for each in found])), of_chain)
+    if runs[0][0].id == pruned_id + 1:
         last = runs.pop(0)[-1]
-        connection.execute(update(audit_chain).values(pruned_id=last.id, pruned_hash=last.hash))
+        connection.execute(tables.set_pruned, of_chain | {"to_id": last.id, "to_hash": last.hash})
     bridges = [(run[-1], {"actor": actor, "entries": len(run)}) for run in runs]
     if bridges:
         made = [
-            AuditEntry(last.at, OWN, "", THINNED, detail=detail, id=last.id, hash=last.hash) for last, detail in bridges
+            AuditEntry(last.at, OWN, "", THINNED, detail=detail, id=last.id, hash=last.hash, writer=writer)
+            for last, detail in bridges
         ]
-        connection.execute(_INSERT, [_row(each) for each in made])
-        newest = connection.execute(select(audit.c.at).where(audit.c.id == chain.last_id)).scalar_one_or_none()
+        connection.execute(insert(entries), [tables.row(each) for each in made])
+        newest = select(entries.c.at).where(tables.mine, entries.c.id == last_id)
+        at = connection.execute(newest, of_chain).scalar_one_or_none() or found[-1].at
         total = {"actor": actor, "entries": sum(len(run) for run in runs)}
-        append(connection, [AuditEntry(newest or found[-1].at, OWN, "", THIN, detail=total)], end)
+        append(connection, [AuditEntry(at, OWN, "", THIN, detail=total)], ChainEnd(writer))
     return len(found)
 
 
-def _verified(connection: Connection, chain: Any) -> ChainReport:
-    last_id, last_hash, count = chain.pruned_id, chain.pruned_hash, 0
+def _verified(connection: Connection, writer: str) -> ChainReport:
+    end = _end(connection, writer)
+    if end is None:
+        left = sum(1 for _ in _all(connection, writer))
+        return ChainReport(writer, left, 0, 0, GENESIS, "the end of the chain is missing")
+    written_id, written_hash, last_id, last_hash = end
+    pruned_id, count, last_at = last_id, 0, 0.0
     problem, thinned, pruned = "", 0, 0
-    for each in _all(connection):
+    for each in _all(connection, writer):
         if each.actor == OWN and each.verb == THINNED and each.id - each.detail.get("entries", 0) == last_id:
             last_id, last_hash, thinned = each.id, each.hash, thinned + each.detail["entries"]
             continue
@@ -187,32 +313,28 @@ def _verified(connection: Connection, chain: Any) -> ChainReport:
         elif entry_hash(each, last_hash) != each.hash:
             problem = f"entry {each.id} was changed, or an entry before it was removed"
         if problem:
-            return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
+            return ChainReport(writer, count, pruned_id, last_id, last_hash, problem, thinned, last_at)
         if each.actor == OWN and each.verb == THIN:
             pruned += each.detail["entries"]
-        last_id, last_hash, count = each.id, each.hash, count + 1
-    if (last_id, last_hash) != (chain.last_id, chain.last_hash):
-        problem = f"the log ends at entry {last_id}, and {chain.last_id} were written"
+        last_id, last_hash, last_at, count = each.id, each.hash, each.at, count + 1
+    if (last_id, last_hash) != (written_id, written_hash):
+        problem = f"the log ends at entry {last_id}, and {written_id} were written"
     elif thinned > pruned:  # bridges are not hashed themselves; the numbers of dropped entries are
         problem = f"{thinned - pruned} entries were removed without a pruning entry"
-    return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
+    return ChainReport(writer, count, pruned_id, last_id, last_hash, problem, thinned, last_at)
 
 
-def _all(connection: Connection) -> Iterator[AuditEntry]:
-    """Iterate over every entry, oldest first."""
-    last: int | None = None
+def _all(connection: Connection, writer: str) -> Iterator[AuditEntry]:
+    """Iterate over every entry of a chain, oldest first."""
+    last, tables = None, _tables(writer)
+    query = tables.rows.where(tables.mine).order_by(tables.entries.c.id).limit(_AT_ONCE)
     while True:
-        query = select(audit).order_by(audit.c.id).limit(_AT_ONCE)
-        found = connection.execute(query if last is None else query.where(audit.c.id > last)).mappings().all()
+        some = query if last is None else query.where(tables.entries.c.id > last)
+        found = connection.execute(some, tables.of(writer)).mappings().all()
         yield from (_entry(row) for row in found)
         if len(found) < _AT_ONCE:
             return
         last = found[-1]["id"]
-
-
-def _row(entry: AuditEntry) -> dict[str, Any]:
-    names = ("id", "at", *_TEXTS, "outcome", "hash")
-    return {**{name: getattr(entry, name) for name in names}, "detail": rows.to_text(dict(entry.detail))}
 
 
 def _entry(row: Any) -> AuditEntry:

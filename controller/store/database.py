@@ -129,8 +129,11 @@ class StoreLease(ABC):
     def release(self) -> None: ...
 
     @abstractmethod
-    def fence(self, connection: Connection) -> None:
-        """Raise StoreError if another daemon holds the lease. The transaction must hold the counter row."""
+    def fence(self, connection: Connection, *, alone: bool = False) -> None:
+        """Raise StoreError if another daemon holds the lease.
+
+        The transaction must hold the counter row. `alone`: it does not; the lease can't be taken until its end.
+        """
 
 
 class Database(ABC):

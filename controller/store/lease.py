@@ -91,7 +91,7 @@ class FileLease(StoreLease):
                 del _FILE_LOCKS[self._path]
                 os.close(lock.handle)
 
-    def fence(self, connection: Connection) -> None:
+    def fence(self, connection: Connection, *, alone: bool = False) -> None:
         """Do nothing: a held file lock can't be taken by others."""
 
 
@@ -237,8 +237,10 @@ class RowLease(StoreLease):
             self._epoch = 0
             self._database.close()
 
-    def fence(self, connection: Connection) -> None:
-        found = connection.execute(select(leases.c.holder, leases.c.epoch).where(self._row)).one_or_none()
+    def fence(self, connection: Connection, *, alone: bool = False) -> None:
+        query = select(leases.c.holder, leases.c.epoch).where(self._row)
+        # Whoever takes the lease moves its row: he waits for a transaction that holds it.
+        found = connection.execute(query.with_for_update(read=True) if alone else query).one_or_none()
         if found is None or not self._epoch or tuple(found) != (self.holder, self._epoch):
             holder = found.holder if found is not None else "no daemon"
             raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")

@@ -89,7 +89,8 @@ class PostgresDatabase(Database):
                     shutil.copyfileobj(before, kept)
                 with found.reading() as rows, self.writing() as target:
                     target.execute(text("SET LOCAL statement_timeout = 0"))
-                    target.execute(select(meta).with_for_update())  # as all writers do
+                    target.execute(select(meta).with_for_update())  # as all writers do, but those of the audit log
+                    target.execute(text("LOCK TABLE audit_chains IN EXCLUSIVE MODE"))
                     portable.copy_rows(rows, target)
         except (SQLAlchemyError, OSError) as error:
             raise explain(error, self.name).error from error

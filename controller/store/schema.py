@@ -197,8 +197,42 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
-# Audit log: requests and their outcomes. `detail` is JSON. `hash` covers the row and the hash before it: no row can
-# be changed or taken out amid others without its being seen (kinds/access/audit.py). Ids have no gaps.
+# Audit log: requests and their outcomes. `writer` is the daemon that appended the entry, by its host's name, and has a
+# chain of its own. `detail` is JSON. `hash` covers the row and the hash before it: no row can be changed or taken out
+# amid others without its being seen (kinds/access/audit.py). Ids have no gaps within their writer.
+audit_entries = Table(
+    "audit_entries",
+    metadata,
+    Column("writer", _NAME, primary_key=True),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Index(None, "at"),
+)
+
+# A row for each writer, once it had an entry: the newest entry, and the newest of those that were pruned, which the
+# oldest that is left goes on from. Appending locks its writer's row, and no other.
+audit_chains = Table(
+    "audit_chains",
+    metadata,
+    Column("writer", _NAME, primary_key=True),
+    Column("last_id", BigInteger, nullable=False),
+    Column("last_hash", Text, nullable=False),
+    Column("pruned_id", BigInteger, nullable=False),
+    Column("pruned_hash", Text, nullable=False),
+)
+
+# The same as versions before 0011 have it, with one chain for all daemons: that of writer "". Such daemons may append
+# to it during an upgrade; newer ones only read, verify and prune it, holding the counter row as those do.
 audit = Table(
     "audit",
     metadata,
@@ -217,8 +251,6 @@ audit = Table(
     Index(None, "at"),
 )
 
-# One row, once there was any entry: the newest entry, and the newest of those that were pruned, which the oldest that
-# is left goes on from.
 audit_chain = Table(
     "audit_chain",
     metadata,

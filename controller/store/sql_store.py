@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, inspect, sel
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.kinds.common.store_stats import Connections, StoreStats
+from controller.kinds.host import NAME
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
@@ -82,6 +83,7 @@ class _Opened:
 class SqlStore:
     """`url` is `sqlite:////path/to/file` or `postgresql://...`; `schema` is PostgreSQL's, made when missing.
 
+    `writer` names the chain of the audit log that this process appends to: a daemon's host. No two processes share one.
     A writer waits at most `wait_seconds` for others. `timer` counts seconds for the durations that `meter` gets.
     Every method may raise StoreError: then nothing was written (when a server is lost in the middle of a commit
     it may have been: read again).
@@ -93,6 +95,7 @@ class SqlStore:
         *,
         meter: Meter | None = None,
         schema: str | None = None,
+        writer: str = NAME,
         wait_seconds: float = 5.0,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -103,7 +106,7 @@ class SqlStore:
         self._timer = timer
         self._opened = _Opened()
         self._lease: StoreLease | None = None
-        self._chain = ChainEnd()
+        self._chain = ChainEnd(writer)
 
     def lease(self, name: str = DEFAULT_LEASE, *, seconds: float = LEASE_SECONDS, holder: str = "") -> StoreLease:
         """Return the lease of that name, `host/<host>` or `fleet`; from now on only its holder can write.
@@ -395,7 +398,7 @@ class SqlStore:
     @property
     def audit(self) -> SqlAudit:
         """Audit log."""
-        return SqlAudit(self._reading, self._changing, self._chain)
+        return SqlAudit(self._reading, self._changing, self._appending, self._chain)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:
@@ -404,6 +407,16 @@ class SqlStore:
             _QUICKLY_TAKE_META.run(connection).fetchone()
             self._fence(connection)
             yield connection
+
+    @contextmanager
+    def _appending(self, operation: str) -> Iterator[Connection]:
+        """Open a fenced write transaction that leaves the counter row alone: it writes only to our own audit chain."""
+        database = self._database()
+        turn = self._chain.turn(self._wait_seconds)
+        with self._operation(operation, database), turn, database.writing() as connection:
+            yield connection
+            if self._lease is not None:
+                self._lease.fence(connection, alone=True)
 
     def _begin(self, connection: Connection) -> SqlTransaction:
         transaction = SqlTransaction(connection, self._chain, self._opened.writer)

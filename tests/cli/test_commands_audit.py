@@ -1,12 +1,15 @@
 """`paddock audit`: entries, and the report of a log that was tampered with."""
 
+import json
 from collections.abc import Callable
 
 from click.testing import Result
 from sqlalchemy import text
 
 from controller.kinds.access.audit import AuditEntry
+from controller.store.sql_store import SqlStore
 from tests.helpers_api import World
+from tests.store.upgrade import audit_0010
 
 Run = Callable[..., Result]
 
@@ -26,16 +29,75 @@ def test_audit_lists_requests(paddock: Run, served: World) -> None:
     assert paddock("audit", "--since", "1h").stderr == "No entries found.\n"  # the clock of tests is an old one
 
 
+def of_another_host(served: World, *numbers: int) -> None:
+    """Entries of the daemon of host b, as it would append them."""
+    at = served.clock.now()
+    made = [AuditEntry(at + each, "eve", "", "exec", "Sandbox", "default", f"box-{each}") for each in numbers]
+    store = SqlStore(f"sqlite:///{served.folder / 'paddock.db'}", writer="b")
+    store.open()
+    store.audit.append(made)
+    store.close()
+
+
+def test_writers_are_shown_where_there_are_several(paddock: Run, served: World) -> None:
+    served.apply()
+    assert paddock("audit", "-o", "wide").output.splitlines()[0].split()[:2] == ["TIME", "WRITER"]
+    of_another_host(served, 5, 6)
+    lines = [each.split() for each in paddock("audit").output.splitlines()]
+    assert [each[1:3] for each in lines] == [["WRITER", "ACTOR"], ["host", "paddock"], ["b", "eve"], ["b", "eve"]]
+    found = json.loads(paddock("audit", "-o", "json").output)["items"]
+    assert [(each["writer"], each["id"]) for each in found] == [("host", 1), ("b", 1), ("b", 2)]
+    of_b = paddock("audit", "--writer", "b", "--limit", "1").output.splitlines()
+    assert (of_b[0].split()[1], len(of_b)) == ("ACTOR", 2)
+    assert "box-6" in of_b[1]
+
+
 def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> None:
     served.apply()
     first, mark = paddock("audit", "verify").output.splitlines()
     assert first == "1 entries are unchanged"
+    assert mark.startswith("host:1:")
     served.store.audit.append([AuditEntry(1.0, "eve", "", "exec")])
     assert paddock("audit", "verify", "--expect", mark).exit_code == 0
-    assert "differs from the expected one" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
+    assert "differs from the expected one" in paddock("audit", "verify", "--expect", f"host:2:{'0' * 64}").output
+    assert "differs from the expected one" in paddock("audit", "verify", "--expect", f"b:1:{'0' * 64}").output
     assert paddock("audit", "verify", "--expect", "x").exit_code == 2
-    with served.store._changing("test") as connection:
-        connection.execute(text("UPDATE audit SET actor = 'nobody' WHERE id = 1"))
+    change(served, "UPDATE audit_entries SET actor = 'nobody' WHERE id = 1")
     broken = paddock("audit", "verify")
     assert broken.exit_code == 1
-    assert "entry 1 was changed" in broken.output
+    assert "chain of host: entry 1 was changed" in broken.output
+
+
+def test_verify_names_the_broken_chain_of_several(paddock: Run, served: World) -> None:
+    served.apply()
+    of_another_host(served, 1, 2, 3)
+    first, *marks = paddock("audit", "verify").output.splitlines()
+    assert first == "4 entries in 2 chains are unchanged"
+    assert [each.rpartition(":")[0] for each in marks] == ["b:3", "host:1"]
+    of_another_host(served, 4)
+    expected = [word for each in marks for word in ("--expect", each)]
+    assert paddock("audit", "verify", *expected).exit_code == 0
+    change(served, "DELETE FROM audit_entries WHERE writer = 'b' AND id = 4")
+    assert "chain of b: the log ends at entry 3, and 4 were written" in paddock("audit", "verify").output
+    change(served, "DELETE FROM audit_entries WHERE writer = 'b'")
+    change(served, "DELETE FROM audit_chains WHERE writer = 'b'")
+    assert paddock("audit", "verify").exit_code == 0, "a whole chain is missed by its line alone"
+    assert "entry 3 of b differs from the expected one" in paddock("audit", "verify", *expected).output
+
+
+def test_verify_takes_lines_of_older_versions(paddock: Run, served: World) -> None:
+    """They had one chain for all, and lines without a writer."""
+    audit_0010.SqlAudit(served.store._reading, served.store._changing, audit_0010.ChainEnd()).append(
+        [AuditEntry(1.0, "eve", "", "exec"), AuditEntry(2.0, "eve", "", "exec")]
+    )
+    served.apply()
+    _, mark, _ = paddock("audit", "verify").output.splitlines()
+    assert mark.startswith("2:")
+    assert paddock("audit", "verify", "--expect", mark).exit_code == 0
+    assert "entry 2 differs" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
+    assert paddock("audit").output.splitlines()[1].split()[1] == "-"
+
+
+def change(served: World, statement: str) -> None:
+    with served.store._changing("test") as connection:
+        connection.execute(text(statement))

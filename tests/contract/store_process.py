@@ -8,6 +8,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
 from tests.contract.claim_worlds import Claimant
@@ -39,6 +40,22 @@ def write(store: SqlStore, writer: str, commits: int) -> None:
     wait()
     for number in range(commits):
         insert(store, box(f"{writer}-{number}"))
+    say("done")
+
+
+def append(store: SqlStore, writer: str, times: int) -> None:
+    """Append so many times to the audit log, an entry by itself and one with a change."""
+    own = SqlStore(store._url, schema=store._schema, writer=writer, wait_seconds=60)
+    own.open()
+    say("ready")
+    wait()
+    for number in range(times):
+        made = AuditEntry(float(number), "ann", "here", "exec", "Sandbox", "default", f"{writer}-{number}")
+        own.audit.append([made])
+        with own.transaction() as transaction:
+            transaction.put(box(f"{writer}-{os.getpid()}-{number}"))
+            transaction.audit(made)
+    own.close()
     say("done")
 
 
@@ -142,7 +159,7 @@ def _claimed_elsewhere(store: SqlStore, besides: str) -> str:
         return found.uid
 
 
-_COMMANDS = (identify, write, write_following, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
+_COMMANDS = (identify, write, append, write_following, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
 COMMANDS = {each.__name__: each for each in _COMMANDS}
 
 

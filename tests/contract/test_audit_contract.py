@@ -1,20 +1,45 @@
-"""Contract of every store's audit log: with the commit or not at all, chained, pruned at one end only."""
+"""Contract of every store's audit log: with the commit or not at all, a chain a writer, pruned at its one end only."""
 
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete, select, update
 
 from controller.kinds.access.audit import AuditEntry
+from controller.store.schema import audit_chains, audit_entries, meta
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, make_world
+from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
+from tests.daemon import wait_for
+from tests.examples import examples
+
+WRITERS = ("a", "b", "host")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("append", "append", "transaction", "undone", "prune", "thin")),
+        st.sampled_from(WRITERS),
+        st.integers(1, 6),
+    ),
+    max_size=20,
+)
 
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[World]:
+    with make_world("postgres", tmp_path) as made:
         yield made
 
 
@@ -40,7 +65,8 @@ def test_entries_are_kept_in_order_and_found_by_time(world: World) -> None:
     found = store.audit.entries()
     assert [each.id for each in found] == [1, 2, 3, 4, 5]
     report = world.store().audit.verify()
-    assert (report.problem, report.entries, report.last_id, report.last_hash) == ("", 5, 5, found[-1].hash)
+    assert (report.problem, report.entries) == ("", 5)
+    assert (report.newest.last_id, report.newest.last_hash) == (5, found[-1].hash)
 
 
 def test_an_empty_log_is_whole(world: World) -> None:
@@ -72,7 +98,7 @@ def test_stores_continue_one_chain_in_turn(world: World) -> None:
             raise ZeroDivisionError
         one.audit.append([entry(number)])
         other.audit.append([entry(20 + number)])
-    assert [each.id for each in other.audit.entries()] == list(range(1, 13))
+    assert [each.id for each in other.audit.entries(writer="host")] == list(range(1, 13))
     assert one.audit.verify().problem == other.audit.verify().problem == ""
 
 
@@ -86,16 +112,16 @@ def test_odd_text_is_kept_and_still_verified(world: World) -> None:
 @pytest.mark.parametrize(
     ("done", "said"),
     [
-        ("UPDATE audit SET actor = 'nobody' WHERE id = 3", "entry 3 was changed"),
-        ("UPDATE audit SET outcome = 'refused' WHERE id = 5", "entry 5 was changed"),
-        ("UPDATE audit SET at = 9 WHERE id = 1", "entry 1 was changed"),
-        ("UPDATE audit SET detail = '{\"x\":1}' WHERE id = 2", "entry 2 was changed"),
-        ("DELETE FROM audit WHERE id = 3", "entry 3 is missing"),
-        ("DELETE FROM audit WHERE id = 1", "entry 1 is missing"),
-        ("DELETE FROM audit WHERE id > 3", "the log ends at entry 3, and 5 were written"),
-        ("DELETE FROM audit", "the log ends at entry 0, and 5 were written"),
-        ("DELETE FROM audit_chain", "the end of the chain is missing"),
-        ("UPDATE audit SET id = 9 WHERE id = 3", "entry 3 is missing"),
+        ("UPDATE audit_entries SET actor = 'nobody' WHERE id = 3", "entry 3 was changed"),
+        ("UPDATE audit_entries SET outcome = 'refused' WHERE id = 5", "entry 5 was changed"),
+        ("UPDATE audit_entries SET at = 9 WHERE id = 1", "entry 1 was changed"),
+        ("UPDATE audit_entries SET detail = '{\"x\":1}' WHERE id = 2", "entry 2 was changed"),
+        ("DELETE FROM audit_entries WHERE id = 3", "entry 3 is missing"),
+        ("DELETE FROM audit_entries WHERE id = 1", "entry 1 is missing"),
+        ("DELETE FROM audit_entries WHERE id > 3", "the log ends at entry 3, and 5 were written"),
+        ("DELETE FROM audit_entries", "the log ends at entry 0, and 5 were written"),
+        ("DELETE FROM audit_chains", "the end of the chain is missing"),
+        ("UPDATE audit_entries SET id = 9 WHERE id = 3", "entry 3 is missing"),
     ],
 )
 def test_whatever_is_done_to_it_is_noticed(world: World, done: str, said: str) -> None:
@@ -110,7 +136,7 @@ def test_pruning_leaves_a_chain_that_can_be_verified(world: World) -> None:
     assert store.audit.prune(before=3.0, keep=1000) == 2
     assert store.audit.prune(before=3.0, keep=1000) == 0
     report = store.audit.verify()
-    assert (report.problem, report.entries, report.pruned, report.last_id) == ("", 3, 2, 5)
+    assert (report.problem, report.entries, report.pruned, report.newest.last_id) == ("", 3, 2, 5)
     assert store.audit.prune(before=0.0, keep=1) == 2
     store.audit.append([entry(6)])
     assert names(store) == ["box-5", "box-6"]
@@ -126,7 +152,7 @@ def test_pruning_does_not_hide_what_was_taken_out(world: World) -> None:
     store = filled(world)
     store.audit.prune(before=3.0, keep=1000)
     with world.database() as database, database.writing() as connection:
-        connection.exec_driver_sql("DELETE FROM audit WHERE id = 3")
+        connection.exec_driver_sql("DELETE FROM audit_entries WHERE id = 3")
     assert "entry 3 is missing" in store.audit.verify().problem
 
 
@@ -179,9 +205,9 @@ def test_what_was_thinned_is_dropped_by_its_age_as_everything_is(world: World) -
 @pytest.mark.parametrize(
     "done",
     [
-        "UPDATE audit SET actor = 'paddock', verb = 'thinned', detail = '{\"entries\":1}' WHERE id = 22",
-        "DELETE FROM audit WHERE verb = 'thinned'",
-        'UPDATE audit SET detail = \'{"actor":"loud","entries":30}\' WHERE verb = \'thin\'',
+        "UPDATE audit_entries SET actor = 'paddock', verb = 'thinned', detail = '{\"entries\":1}' WHERE id = 22",
+        "DELETE FROM audit_entries WHERE verb = 'thinned'",
+        'UPDATE audit_entries SET detail = \'{"actor":"loud","entries":30}\' WHERE verb = \'thin\'',
     ],
 )
 def test_thinning_does_not_hide_what_was_taken_out(world: World, done: str) -> None:
@@ -200,3 +226,203 @@ def test_two_daemons_cannot_fork_the_chain(world: World) -> None:
         (first if number % 2 else second).audit.append([entry(number)])
     report = first.audit.verify()
     assert (report.problem, report.entries) == ("", 10)
+
+
+def of_three(world: World) -> dict[str, SqlStore]:
+    """Three writers, who take turns with five entries each."""
+    stores = {writer: world.store(writer=writer) for writer in WRITERS}
+    for number in range(1, 16):
+        stores[WRITERS[number % 3]].audit.append([entry(number)])
+    return stores
+
+
+def report(store: SqlStore) -> dict[str, tuple[int, int, int, str]]:
+    return {
+        each.writer: (each.entries, each.pruned, each.last_id, each.problem) for each in store.audit.verify().chains
+    }
+
+
+def test_each_writer_has_a_chain_of_its_own(world: World) -> None:
+    store = of_three(world)["b"]
+    assert report(store) == dict.fromkeys(WRITERS, (5, 0, 5, ""))
+    assert names(store) == [f"box-{number}" for number in range(1, 16)], "they are merged by their times"
+    assert names(store, limit=2) == ["box-14", "box-15"]
+    of_b = store.audit.entries(writer="b", limit=3)
+    assert [(each.writer, each.id) for each in of_b] == [("b", 3), ("b", 4), ("b", 5)]
+    assert store.audit.verify().newest.writer == "a"
+
+
+def test_a_writer_s_own_order_is_kept_after_a_clock_jump(world: World) -> None:
+    store = world.store()
+    store.audit.append([entry(number) for number in (5, 6, 1, 2)])
+    assert [each.id for each in store.audit.entries(writer="host")] == [1, 2, 3, 4]
+    assert [each.id for each in store.audit.entries()] == [3, 4, 1, 2]
+    assert store.audit.verify().problem == ""
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (update(audit_entries).where(audit_entries.c.id == 3).values(actor="nobody"), "entry 3 was changed"),
+        (delete(audit_entries).where(audit_entries.c.id == 2), "entry 2 is missing"),
+        (delete(audit_entries).where(audit_entries.c.id > 4), "the log ends at entry 4, and 5 were written"),
+        (delete(audit_entries), "the log ends at entry 0, and 5 were written"),
+        (delete(audit_chains), "the end of the chain is missing"),
+    ],
+)
+def test_the_chain_that_is_broken_is_named(world: World, done: Any, said: str) -> None:
+    store = of_three(world)["a"]
+    with world.database() as database, database.writing() as connection:
+        connection.execute(done.where(done.table.c.writer == "b"))
+    assert said in report(store)["b"][3]
+    assert [report(store)[each] for each in ("a", "host")] == [(5, 0, 5, "")] * 2
+    assert store.audit.verify().problem.startswith("chain of b: ")
+
+
+def test_a_chain_is_nobody_else_s(world: World) -> None:
+    """The hashes cover the writer."""
+    store = of_three(world)["a"]
+    with world.database() as database, database.writing() as connection:
+        for table in (audit_entries, audit_chains):
+            connection.execute(update(table).where(table.c.writer == "b").values(writer="c"))
+    assert store.audit.verify().problem == "chain of c: entry 1 was changed, or an entry before it was removed"
+
+
+def test_three_processes_append_without_gaps(world: World) -> None:
+    """Two of them as one writer, which never is so: not even then is there a fork."""
+    children = [world.child("append", writer, 10) for writer in ("a", "b", "b")]
+    assert [each.says() for each in children] == ["ready"] * 3
+    for each in children:
+        each.go()
+    assert [each.says() for each in children] == ["done"] * 3
+    store = world.store()
+    assert report(store) == {"a": (20, 0, 20, ""), "b": (40, 0, 40, "")}
+    assert [each.id for each in store.audit.entries(writer="b")] == list(range(1, 41))
+
+
+def test_pruning_is_by_time_in_every_chain(world: World) -> None:
+    stores = of_three(world)
+    assert stores["a"].audit.prune(before=7.0, keep=1000) == 6
+    assert report(stores["b"]) == dict.fromkeys(WRITERS, (3, 2, 5, ""))
+    for store in stores.values():
+        store.audit.append([entry(16)])
+    assert report(stores["b"]) == dict.fromkeys(WRITERS, (4, 2, 6, ""))
+    assert stores["host"].audit.prune(before=100.0, keep=1000) == 12
+    assert report(stores["b"]) == dict.fromkeys(WRITERS, (0, 6, 6, ""))
+    assert stores["a"].audit.prune(before=100.0, keep=0) == 0
+
+
+def test_more_callers_than_entries_to_keep(world: World) -> None:
+    stores = of_three(world)
+    assert stores["a"].audit.prune(before=0.0, keep=7) == 9
+    assert report(stores["b"]) == dict.fromkeys(WRITERS, (2, 3, 5, ""))
+
+
+def test_each_chain_keeps_the_number_of_its_dropped_entries(world: World) -> None:
+    """They are dropped by one daemon, while the others go on with their chains."""
+    leader, other = world.store(writer="a"), world.store(writer="b")
+    by(leader, "quiet", *["loud"] * 20, "quiet")
+    by(other, "quiet", *["loud"] * 40, "other")
+    assert leader.audit.prune(before=0.0, keep=24) == 60 - 20
+    for store in (other, leader):
+        by(store, "later")
+    log = leader.audit.verify()
+    assert log.problem == ""
+    found = leader.audit.entries()
+    assert Counter((each.writer, each.actor) for each in found if each.actor != "paddock") == {
+        ("a", "quiet"): 2,
+        ("a", "loud"): 10,
+        ("a", "later"): 1,
+        ("b", "quiet"): 1,
+        ("b", "other"): 1,
+        ("b", "loud"): 10,
+        ("b", "later"): 1,
+    }
+    dropped = {each.writer: each.detail["entries"] for each in found if each.verb == "thin"}
+    assert dropped == {"a": 10, "b": 30} == {each.writer: each.thinned for each in log.chains}
+    assert leader.audit.prune(before=0.0, keep=27) == 0
+
+
+@settings(max_examples=examples(60))
+@given(steps=STEPS)
+def test_whatever_writers_do_every_chain_holds(steps: list[tuple[str, str, int]], tmp_path_factory: Any) -> None:
+    with make_world("sqlite", tmp_path_factory.mktemp("chains")) as world:
+        stores = {writer: world.store(writer=writer) for writer in WRITERS}
+        for at, (what, writer, number) in enumerate(steps, 1):
+            store = stores[writer]
+            made = [replace(entry(at), actor="loud" if each % 3 else "quiet") for each in range(number)]
+            if what == "append":
+                store.audit.append(made)
+            elif what == "prune":
+                store.audit.prune(before=at - 4.0, keep=1000)
+            elif what == "thin":
+                store.audit.prune(before=0.0, keep=4 + number)
+            else:
+                with suppress(ZeroDivisionError), store.transaction() as transaction:
+                    for each in made:
+                        transaction.audit(each)
+                    if what == "undone":
+                        transaction.flush()
+                        raise ZeroDivisionError
+            log = store.audit.verify()
+            assert log.problem == ""
+            assert len(store.audit.entries()) >= log.entries
+            assert log.entries == sum(each.entries for each in log.chains)
+
+
+@pytest.mark.postgres
+def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
+    """So that the commands of one host don't wait for another's writes. A change and its entry do."""
+    store = postgres.store(writer="b", wait_seconds=0.2)
+    lease = store.lease("host/b", seconds=60.0)
+    assert lease.acquire() == ""
+    insert(store, box("one"))
+    with postgres.database() as database, database.writing() as other:
+        other.execute(select(meta).with_for_update())
+        store.audit.append([entry(1)])
+        assert names(store) == ["box-1"]
+        assert "is held by another process" in str(refusal(lambda: insert(store, box("two"))))
+    lease.release()
+
+
+@pytest.mark.postgres
+def test_appending_waits_for_its_own_chain_alone(postgres: World) -> None:
+    one, other = postgres.store(writer="a", wait_seconds=0.2), postgres.store(writer="b", wait_seconds=0.2)
+    for store in (one, other):
+        store.audit.append([entry(1)])
+    with postgres.database() as database, database.writing() as holder:
+        holder.execute(select(audit_chains).where(audit_chains.c.writer == "a").with_for_update())
+        assert "is held by another process" in str(refusal(lambda: one.audit.append([entry(2)])))
+        other.audit.append([entry(2)])
+    one.audit.append([entry(3)])
+    assert report(one) == {"a": (2, 0, 2, ""), "b": (2, 0, 2, "")}
+
+
+@pytest.mark.postgres
+def test_a_late_holder_appends_nothing(postgres: World) -> None:
+    """Its lease was taken while it waited for its chain."""
+    first, second = postgres.store(writer="b"), postgres.store(writer="b")
+    first.audit.append([entry(1)])
+    old, new = first.lease("host/b", seconds=0.001), second.lease("host/b", seconds=60.0)
+    assert old.acquire() == ""
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.database() as database, database.writing() as holder:
+            holder.execute(select(audit_chains).with_for_update())
+            late = pool.submit(refusal, lambda: first.audit.append([entry(2)]))
+            wait_for("it waits", lambda: waiting(postgres))
+            wait_for("it is taken over", lambda: not new.acquire())
+        assert "the lease host/b is held by" in str(late.result())
+    second.audit.append([entry(3)])
+    assert names(second) == ["box-1", "box-3"]
+    assert second.audit.verify().problem == ""
+    for each in (old, new):
+        each.release()
+
+
+def waiting(world: World) -> bool:
+    """Return True if a connection waits for a chain."""
+    found = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position('audit_chains' IN query) > 0"
+    )
+    with world.database() as database, database.reading() as connection:
+        return bool(connection.exec_driver_sql(found).scalar_one())

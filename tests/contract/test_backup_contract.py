@@ -67,11 +67,14 @@ def names(store: SqlStore) -> list[str]:
 
 
 def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
-    store = world.store()
+    store, other = world.store(), world.store(writer="b")
     furnish(store)
+    other.audit.append([ENTRY, ENTRY])
     before, copy = everything(store), saved(store, tmp_path / "copy")
     insert(store, box("two"))
-    store.close()
+    other.audit.append([ENTRY])
+    for each in (store, other):
+        each.close()
     said = store.restore(copy, stamp="now")
     assert "the old store is kept as" in said
     store.open()
@@ -79,7 +82,12 @@ def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
     with store.transaction() as transaction:
         transaction.add_event(event(store.list("Sandbox")[0][0], "after"))
     insert(store, box("three"))
-    store.audit.append([ENTRY])
+    other.open()
+    for each in (store, other):
+        each.audit.append([ENTRY])
+    log = store.audit.verify()
+    assert log.problem == ""
+    assert [(each.writer, each.last_id) for each in log.chains] == [("b", 3), ("host", 2)], "both chains go on"
     assert names(store) == ["one", "three"]
     kept = Path(said.rsplit(" ", 1)[1])
     with as_sqlite(kept) as old:
@@ -142,7 +150,7 @@ def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
         copy = saved(store, tmp_path / "copy")
         before = everything(store)
         with world.database() as database, database.writing() as connection:
-            connection.exec_driver_sql("ALTER TABLE audit ADD CHECK (actor <> 'ann') NOT VALID")
+            connection.exec_driver_sql("ALTER TABLE audit_entries ADD CHECK (actor <> 'ann') NOT VALID")
         with pytest.raises(StoreError):
             store.restore(copy, stamp="now")
         assert everything(store) == before

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event
 from controller.kinds.planning.plan import Writes
 from controller.store.lease import RowLease
@@ -226,20 +227,40 @@ def test_every_way_of_writing_is_fenced(postgres: World) -> None:
     old, new = first.lease(seconds=0.001), second.lease(seconds=60.0)
     assert old.acquire() == ""
     wait_for("it is taken over", lambda: not new.acquire())
+    second.audit.append([AuditEntry(1.0, "ann", "", "exec")])
     revision = second.revision()
     event = Event(obj.ref, "Normal", "Late", "words", 1.0)
     for write in (
         lambda: insert(first, box("late")),
         lambda: first.record(Writes(events=(event,))),
         lambda: first.prune(keep_changes=0, events_before=1e12),
+        lambda: first.audit.append([AuditEntry(1.0, "late", "", "exec")]),
+        lambda: first.audit.prune(before=1e12, keep=0),
     ):
         assert "leader lease is held by" in str(refusal(write))
     assert second.revision() == revision
     assert second.events() == []
     assert len(second.changes(0)) == 1
+    assert [each.actor for each in second.audit.entries()] == ["ann"]
     old.release()
     assert new.renew(), "what is given up late is not ours to give"
     new.release()
+
+
+@pytest.mark.postgres
+def test_a_lease_is_not_taken_amid_an_append(postgres: World) -> None:
+    """It holds no counter row, which takeovers wait for."""
+    first, second = postgres.store(), postgres.store()
+    old = first.lease(seconds=0.001)
+    assert old.acquire() == ""
+    new = SqlStore(postgres.url, schema=postgres.schema, wait_seconds=0.2).lease(seconds=60.0)
+    with postgres.database() as database, database.writing() as connection:
+        old.fence(connection, alone=True)
+        wait_for("it ran out", lambda: all(each.seconds_left <= 0 for each in second.leases()))
+        assert "is held by another process" in str(refusal(new.acquire))
+    assert new.acquire() == ""
+    for each in (old, new):
+        each.release()
 
 
 @pytest.mark.postgres

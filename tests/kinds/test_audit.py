@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.access.audit import GENESIS, AuditEntry, entry_hash
+from controller.kinds.access.audit import GENESIS, AuditEntry, AuditReport, ChainReport, entry_hash
 
 ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "uid", detail={"a": [1]}, id=7)
 
@@ -23,11 +23,25 @@ ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "u
         {"outcome": "refused"},
         {"detail": {"a": [2]}},
         {"id": 8},
+        {"writer": "b"},
         {"actor": "annu", "source": "nix"},  # a part must not run into the next
     ],
 )
 def test_every_part_counts(change: dict[str, object]) -> None:
     assert entry_hash(replace(ENTRY, **change), GENESIS) != entry_hash(ENTRY, GENESIS)  # type: ignore[arg-type]
+
+
+def test_older_versions_compute_the_same_without_a_writer() -> None:
+    assert entry_hash(ENTRY, GENESIS) == "cc0a7f788b3421b439f28fcb8ea6cf188b888e405d388af21bda51e440e30503"
+
+
+def test_the_report_sums_up_every_chain() -> None:
+    whole, broken = ChainReport("b", 3, 2, 5, "x", last_at=9.0), ChainReport("", 1, 4, 5, "y", "entry 6 is missing", 7)
+    both = AuditReport((broken, whole))
+    assert (both.entries, both.pruned, both.thinned, both.newest) == (4, 6, 7, whole)
+    assert both.problem == "chain of older versions: entry 6 is missing"
+    assert AuditReport((whole,)).problem == AuditReport(()).problem == ""
+    assert AuditReport(()).newest.last_hash == GENESIS
 
 
 def test_the_hash_covers_the_previous_one() -> None:

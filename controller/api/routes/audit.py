@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
-from controller.kinds.access.audit import AuditEntry
+from controller.kinds.access.audit import AuditEntry, ChainReport
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.version import API_VERSION
@@ -24,8 +24,9 @@ class AuditedObject(models.Shape):
 
 
 class AuditedRequest(models.Shape):
-    """One audited request; `hash` chains it to the one before."""
+    """One audited request; `hash` chains it to the one before of its `writer`, a host, whose requests `id` counts."""
 
+    writer: str
     id: int
     time: str
     actor: str
@@ -45,8 +46,23 @@ class AuditList(models.Shape):
     items: list[AuditedRequest]
 
 
+class AuditChain(models.Shape):
+    """Result of verifying the chain of one writer, a host ("": of older versions, which had one chain for all)."""
+
+    writer: str
+    entries: int
+    pruned: int
+    lastId: int
+    lastHash: str
+    thinned: int
+    problem: str
+
+
 class AuditReport(models.Shape):
-    """Result of a verification; an empty `problem` means that every hash is right."""
+    """Result of a verification; an empty `problem` means that every hash of every chain is right.
+
+    `lastId` and `lastHash` are those of the chain that was written last.
+    """
 
     apiVersion: models.Version
     kind: Literal["AuditReport"]
@@ -56,6 +72,7 @@ class AuditReport(models.Shape):
     lastHash: str
     thinned: int
     problem: str
+    chains: list[AuditChain]
 
 
 routes = APIRouter(prefix=PREFIX, tags=["audit"])
@@ -67,27 +84,42 @@ def list_(
     services: UseCases,
     since: Annotated[float, Query(alias="sinceTime", ge=0, le=1e11, description="Unix seconds")] = 0.0,
     limit: Annotated[int, Query(ge=1, le=100_000, description="only the newest so many")] = 1000,
+    writer: Annotated[str | None, Query(max_length=253, description="only those of this chain, in its order")] = None,
 ) -> JSONResponse:
     """Audited requests, oldest first."""
     services.recorder.flush()  # what has ended by now is in it
     with errors.translate_store_errors():
-        found = services.audit.entries(since=since, limit=limit)
+        found = services.audit.entries(since=since, limit=limit, writer=writer)
     return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
 
 
 @routes.get("/audit/verify", operation_id="verifyAudit", responses={200: {"model": AuditReport}, **_FAILURES})
 def verify(services: UseCases) -> JSONResponse:
-    """Recompute every hash of the log."""
+    """Recompute every hash of the log, in the chain of each writer."""
     with errors.translate_store_errors():
         found = services.audit.verify()
-    names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}
-    names |= {"thinned": found.thinned, "problem": found.problem}
-    body = {"apiVersion": API_VERSION, "kind": "AuditReport", **names}
-    return JSONResponse(body)
+    newest = found.newest
+    sums = {"entries": found.entries, "pruned": found.pruned, "thinned": found.thinned, "problem": found.problem}
+    last = {"lastId": newest.last_id, "lastHash": newest.last_hash}
+    chains = [_chain(each) for each in found.chains]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditReport", **sums, **last, "chains": chains})
+
+
+def _chain(report: ChainReport) -> serialize.Json:
+    return {
+        "writer": report.writer,
+        "entries": report.entries,
+        "pruned": report.pruned,
+        "lastId": report.last_id,
+        "lastHash": report.last_hash,
+        "thinned": report.thinned,
+        "problem": report.problem,
+    }
 
 
 def _shown(entry: AuditEntry) -> serialize.Json:
     return {
+        "writer": entry.writer,
         "id": entry.id,
         "time": serialize.timestamp(entry.at),
         "actor": entry.actor,

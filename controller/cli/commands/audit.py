@@ -5,10 +5,12 @@ from typing import Any
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import Client, connect
 from controller.cli.errors import CliError
 from controller.cli.options import DURATION
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
+
+_MOST = 100_000  # entries in one answer
 
 
 @click.group("audit", invoke_without_command=True)
@@ -17,15 +19,30 @@ from controller.cli.output import columns, json_text, note, say, say_table, yaml
 @click.option("--refused", is_flag=True, help="Only refused requests.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, _MOST),
     default=1000,
     show_default=True,
     help="At most so many entries, the newest.",
 )
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
+@click.option(
+    "--writer", metavar="HOST", default="", help="Only entries of that host's daemon, in the order of its chain."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["wide", "json", "yaml"]),
+    help="Output format; default: table. wide: with the writers.",
+)
 @click.pass_context
 def audit_(
-    ctx: click.Context, /, since: float | None, actor: str, refused: bool, limit: int, output: str | None
+    ctx: click.Context,
+    /,
+    since: float | None,
+    actor: str,
+    refused: bool,
+    limit: int,
+    writer: str,
+    output: str | None,
 ) -> None:
     """Show requests with caller, source and decision; newest last.
 
@@ -36,61 +53,85 @@ def audit_(
     if ctx.invoked_subcommand is not None:
         return
     after = "" if since is None else str(max(0.0, time.time() - since))
-    found = connect(ctx).get("audit", sinceTime=after, limit=str(limit))
+    found = connect(ctx).get("audit", sinceTime=after, limit=str(limit), writer=writer)
     items = [
         each for each in found["items"] if actor in each["actor"] and (not refused or each["outcome"] == "refused")
     ]
-    if output is not None:
+    if output in ("json", "yaml"):
         say((json_text if output == "json" else yaml_text)({**found, "items": items}))
     elif items:
-        say_table(columns([["TIME", "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"], *map(_row, items)]))
+        say_table(columns(_table(items, wide=output == "wide")))
     else:
         note("No entries found.")
 
 
 @audit_.command("verify")
-@click.option("--expect", metavar="ID:HASH", help="Output of an earlier verify: this entry must still be in the log.")
+@click.option(
+    "--expect",
+    metavar="WRITER:ID:HASH",
+    multiple=True,
+    help="A line of an earlier verify: this entry must still be in the log. May be repeated.",
+)
 @click.pass_context
-def verify(ctx: click.Context, expect: str | None) -> None:
-    """Verify the hash chain. Exit code 1 when an entry was changed, removed or inserted.
+def verify(ctx: click.Context, expect: tuple[str, ...]) -> None:
+    """Verify the hash chain of each writer. Exit code 1 when an entry was changed, removed or inserted.
 
-    Whoever can write the database can also write a whole new log. Store the printed line elsewhere, and pass it to
-    --expect later.
+    Whoever can write the database can also write a whole new log. Store the printed lines elsewhere, and pass them to
+    --expect later. A line without a writer is that of older versions, which had one chain.
     """
     client = connect(ctx)
     found = client.get("audit/verify")
     if found["problem"]:
         raise CliError(f"audit log: {found['problem']}; restore it from a backup")
-    if expect is not None:
-        _check(client, expect, found)
+    for each in expect:
+        _check(client, each, found["chains"])
+    chains = f" in {len(found['chains'])} chains" if len(found["chains"]) > 1 else ""
     pruned = f", after {found['pruned']} pruned ones" if found["pruned"] else ""
     thinned = f", without {found['thinned']} dropped for busy callers" if found["thinned"] else ""
-    say(f"{found['entries']} entries are unchanged{pruned}{thinned}")
-    say(f"{found['lastId']}:{found['lastHash']}")
+    say(f"{found['entries']} entries{chains} are unchanged{pruned}{thinned}")
+    for each in found["chains"]:
+        say(":".join(filter(None, (each["writer"], str(each["lastId"]), each["lastHash"]))))
 
 
-def _check(client: Any, expect: str, found: dict[str, Any]) -> None:
-    number, _, expected = expect.partition(":")
+def _check(client: Client, expect: str, chains: list[dict[str, Any]]) -> None:
+    mark, _, expected = expect.rpartition(":")
+    writer, _, number = mark.rpartition(":")
     if not number.isdigit() or not expected:
-        raise click.UsageError("--expect takes ID:HASH, as `paddock audit verify` prints it")
-    pruned = f"entry {number} was pruned and can't be compared; expect a newer entry"
-    if int(number) <= found["pruned"]:
+        raise click.UsageError("--expect takes WRITER:ID:HASH, as `paddock audit verify` prints it")
+    entry = f"entry {number} of {writer}" if writer else f"entry {number}"
+    rewritten = f"{entry} differs from the expected one: the log was rewritten"
+    pruned = f"{entry} was pruned and can't be compared; expect a newer entry"
+    chain = next((each for each in chains if each["writer"] == writer), None)
+    if chain is None:
+        raise CliError(rewritten)
+    if int(number) <= chain["pruned"]:
         raise CliError(pruned)
-    limit = min(100_000, found["lastId"] - int(number) + 1)
-    items = client.get("audit", limit=str(limit))["items"] if limit > 0 else []
+    limit = chain["lastId"] - int(number) + 1
+    if limit > _MOST:
+        raise CliError(f"{entry} has more than {_MOST} newer ones and can't be compared; expect a newer entry")
+    asked = {"writer": writer, "limit": str(limit)}  # "" is a writer, too
+    items = client.request("GET", "audit", params=asked)["items"] if limit > 0 else []
     if any(each["id"] == int(number) and each["hash"] == expected for each in items):
         return
     for each in items:
         if each["verb"] == "thinned" and 0 < each["id"] - int(number) < each["detail"]["entries"]:
             raise CliError(pruned)
-    raise CliError(f"entry {number} differs from the expected one: the log was rewritten")
+    raise CliError(rewritten)
 
 
-def _row(each: dict[str, Any]) -> list[str]:
+def _table(items: list[dict[str, Any]], *, wide: bool) -> list[list[str]]:
+    """Return title and rows; with the writers, if there are several."""
+    wide = wide or len({each["writer"] for each in items}) > 1
+    titles = ["TIME", *(["WRITER"] if wide else []), "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"]
+    return [titles, *(_row(each, wide=wide) for each in items)]
+
+
+def _row(each: dict[str, Any], *, wide: bool) -> list[str]:
     obj = each["object"]
     named = "/".join(part for part in (obj["kind"].lower(), obj["namespace"], obj["name"]) if part) or "-"
     detail = " ".join(f"{key}={_text(value)}" for key, value in each["detail"].items())
-    return [each["time"], each["actor"], each["source"] or "-", each["verb"], named, each["outcome"], detail]
+    writer = [each["writer"] or "-"] if wide else []
+    return [each["time"], *writer, each["actor"], each["source"] or "-", each["verb"], named, each["outcome"], detail]
 
 
 def _text(value: Any) -> str:

@@ -1,12 +1,13 @@
-"""The audit log: one entry for each request, and the hash chain over the entries.
+"""The audit log: one entry for each request, and a hash chain over the entries of each writer.
 
+A writer is a daemon, by its host's name. Versions before had one chain for all daemons of a store: that of writer "".
 An entry never holds a value that a user wrote: no environment, no command arguments, of a spec only the names of the
 changed fields.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ Outcome = Literal["allowed", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One audited request: actor, source, verb, object, and decision. The store sets `id` and `hash`."""
+    """One audited request: actor, source, verb, object, and decision. The store sets `writer`, `id` and `hash`."""
 
     at: float
     actor: str
@@ -33,21 +34,58 @@ class AuditEntry:
     detail: Mapping[str, Any] = field(default_factory=dict)
     id: int = 0
     hash: str = ""
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """Result of verifying the chain. `problem` is "" if every entry is unchanged.
+    """Result of verifying a writer's chain. `problem` is "" if every entry is unchanged.
 
-    `pruned` entries are missing from the beginning, `thinned` ones from in between.
+    `pruned` entries are missing from the beginning, `thinned` ones from in between. `last_at` is the newest one's time.
     """
 
+    writer: str
     entries: int
     pruned: int
     last_id: int
     last_hash: str
     problem: str = ""
     thinned: int = 0
+    last_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """Result of verifying the log: that of each chain, in the order of their writers."""
+
+    chains: Sequence[ChainReport]
+
+    @property
+    def problem(self) -> str:
+        """The problems of all chains, each with its writer; "" if there is none."""
+        return "; ".join(f"{chain_title(each.writer)}: {each.problem}" for each in self.chains if each.problem)
+
+    @property
+    def entries(self) -> int:
+        return sum(each.entries for each in self.chains)
+
+    @property
+    def pruned(self) -> int:
+        return sum(each.pruned for each in self.chains)
+
+    @property
+    def thinned(self) -> int:
+        return sum(each.thinned for each in self.chains)
+
+    @property
+    def newest(self) -> ChainReport:
+        """The chain that was written last."""
+        return max(self.chains, key=lambda each: each.last_at, default=ChainReport("", 0, 0, 0, GENESIS))
+
+
+def chain_title(writer: str) -> str:
+    """Return the name of a writer's chain, for messages."""
+    return f"chain of {writer or 'older versions'}"
 
 
 def fair_share(counts: Iterable[int], keep: int) -> int:
@@ -64,5 +102,5 @@ def fair_share(counts: Iterable[int], keep: int) -> int:
 def entry_hash(entry: AuditEntry, before: str) -> str:
     """Return the hash of an entry that follows the one whose hash is `before`."""
     parts = [before, entry.id, entry.at, entry.actor, entry.source, entry.verb, entry.kind, entry.namespace]
-    parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail)]
+    parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail), *([entry.writer] if entry.writer else [])]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
