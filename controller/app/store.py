@@ -1,5 +1,7 @@
 """Store subsystem: become the leader, then open the store."""
 
+import os
+import pwd
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
+from controller.kinds.access.audit import AuditEntry
 from controller.kinds.host import LEADING
 from controller.kinds.planning.binding import default_host
 from controller.loop.leader import FleetRole, LeaderLease, wait_to_lead
@@ -27,7 +30,7 @@ def open_store(
 
     Raises CannotStart; StoppedWaiting.
     """
-    store = SqlStore(core.settings.database(), meter=core.meter, writer=core.settings.host_name)
+    store = SqlStore(core.settings.database(), meter=core.meter, writer=core.settings.place)
     core.undo.callback(store.close)
     lease = store.lease(f"host/{core.settings.host_name}" if core.settings.is_host else core.settings.place)
     core.undo.callback(lease.release)
@@ -116,16 +119,37 @@ def _watch_connections(meter: PrometheusMeter, store: SqlStore) -> None:
 
 
 def restore(settings: Settings, file: Path) -> str:
-    """Replace the store by a backup. Return what was done, as a message. Raises CannotStart."""
-    store = SqlStore(settings.database())
+    """Replace the store by a backup. Return what was done, as a message. Raises CannotStart.
+
+    The restored audit log gets an entry of it, in a chain of such commands on this host.
+    """
+    store = SqlStore(settings.database(), writer=f"offline/{settings.host_name}")
     try:
         lease = store.lease()
         try:
             holder = lease.acquire()
             if holder:
                 raise CannotStart(f"store: in use by a Paddock daemon: {holder}; stop it first, then restore")
-            return store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+            done = store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+            return f"{done}{_record(store, 'restore')}"
         finally:
             lease.release()
     except StoreError as error:
         raise CannotStart(f"nothing was restored: {error}") from error
+
+
+def _record(store: SqlStore, verb: str) -> str:
+    """Add what was done without a daemon to the audit log. Return "", or that it failed."""
+    uid = os.getuid()
+    try:
+        actor = f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        actor = f"uid {uid}"
+    try:
+        store.open()
+        store.audit.append([AuditEntry(time.time(), actor, "offline", verb)])
+    except StoreError as error:
+        return f"; the audit log has no entry of it: {error}"
+    finally:
+        store.close()
+    return ""

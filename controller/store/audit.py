@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, literal, select, true, union, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -38,37 +38,44 @@ _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgres
 
 
 class _Tables:
-    """The tables of chains, and the statements on them. Those on one chain take its writer as `of_writer`."""
+    """The tables of chains, and the statements on them. Those on one chain take its writer as `of_writer`.
+
+    In those of older versions no row says its writer: all are of the one chain, that of writer "".
+    """
 
     def __init__(self, entries: Table, ends: Table) -> None:
-        self.entries, self.ends = entries, ends
-        self._many = "writer" in entries.c  # else it is the one of older versions
-        mine = entries.c.writer == bindparam("of_writer") if self._many else true()
-        end = ends.c.writer == bindparam("of_writer") if self._many else true()
-        writer = entries.c.writer if self._many else literal("").label("writer")
-        self.mine, self.end = mine, end
-        self.rows = select(entries) if self._many else select(writer, entries)
+        self.entries, self._names_writers = entries, "writer" in entries.c
+        writer: Any = literal("").label("writer")
+        of_end, mine, end = writer, cast(Any, true()), cast(Any, true())
+        if self._names_writers:
+            writer, of_end = entries.c.writer, ends.c.writer
+            mine, end = writer == bindparam("of_writer"), of_end == bindparam("of_writer")
+        self.mine = mine
+        self.rows = select(writer, *(each for each in entries.c if each.name != "writer"))
+        self.newest_first = (
+            entries.c.at.desc(),
+            *([writer.desc()] if self._names_writers else []),
+            entries.c.id.desc(),
+        )
         self.is_a_callers = ~((entries.c.actor == OWN) & entries.c.verb.in_((THIN, THINNED)))
         counted = select(writer, entries.c.actor, func.count().label("entries")).where(self.is_a_callers)
-        self.counts = counted.group_by(*([writer] if self._many else []), entries.c.actor)
-        of_end = ends.c.writer if self._many else writer
-        self.writers = union(select(of_end).select_from(ends), select(writer).select_from(entries))
+        self.counts = counted.group_by(*([writer] if self._names_writers else []), entries.c.actor)
+        self.ended = select(of_end).select_from(ends)
+        self.writers = union(self.ended, select(writer).select_from(entries))
         ends_at = select(ends.c.last_id, ends.c.last_hash, ends.c.pruned_id, ends.c.pruned_hash).where(end)
         self.read_end, self.take_end = Quick(ends_at), Quick(ends_at.with_for_update())
         self.add = Quick(insert(entries), [each.name for each in entries.c])
         linking = update(ends).values(last_id=bindparam("to_id"), last_hash=bindparam("to_hash")).where(end)
-        self.link = Quick(linking)
-        self.link_from = Quick(
-            linking.where(ends.c.last_id == bindparam("at_id"), ends.c.last_hash == bindparam("at_hash"))
-        )
+        is_at = (ends.c.last_id == bindparam("at_id"), ends.c.last_hash == bindparam("at_hash"))
+        self.link, self.link_from = Quick(linking), Quick(linking.where(*is_at))
         self.set_pruned = update(ends).values(pruned_id=bindparam("to_id"), pruned_hash=bindparam("to_hash")).where(end)
 
     def of(self, writer: str) -> dict[str, Any]:
         """Return the parameters that name the chain."""
-        return {"of_writer": writer} if self._many else {}
+        return {"of_writer": writer} if self._names_writers else {}
 
     def row(self, entry: AuditEntry) -> dict[str, Any]:
-        names = ("id", "at", *_TEXTS, "outcome", "hash", *(["writer"] if self._many else []))
+        names = ("id", "at", *_TEXTS, "outcome", "hash", *(["writer"] if self._names_writers else []))
         return {**{name: getattr(entry, name) for name in names}, "detail": rows.to_text(dict(entry.detail))}
 
 
@@ -132,7 +139,7 @@ def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainE
     end = tables.take_end.run(connection, of_chain).fetchone()
     if end is None:
         first = {"last_id": 0, "last_hash": GENESIS, "pruned_id": 0, "pruned_hash": GENESIS}
-        new = _INSERT_OF[connection.dialect.name](tables.ends).values(writer=chain.writer, **first)
+        new = _INSERT_OF[connection.dialect.name](audit_chains).values(writer=chain.writer, **first)
         connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
         end = tables.take_end.run(connection, of_chain).fetchone()
     made = _following(tuple(end[:2]), entries, chain.writer)
@@ -172,23 +179,26 @@ class SqlAudit:
                 tables = _tables(writer)
                 query = tables.rows.where(tables.mine, tables.entries.c.at >= since)
                 newest = query.order_by(tables.entries.c.id.desc()).limit(most)
-                return [_entry(row) for row in connection.execute(newest, tables.of(writer)).mappings()][::-1]
-            found = [
-                row for tables in (_OLDER, _NOW) for row in connection.execute(_newest(tables, since, most)).mappings()
-            ]
+                of_chain = tables.of(rows.clean(writer))
+                return [_entry(row) for row in connection.execute(newest, of_chain).mappings()][::-1]
+            found: list[Any] = []
+            for tables in (_OLDER, _NOW):
+                query = tables.rows.where(tables.entries.c.at >= since).order_by(*tables.newest_first).limit(most)
+                found += connection.execute(query).mappings()
         found.sort(key=lambda row: (row["at"], row["writer"], row["id"]))
         return [_entry(row) for row in found[max(0, len(found) - most) :]]
 
     def verify(self) -> AuditReport:
         """Verify every hash of each chain after its newest pruned entry."""
         with self._reading("audit_verify") as connection:
-            return AuditReport(tuple(_verified(connection, each) for each in _writers(connection)))
+            found = [each for tables in (_OLDER, _NOW) for each in connection.execute(tables.writers).scalars()]
+            return AuditReport(tuple(_verified(connection, each) for each in sorted(found)))
 
     def prune(self, *, before: float, keep: int) -> int:
         """Drop entries before a time, then down to `keep` the oldest of callers with the most entries in a chain."""
         gone = 0
         with self._reading("audit_list") as connection:
-            writers = _writers(connection)
+            writers = [each for tables in (_OLDER, _NOW) for each in connection.execute(tables.ended).scalars()]
         for writer in writers:
             with self._writing("audit_prune") as connection:  # one transaction each: others can write between
                 gone += _prune_before(connection, writer, before)
@@ -214,18 +224,6 @@ class SqlAudit:
                 end = _end(connection, writer)
                 gone += _prune_through(connection, writer, end[0] - keep) if end is not None else 0
         return gone
-
-
-def _newest(tables: _Tables, since: float, most: int) -> Any:
-    """Return the query of the newest entries of all chains of these tables."""
-    writer = [tables.entries.c.writer.desc()] if "writer" in tables.entries.c else []
-    order = (tables.entries.c.at.desc(), *writer, tables.entries.c.id.desc())
-    return tables.rows.where(tables.entries.c.at >= since).order_by(*order).limit(most)
-
-
-def _writers(connection: Connection) -> Sequence[str]:
-    """Return the writers of all chains, in order, also of those that lost their entries or their end."""
-    return sorted(writer for tables in (_OLDER, _NOW) for writer in connection.execute(tables.writers).scalars())
 
 
 def _end(connection: Connection, writer: str) -> Any:

@@ -197,9 +197,10 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
-# Audit log: requests and their outcomes. `writer` is the daemon that appended the entry, by its host's name, and has a
-# chain of its own. `detail` is JSON. `hash` covers the row and the hash before it: no row can be changed or taken out
-# amid others without its being seen (kinds/access/audit.py). Ids have no gaps within their writer.
+# Audit log: requests and their outcomes. `writer` is what appended the entry: a daemon by its place (a host's name, or
+# `api/NAME`), or `offline/NAME`. Each has a chain of its own, with ids without gaps. `detail` is JSON. `hash` covers
+# the row and the hash before it: no row can be changed or taken out amid others without its being seen
+# (kinds/access/audit.py).
 audit_entries = Table(
     "audit_entries",
     metadata,

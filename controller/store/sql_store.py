@@ -83,7 +83,7 @@ class _Opened:
 class SqlStore:
     """`url` is `sqlite:////path/to/file` or `postgresql://...`; `schema` is PostgreSQL's, made when missing.
 
-    `writer` names the chain of the audit log that this process appends to: a daemon's host. No two processes share one.
+    `writer` names the audit log's chain that this process appends to: a daemon's place. No two processes share one.
     A writer waits at most `wait_seconds` for others. `timer` counts seconds for the durations that `meter` gets.
     Every method may raise StoreError: then nothing was written (when a server is lost in the middle of a commit
     it may have been: read again).

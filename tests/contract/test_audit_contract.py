@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, event, select, update
+from sqlalchemy.engine import Engine
 
 from controller.kinds.access.audit import AuditEntry
 from controller.store.schema import audit_chains, audit_entries, meta
@@ -19,6 +20,7 @@ from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
+from tests.statements import traced
 
 WRITERS = ("a", "b", "host")
 STEPS = st.lists(
@@ -368,6 +370,43 @@ def test_whatever_writers_do_every_chain_holds(steps: list[tuple[str, str, int]]
             assert log.problem == ""
             assert len(store.audit.entries()) >= log.entries
             assert log.entries == sum(each.entries for each in log.chains)
+
+
+def test_appending_is_two_statements(tmp_path: Path) -> None:
+    """Whatever was written before, and in a transaction as by itself."""
+    with traced() as ran, make_world("sqlite", tmp_path) as world:
+        store = world.store()
+        store.audit.append([entry(1)])
+        ran.clear()
+        store.audit.append([entry(2)])
+        assert verbs(ran) == ["BEGIN IMMEDIATE", "UPDATE audit_chains", "INSERT INTO", "COMMIT"]
+        ran.clear()
+        with store.transaction() as transaction:
+            transaction.audit(entry(3))
+        assert verbs(ran) == ["BEGIN IMMEDIATE", "UPDATE audit_chains", "INSERT INTO", "COMMIT"]
+
+
+@pytest.mark.postgres
+def test_a_server_is_asked_for_the_lease_besides(postgres: World) -> None:
+    store, ran = postgres.store(), list[str]()
+    lease = store.lease(seconds=60.0)
+    assert lease.acquire() == ""
+    store.audit.append([entry(1)])
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        ran.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        store.audit.append([entry(2)])
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert verbs(ran) == ["UPDATE audit_chains", "INSERT INTO", "SELECT leases.holder,"]
+    lease.release()
+
+
+def verbs(statements: list[str]) -> list[str]:
+    return [" ".join(each.split()[:2]) for each in statements]
 
 
 @pytest.mark.postgres

@@ -1,5 +1,6 @@
 """A backup is one moment of a store in use; a restore puts it back whole, or changes nothing."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -51,6 +52,10 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     assert "the old store is kept as" in said
     store.open()
     assert (names(store), store.instance_id) == (["one"], before)
+    [entry] = store.audit.entries()
+    assert (entry.writer, entry.verb, entry.source) == ("offline/host", "restore", "offline")
+    assert entry.actor.endswith(f"(uid {os.getuid()})")
+    assert store.audit.verify().problem == ""
     aside = next(file_of(world).parent.glob("*.before-*Z"))
     other = SqlStore(f"sqlite:///{aside}")
     other.open()

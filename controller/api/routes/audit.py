@@ -24,7 +24,7 @@ class AuditedObject(models.Shape):
 
 
 class AuditedRequest(models.Shape):
-    """One audited request; `hash` chains it to the one before of its `writer`, a host, whose requests `id` counts."""
+    """One audited request; `hash` chains it to the one before of its `writer`, a daemon, whose entries `id` counts."""
 
     writer: str
     id: int
@@ -47,7 +47,7 @@ class AuditList(models.Shape):
 
 
 class AuditChain(models.Shape):
-    """Result of verifying the chain of one writer, a host ("": of older versions, which had one chain for all)."""
+    """Result of verifying the chain of one writer, a daemon ("": of older versions, which had one chain for all)."""
 
     writer: str
     entries: int

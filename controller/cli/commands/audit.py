@@ -24,9 +24,7 @@ _MOST = 100_000  # entries in one answer
     show_default=True,
     help="At most so many entries, the newest.",
 )
-@click.option(
-    "--writer", metavar="HOST", default="", help="Only entries of that host's daemon, in the order of its chain."
-)
+@click.option("--writer", metavar="NAME", default="", help="Only entries of that daemon: a host's name, or api/NAME.")
 @click.option(
     "-o",
     "--output",

@@ -1,6 +1,7 @@
 """The audit log: one entry for each request, and a hash chain over the entries of each writer.
 
-A writer is a daemon, by its host's name. Versions before had one chain for all daemons of a store: that of writer "".
+A writer is a daemon, by its place: its host's name, or `api/NAME`. Versions before had one chain for all daemons of a
+store: that of writer "".
 An entry never holds a value that a user wrote: no environment, no command arguments, of a spec only the names of the
 changed fields.
 """

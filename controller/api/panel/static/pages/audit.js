@@ -1,4 +1,4 @@
-// The audit log: who did what, and whether the hash chain of each writer, a host, holds.
+// The audit log: who did what, and whether the hash chain of each writer, a daemon, holds.
 import { html, useMemo, useState, visibleText, when } from '../lib.js';
 import { call, usePolled } from '../api.js';
 import { Button, DataTable, ErrorNote, Icon, Status } from '../ui.js';
