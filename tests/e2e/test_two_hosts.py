@@ -30,6 +30,12 @@ def hosts_of(daemon: RunningDaemon) -> dict[str, tuple[str, str]]:
     return {each["check"]: (each["grade"], each["found"]) for each in found if each["check"].startswith("host/")}
 
 
+def executed(daemon: RunningDaemon) -> list[str]:
+    """Return the writers of the audit log's entries of commands, as a daemon lists them."""
+    items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
+    return [each["writer"] for each in items if each["verb"] == "exec"]
+
+
 def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as (a, b):
         a.apply(BOX)
@@ -55,8 +61,12 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         assert hosts_of(a)["host/b"][0] == "ok"
         assert "host/b/reach" not in hosts_of(a)
         assert "EngineReachable is False" in hosts_of(b)["host/a/conditions"][1]
-        audited = a.paddock("audit", "-o", "json").stdout
-        assert audited.count('"verb": "exec"') == 3 or audited.count('"verb":"exec"') == 3, "one each, and none lost"
+        assert executed(b) == ["a"] * 3, "one each by the daemon that was asked, and none lost"
+        marks = a.paddock("audit", "verify").stdout.splitlines()[1:]
+        b.paddock("exec", "far", "--", "true")
+        assert executed(a) == [*["a"] * 3, "b"]
+        marks_then = b.paddock("audit", "verify", *(word for each in marks for word in ("--expect", each))).stdout
+        assert [each.partition(":")[0] for each in marks_then.splitlines()[1:]] == ["a", "b"]
         b.stop()
         assert "missing hosts: b (its daemon was stopped)" in a.paddock("top").stderr
         assert hosts_of(a) == {"host/b": ("warning", "its daemon is away")}
