@@ -4,8 +4,9 @@ SQLite: a lock on a file beside the database, which the kernel frees with the pr
 can't expire. A file has one daemon: its leases, whatever their names, share one lock of the process.
 
 PostgreSQL: a row of each name that has to be renewed, by the server's clock. A new holder raises its epoch, under the
-same row lock that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So
-a holder that was frozen cannot write after a takeover. By its own clock its lease expires before the row may be taken.
+same row lock that orders all writers. Every write transaction checks under that lock that the epoch is still ours; one
+that only appends to the audit log locks the lease's row for it. So a holder that was frozen cannot write after a
+takeover. By its own clock its lease expires before the row may be taken.
 """
 
 import fcntl

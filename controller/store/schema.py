@@ -37,7 +37,8 @@ _NAME = Text().with_variant(Text(collation="C"), "postgresql")
 # SQLite numbers rows by itself only in a column of exactly this type.
 _ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
-# One row. Every writer takes it first: so commits come in the order of their revision, and watchers miss none.
+# One row. Every writer takes it first: so commits come in the order of their revision, and watchers miss none. What
+# only appends to the audit log leaves it alone.
 # `pruned_revision`: changes up to and including it are gone. `epoch` moves when the database was restored.
 meta = Table(
     "meta",

@@ -15,6 +15,7 @@ from sqlalchemy import delete, event, select, update
 from sqlalchemy.engine import Engine
 
 from controller.kinds.access.audit import AuditEntry
+from controller.store.audit import ChainEnd
 from controller.store.schema import audit_chains, audit_entries, meta
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
@@ -435,6 +436,14 @@ def test_appending_waits_for_its_own_chain_alone(postgres: World) -> None:
         other.audit.append([entry(2)])
     one.audit.append([entry(3)])
     assert report(one) == {"a": (2, 0, 2, ""), "b": (2, 0, 2, "")}
+
+
+def test_threads_wait_for_their_turn_no_longer_than_others() -> None:
+    chain = ChainEnd("a")
+    with chain.turn(0):
+        assert "busy with earlier entries" in str(refusal(lambda: chain.turn(0).__enter__()))
+    with chain.turn(0):
+        pass
 
 
 @pytest.mark.postgres
