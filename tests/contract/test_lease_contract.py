@@ -218,6 +218,8 @@ def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
     assert (short.acquire(), long.acquire()) == ("", "")
     assert (short.renew(), long.renew()) == (True, True)
     assert (short.lapses, long.lapses) == (1, 0)
+    for each in (short, long):
+        each.release()
 
 
 @pytest.mark.postgres
