@@ -144,7 +144,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None
 @pytest.mark.postgres
 def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
     """The server refuses a row: all that was put there before it is undone."""
-    with make_world("postgres", tmp_path) as world:
+    with make_world("postgres", tmp_path, new=True) as world:
         store = world.store()
         furnish(store)
         copy = saved(store, tmp_path / "copy")
