@@ -138,6 +138,7 @@ RESOURCES = (
 )
 
 
+REPLICAS = "replicas/"
 OBJECTS = "objects"  # counted in the store, and held by no sandbox
 
 
@@ -156,7 +157,10 @@ class StoredQuota:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Maximum of a scope's reservations after a commit: a namespace's, a host's (`host_scope`), or a pool's."""
+    """Maximum of a scope's reservations after a commit: a namespace's, a host's (`host_scope`), or a pool's.
+
+    Of `replicas_scope`, only the number of sandboxes.
+    """
 
     namespace: str
     amount: Amount
@@ -165,6 +169,11 @@ class Ceiling:
 def pool_scope(uid: str) -> str:
     """Return the key of a pool's ceiling, in the place of a namespace. No namespace can have this name."""
     return f"pool/{uid}"
+
+
+def replicas_scope(uid: str) -> str:
+    """Return the key of the number of a pool's warm and claimed members over all hosts. No namespace has this name."""
+    return f"{REPLICAS}{uid}"
 
 
 def host_scope(name: str) -> str:

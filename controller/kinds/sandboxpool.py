@@ -16,6 +16,8 @@ Replicas = Annotated[Whole, Field(ge=0, le=1000)]
 class SandboxPoolSpec(Model):
     """A warm pool. `maxReplicas` bounds its warm and claimed members together; left out: only quotas do.
 
+    Of a pool over several hosts, `maxReplicas` and `quota` hold for all hosts together.
+
     `priority` orders pools: the highest is filled first and loses members last. All of them come after sandboxes.
     """
 
@@ -49,6 +51,17 @@ class SandboxPoolSpec(Model):
         if self.max_replicas is not None and self.warm_replicas > self.max_replicas:
             raise ValueError(f"warmReplicas {self.warm_replicas} is more than maxReplicas {self.max_replicas}")
         return self
+
+
+def whole(obj: StoredObject) -> tuple[str, str]:
+    """Return uid and name of the pool whose bounds hold for a pool: the one that it is a part of, else its own."""
+    owners = ((each["uid"], each["name"]) for each in obj.owner_references if each.get("kind") == KIND.name)
+    return next(owners, (obj.uid, obj.name))
+
+
+def whole_uid(obj: StoredObject) -> str:
+    """Return the uid under which a pool's members and claimed sandboxes are counted."""
+    return whole(obj)[0]
 
 
 def _count(name: str) -> "Column":

@@ -17,8 +17,9 @@ from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
-from controller.kinds.quota import Amount
+from controller.kinds.quota import Amount, pool_scope, replicas_scope
 from controller.kinds.registry import discover
+from controller.kinds.sandboxpool import whole_uid
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.last_snapshot import LastSnapshot
@@ -180,6 +181,7 @@ class ReconcilePass:
             moved=moved,
             waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
+            pools_elsewhere=self._pools_elsewhere(instances),
             leads=self._place.leads(),
             alone=self._place.alone,
         )
@@ -209,6 +211,18 @@ class ReconcilePass:
         own = index_of(instances).held
         namespaces = {each.obj.namespace for each in self._desired.quotas.now.values()} - {HOST}
         stored = self._store.held(*sorted(namespaces)) if namespaces else {}
+        return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
+
+    def _pools_elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
+        """Return what other hosts hold of the pools with a part here, as far as bounds need it."""
+        parts = [each for each in self._desired.pools().values() if whole_uid(each.obj) != each.obj.uid and each.spec]
+        quotas = {pool_scope(whole_uid(each.obj)) for each in parts if each.spec and each.spec.quota is not None}
+        most = {whole_uid(each.obj) for each in parts if each.spec and each.spec.max_replicas is not None}
+        if not quotas and not most:
+            return {}
+        index = index_of(instances)
+        own = {**index.held, **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most}}
+        stored = self._store.held(*sorted(quotas), *map(replicas_scope, sorted(most)))
         return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
 
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:

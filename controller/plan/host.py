@@ -309,8 +309,8 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     moved = {uid: None if each is None or each.parent_uid in gone else each for uid, each in moved.items()}
     changes = ((snapshot.instances.get(uid), each) for uid, each in moved.items())
     used = moved_sums(index_of(snapshot.instances).held, changes)
-    for namespace, amount in snapshot.elsewhere.items():
-        used[namespace] = used.get(namespace, Amount()) + amount
+    for scope, amount in (*snapshot.elsewhere.items(), *snapshot.pools_elsewhere.items()):
+        used[scope] = used.get(scope, Amount()) + amount
     return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
 
 
@@ -382,7 +382,7 @@ def _finish(builder: PlanBuilder) -> Plan:
             retired=tuple(builder.retired),
             deletions=tuple(builder.deletions),
             audit=tuple(builder.audit),
-            ceilings=builder.ledger.ceilings(builder.snapshot.host) if builder.ledger else (),
+            ceilings=(*(builder.ledger.ceilings(builder.snapshot.host) if builder.ledger else ()), *builder.ceilings),
         ),
         next_wake=min(builder.wakes, default=None),
         probes=tuple(builder.probes),

@@ -19,6 +19,7 @@ from controller.kinds.quota import (
     StoredQuota,
     pool_scope,
 )
+from controller.kinds.sandboxpool import whole
 
 # Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
 # time. A shortage of memory kills, so memory is reserved once. Processes and
@@ -128,14 +129,15 @@ def bounds(quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME) ->
 
 
 def pool_quotas(pools: Iterable[Pool]) -> Mapping[str, tuple[QuotaBound, ...]]:
-    """Return the quotas of pools, by `of_pool`. An unreadable one blocks everything."""
+    """Return the quotas of pools, by `pool_scope`: of a part, that of its whole pool. An unreadable one blocks all."""
     found = {}
     for each in pools:
-        key, name = pool_scope(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
+        uid, own = whole(each.obj)
+        key, name = pool_scope(uid), f"{each.obj.namespace}/{own}"
         if each.spec is None:
-            found[key] = (QuotaBound(name, key, each.obj.uid),)
+            found[key] = (QuotaBound(name, key, uid),)
         elif (quota := each.spec.quota) is not None:
-            found[key] = (QuotaBound(name, key, each.obj.uid, quota.hard, quota.per_sandbox),)
+            found[key] = (QuotaBound(name, key, uid, quota.hard, quota.per_sandbox),)
     return found
 
 

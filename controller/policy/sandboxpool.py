@@ -11,19 +11,10 @@ from controller.policy.quota import contradictions
 
 def admit(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a pool: contradictions in its own quota, and its host."""
-    placed = (*binding.refused(spec.host, policy), *_unbounded_over_hosts(spec, policy))
+    placed = binding.refused(spec.host, policy)
     if spec.quota is None:
         return placed
     return (*placed, *contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))
-
-
-def _unbounded_over_hosts(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Return the refusals of bounds that hold for a pool on one host, and not for one that a scheduler spreads."""
-    if spec.host is not None or policy.scheduler != "swarm":
-        return ()
-    words = "bounds a pool on one host, and the scheduler spreads this one: name its `host:`, or bound the namespace"
-    bounds = {"spec.maxReplicas": spec.max_replicas, "spec.quota": spec.quota}
-    return tuple(Refusal(field, words) for field, value in bounds.items() if value is not None)
 
 
 def shares_volumes(template: Template | None) -> str:

@@ -97,7 +97,7 @@ class Transaction(Protocol):
     def held(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of each scope: a namespace, a host (`host_scope`), or a pool (`pool_scope`).
 
-        A pool's are those of its members and claimed sandboxes; it holds no number of sandboxes.
+        A pool's are those of its members and claimed sandboxes on all hosts. Their number is that of `replicas_scope`.
         """
         ...
 
@@ -105,10 +105,10 @@ class Transaction(Protocol):
         """Return the existing ones of these uids, by uid."""
         ...
 
-    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+    def ready_member(self, pool_uid: str, key: str, *, besides: str, on: str = "") -> Instance | None:
         """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides`, if any.
 
-        None of a host whose daemon's lease has expired.
+        `on` is the only host that may have it ("": any). None of a host whose daemon's lease has expired.
 
         Without those that this transaction writes. Other transactions get other ones until it ends.
         """
@@ -268,7 +268,7 @@ class Store(Protocol):
         ...
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the stored reservations of each scope: a namespace, a host (`host_scope`) or a pool (`pool_scope`)."""
+        """Return the stored reservations of each scope, as `Transaction.held` does."""
         ...
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:

@@ -2,8 +2,9 @@
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -18,6 +19,20 @@ from controller.ports import LeaseState, Wake
 MIGRATION_WAIT_SECONDS = 60.0
 # The lease of the daemon of the only host there is, until hosts have names.
 DEFAULT_LEASE = "host/host"
+
+
+_IN_ONE_QUERY = 500
+
+
+def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Split values into batches within the databases' parameter limit.
+
+    Compiled statements are cached by text (SQLite: 20 KiB each, per connection). So the last value is repeated up to a
+    power of two, which keeps the number of texts small.
+    """
+    rest = iter(values)
+    while some := list(islice(rest, _IN_ONE_QUERY)):
+        yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
 class Quick:

@@ -23,7 +23,7 @@ from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, Null
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import ChainEnd, SqlAudit
 from controller.store.connect import connect
-from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease
+from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease, batches
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS, row_leases
@@ -38,7 +38,6 @@ from controller.store.transaction import (
     INSTANCES_ON,
     NAMED,
     SqlTransaction,
-    batches,
     listed,
     named,
 )
@@ -286,12 +285,10 @@ class SqlStore:
             return int(connection.execute(COUNT_INSTANCES).scalar_one())
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the reservations of namespaces, hosts (`host_scope`) and pools (`pool_scope`)."""
+        """Return the reservations of scopes."""
         database = self._database()
         with self._operation("held", database):
-            read = [row for some in batches(scopes) for row in database.rows(totals.OF_SCOPES, {"scopes": some})]
-        found = {row["scope"]: totals.amount_of_row(dict(row)) for row in read}
-        return {each: found.get(each, Amount()) for each in scopes}
+            return totals.held(database.rows, scopes)
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.

@@ -2,21 +2,22 @@
 
 A scope is a namespace, a host (`host_scope`; "" for the default one), or a pool (`pool_scope`). The rows move in the
 transaction that moves instances and objects, so a rollback or a crash moves both or none. `recount` makes them anew.
+The number of a pool's members (`replicas_scope`) has no row: few pools are bounded by it, and it is counted.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, text
+from sqlalchemy import Connection, bindparam, delete, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.planning.instance_record import SANDBOX
-from controller.kinds.quota import RESOURCES, Amount, host_scope, pool_scope
-from controller.store.database import Quick
+from controller.kinds.quota import REPLICAS, RESOURCES, Amount, host_scope, pool_scope, replicas_scope
+from controller.store.database import Quick, batches
 from controller.store.rows import Row
-from controller.store.schema import totals
+from controller.store.schema import instances, totals
 
 OBJECTS = "objects"
 _UNITS = tuple(each.unit for each in RESOURCES)
@@ -24,6 +25,12 @@ _COLUMNS = (*_UNITS, OBJECTS)
 _MOST_TOLD = 16  # each number of rows is a statement of its own
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
+_REPLICAS = Quick(
+    select(instances.c.pool_uid, func.count().label("replicas"))
+    .where(instances.c.pool_uid.in_(bindparam("pools", expanding=True)))
+    .group_by(instances.c.pool_uid)
+)
+_Reading = Callable[[Quick, Mapping[str, Any]], Sequence[Mapping[Any, Any]]]
 _SUMMED = "cpu_millicores, memory_bytes, pids, disk_bytes, gpus"
 _SEAT = f"CASE WHEN role = '{SANDBOX}' THEN 1 ELSE 0 END"
 _SUM_INSTANCES = text(
@@ -57,6 +64,7 @@ class Moves:
             self._move(row["namespace"], found | seat)
         if row["pool_uid"]:
             self._move(pool_scope(row["pool_uid"]), found)
+            self._move(replicas_scope(row["pool_uid"]), {"sandboxes": sign})
 
     def object(self, namespace: str, sign: int) -> None:
         """Add (1) or take away (-1) an object."""
@@ -69,7 +77,8 @@ class Moves:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what has to be added to the stored rows."""
-        moved = {scope: each for scope, each in sorted(self._by_scope.items()) if any(each.values())}
+        with_rows = ((scope, each) for scope, each in sorted(self._by_scope.items()) if not scope.startswith(REPLICAS))
+        moved = {scope: each for scope, each in with_rows if any(each.values())}
         return [{"scope": scope, **{name: each[name] for name in _COLUMNS}} for scope, each in moved.items()]
 
     def _move(self, scope: str, by: Mapping[str, int]) -> None:
@@ -81,7 +90,19 @@ def stored(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
     return {row["scope"]: dict(row) for row in OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
 
 
-def amount_of_row(row: Row | None) -> Amount:
+def held(read: _Reading, scopes: Sequence[str]) -> dict[str, Amount]:
+    """Return what these scopes hold, as `read` finds the rows of a statement."""
+    pools = [each.removeprefix(REPLICAS) for each in scopes if each.startswith(REPLICAS)]
+    with_rows = [each for each in scopes if not each.startswith(REPLICAS)]
+    found = {row["scope"]: row for some in batches(with_rows) for row in read(OF_SCOPES, {"scopes": some})}
+    counted = {row["pool_uid"]: row for some in batches(pools) for row in read(_REPLICAS, {"pools": some})}
+    amounts = {each: amount_of_row(found.get(each)) for each in with_rows}
+    return amounts | {
+        replicas_scope(each): Amount(sandboxes=counted[each]["replicas"] if each in counted else 0) for each in pools
+    }
+
+
+def amount_of_row(row: Mapping[Any, Any] | None) -> Amount:
     return Amount() if row is None else Amount(*(row[name] for name in _UNITS))
 
 

@@ -23,6 +23,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     select,
     text,
     tuple_,
@@ -40,7 +41,7 @@ from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows, totals
 from controller.store.audit import ChainEnd, append
-from controller.store.database import Quick
+from controller.store.database import Quick, batches
 from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, leases, meta, objects
@@ -50,7 +51,6 @@ _Key = tuple[str, str, str]
 _Place = tuple[str, str | None]  # kind and namespace; None: of all namespaces
 _POOL = "SandboxPool"
 _MOST_AHEAD = 20  # objects named in one query
-_IN_ONE_QUERY = 500
 _NO_OWNERS = rows.to_text(())
 
 # Statements are made once: making one, and the key that SQLAlchemy knows it by, takes as long as running it.
@@ -71,6 +71,7 @@ _READY_ON_ANY = (
     select(instances)
     .where(instances.c.pool_uid == bindparam("pool_uid"), instances.c.ready_key == bindparam("key"))
     .where(instances.c.role == WARM, instances.c.host != bindparam("besides"))
+    .where(bindparam("on_host", type_=Text).in_((literal_column("''"), instances.c.host)))
     .order_by(instances.c.created_at, instances.c.uid)
     .limit(bindparam("most", type_=BigInteger))
     .with_for_update(skip_locked=True)
@@ -242,17 +243,15 @@ class SqlTransaction:
         return rows.instances_from_rows(ALL_INSTANCES.rows(self._connection, {}))
 
     def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the reservations of namespaces, hosts (`host_scope`) and pools (`pool_scope`), with pending writes."""
+        """Return the reservations of scopes, with pending writes."""
         moves = Moves()
         if self._instances:
             for row in self._reserved_of(self._instances).values():
                 moves.instance(row, -1)
             for each in self._instances.values():
                 moves.instance(rows.instance_row(each), 1)
-        found: dict[str, Row] = {}
-        for some in batches(scopes):
-            found.update(totals.stored(self._connection, some))
-        return {each: totals.amount_of_row(found.get(each)) + moves.amount(each) for each in scopes}
+        found = totals.held(lambda statement, asked: statement.rows(self._connection, asked), scopes)
+        return {each: amount + moves.amount(each) for each, amount in found.items()}
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Return the instances with these uids, by uid, with pending writes."""
@@ -262,13 +261,15 @@ class SqlTransaction:
         self._own |= {row["uid"]: {name: row[name] for name in _RESERVED_NAMES} for row in found}
         return {**{each.uid: each for each in rows.instances_from_rows(found)}, **moved}
 
-    def ready_member(self, pool_uid: str, key: str, *, besides: str) -> Instance | None:
+    def ready_member(self, pool_uid: str, key: str, *, besides: str, on: str = "") -> Instance | None:
         """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides` and not lost.
 
+        `on` is the only host that may have it ("": any).
         Without those that this transaction writes. It is locked until the commit: other transactions get other ones.
         """
         pending = self._instances.keys() | self._retired.keys()
-        asked = {"pool_uid": rows.clean(pool_uid), "key": rows.clean(key), "besides": rows.clean(besides)}
+        said = {"pool_uid": pool_uid, "key": key, "besides": besides, "on_host": on}
+        asked = {name: rows.clean(each) for name, each in said.items()}
         ready = _READY_AND_ALIVE if self._connection.dialect.name == "postgresql" else _READY
         found = ready.rows(self._connection, {**asked, "most": 1 + len(pending)})
         return next((each for each in rows.instances_from_rows(found) if each.uid not in pending), None)
@@ -597,17 +598,6 @@ def _is_bound_anew(row: Row, write: StatusWrite) -> bool:
     if '"binding"' not in row["status"]:
         return False
     return bool(rows.from_text(row["status"]).get("binding", 0) > write.status.get("binding", 0))
-
-
-def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Split values into batches within the databases' parameter limit.
-
-    Compiled statements are cached by text (SQLite: 20 KiB each, per connection). So the last value is repeated up to a
-    power of two, which keeps the number of texts small.
-    """
-    rest = iter(values)
-    while some := list(islice(rest, _IN_ONE_QUERY)):
-        yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
 @cache

@@ -1,51 +1,71 @@
 """A pool of ready members in a store, and what a process sees of it that claims them: no loop and no engine."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
 from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.quota import Amount, Ceiling, replicas_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
-from controller.ports import NullMeter
+from controller.ports import Conflict, NullMeter
 from controller.service.objects.claims import Claims
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import insert
 
 SPEC = {"templateRef": {"name": "t"}}
+WHOLE = "whole-uid"
 HELD = Limits(100, 64 << 20, 16)
 _REFRESH_AFTER = 20
 
 
-def move_in(store: SqlStore, hard: dict[str, int]) -> None:
-    """A template, its pool, and a quota."""
+def move_in(store: SqlStore, hard: dict[str, int], of_whole: dict[str, int] | None = None) -> None:
+    """A template, its pool, and a quota. `of_whole` is the quota of the pool that it is then a part of: WHOLE."""
+    part = StoredObject("SandboxPool", "default", "p", "p-uid", spec={**SPEC, "warmReplicas": 1000})
+    if of_whole is not None:
+        owner = {"kind": "SandboxPool", "name": "whole", "uid": WHOLE}
+        part = replace(part, owner_references=(owner,), spec={**part.spec, "quota": of_whole})
     insert(
         store,
         StoredObject("SandboxTemplate", "default", "t", "t-uid", spec={"image": "tiny"}),
-        StoredObject("SandboxPool", "default", "p", "p-uid", spec={**SPEC, "warmReplicas": 1000}),
+        part,
         StoredObject("Quota", "default", "q", "q-uid", spec={"hard": hard}),
     )
 
 
-def fill(store: SqlStore, round_: int, count: int) -> None:
-    """So many new members, ready to be claimed."""
+def fill(store: SqlStore, round_: int, count: int, pool: str = "p-uid") -> None:
+    """So many new members, ready to be claimed. `pool` is the uid of the whole pool."""
     with store.transaction() as transaction:
         for index in range(count):
             uid = f"{round_:04}{index:04}-member"
-            memory = InstanceState(pool="p-uid", hostname=f"p-{uid[:8]}", container=f"c-{uid}")
+            memory = InstanceState(pool=pool, hostname=f"p-{uid[:8]}", container=f"c-{uid}")
             name = container_name(memory.hostname, uid)
             transaction.put_instance(
                 Instance(
                     name, "p-uid", "SandboxPool", "default", "p", "warm", HELD, float(index), memory, member_uid=uid
                 )
             )
+
+
+def add_member(store: SqlStore, uid: str, host: str, most: int) -> bool:
+    """Add a member on a host as a pass does that found a place free; return False if there are `most` already."""
+    memory = InstanceState(pool=WHOLE, hostname=uid)
+    row = ("p-uid", "SandboxPool", "default", "p", "warm", HELD, 0.0, memory)
+    ceiling = Ceiling(replicas_scope(WHOLE), Amount(sandboxes=most))
+    try:
+        store.record(Writes(instances=(Instance(f"pdk-{uid}", *row, member_uid=uid, host=host),), ceilings=(ceiling,)))
+    except Conflict:
+        return False
+    return True
 
 
 def fill_hosts(store: SqlStore, hosts: Sequence[str], key: str = "k") -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
-from tests.contract.claim_worlds import Claimant
+from tests.contract.claim_worlds import Claimant, add_member
 from tests.contract.store_worlds import box, insert
 
 _test: Connection  # the way to the test
@@ -139,6 +139,17 @@ def claim_all(store: SqlStore, writer: str, rounds: int) -> None:
         say(Claimant(store, f"{writer}-{number}").claim_all("128Mi"))
 
 
+def add_members(store: SqlStore, host: str, most: int) -> None:
+    """When told to, add members of a pool on a host until all hosts together have `most`; say how many."""
+    store.open()
+    say("ready")
+    wait()
+    made = 0
+    while add_member(store, f"{host}-{made}", host, most):
+        made += 1
+    say(made)
+
+
 def claim_elsewhere(store: SqlStore, besides: str) -> None:
     """When told to, take ready members of other hosts until there is none; say which."""
     store.open()
@@ -159,7 +170,8 @@ def _claimed_elsewhere(store: SqlStore, besides: str) -> str:
         return found.uid
 
 
-_COMMANDS = (identify, write, append, write_following, claim, claim_all, claim_elsewhere, hold, unprivileged, lead)
+_CLAIMS = (claim, claim_all, claim_elsewhere, add_members)
+_COMMANDS = (identify, write, append, write_following, *_CLAIMS, hold, unprivileged, lead)
 COMMANDS = {each.__name__: each for each in _COMMANDS}
 
 

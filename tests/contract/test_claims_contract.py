@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.claim_worlds import HELD, fill, fill_hosts, move_in, move_out
+from tests.contract.claim_worlds import HELD, WHOLE, fill, fill_hosts, move_in, move_out
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
 CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "200"))
 # The machine may have other work: what is slow is not wrong.
 pytestmark = pytest.mark.timeout(1800)
-PROCESSES, A_ROUND, TOO_MANY = 8, 100, 9
+PROCESSES, A_ROUND, TOO_MANY, MOST = 8, 100, 9, 40
 
 
 @pytest.fixture(params=BACKENDS)
@@ -74,6 +74,15 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         assert transaction.ready_member("p-uid", "other", besides="a") is not None
 
 
+def test_a_ready_member_of_one_host_alone(world: World) -> None:
+    store = world.store()
+    move_in(store, {})
+    uids = fill_hosts(store, ("b", "c"))
+    with store.transaction() as transaction:
+        found = [transaction.ready_member("p-uid", "k", besides="a", on=host) for host in ("", "b", "c", "d")]
+        assert [each and each.uid for each in found] == [uids[0], *uids, None]
+
+
 @pytest.mark.postgres
 def test_no_ready_member_of_a_lost_host_is_handed_out(tmp_path: Path) -> None:
     with make_world("postgres", tmp_path) as world:
@@ -105,11 +114,26 @@ def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
     assert sorted(won) == uids
 
 
-def test_the_memory_for_the_last_claim_is_given_once(world: World) -> None:
+def test_hosts_together_never_add_a_member_too_many(world: World) -> None:
+    store = world.store(wait_seconds=60)
+    move_in(store, {}, of_whole={})
+    fill(store, 0, 3, WHOLE)
+    children = [world.child("add_members", host, MOST) for host in "abcdefgh"]
+    for each in children:
+        assert each.says() == "ready"
+    for each in children:
+        each.go()
+    assert sum(each.says() for each in children) == MOST - 3
+    assert len(store.instances()) == MOST
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["namespace", "pool"])
+def test_the_memory_for_the_last_claim_is_given_once(world: World, whole: bool) -> None:
     """Each claims a member and asks for as much again; there is memory for one of them to grow."""
     store = world.store(wait_seconds=60)
-    move_in(store, {"memory": HELD.memory_bytes * (PROCESSES + 1)})
-    fill(store, 0, PROCESSES)
+    most = {"memory": HELD.memory_bytes * (PROCESSES + 1)}
+    move_in(store, {} if whole else most, of_whole=most if whole else None)
+    fill(store, 0, PROCESSES, WHOLE if whole else "p-uid")
     children = [world.child("claim_all", f"child{each}", 1) for each in range(PROCESSES)]
     for each in children:
         assert each.says() == "ready"

@@ -15,7 +15,7 @@ from sqlalchemy import delete
 from controller.kinds.meta import ObjectRef, StoredObject
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Deletion, Writes
-from controller.kinds.quota import Amount, Ceiling, amount_of, host_scope, pool_scope
+from controller.kinds.quota import Amount, Ceiling, amount_of, host_scope, pool_scope, replicas_scope
 from controller.kinds.runtime.container import Limits
 from controller.ports import Conflict
 from controller.store import migrate
@@ -101,6 +101,20 @@ def test_a_ceiling_is_that_of_one_host(store: SqlStore) -> None:
     assert held["default"].cpu_millicores == 1800, "a namespace's are those of all hosts"
 
 
+def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
+    _empty(store)
+    rows = [_row(each, (), "warm", "p", Limits(0, 0, 0)) for each in insert(store, box("a"), box("b"), box("c"))]
+    two = Ceiling(replicas_scope("p"), Amount(sandboxes=2))
+    store.record(
+        Writes(
+            instances=tuple(replace(each, host=host) for each, host in zip(rows, HOSTS, strict=False)), ceilings=(two,)
+        )
+    )
+    with pytest.raises(Conflict, match="replicas/p: more is reserved"):
+        store.record(Writes(instances=(rows[2],), ceilings=(two,)))
+    assert _held(store)["replicas/p"] == Amount(sandboxes=2)
+
+
 @both_stores
 def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
     store = world.store()
@@ -161,8 +175,8 @@ def _take(
             transaction.retire(held)
         else:
             transaction.remove(obj)
-        before = transaction.held(namespace, "", host_scope("b"))
-        assert before.keys() == {namespace, "", "host/b"}
+        before = transaction.held(namespace, "", host_scope("b"), replicas_scope("q"))
+        assert before.keys() == {namespace, "", "host/b", "replicas/q"}
         if undone:
             raise _Undone
 
@@ -190,6 +204,7 @@ def _summed(store: SqlStore) -> Mapping[str, Amount]:
             found[scope] += mine
         if each.memory.pool:
             found[pool_scope(each.memory.pool)] += replace(mine, sandboxes=0)
+            found[replicas_scope(each.memory.pool)] += Amount(sandboxes=1)
     return found
 
 
@@ -204,7 +219,8 @@ def _counted(store: SqlStore) -> Counter[str]:
 
 
 def _scopes() -> list[str]:
-    return [*NAMESPACES, *map(host_scope, HOSTS), *(pool_scope(each) for each in POOLS if each)]
+    pools = [each for each in POOLS if each]
+    return [*NAMESPACES, *map(host_scope, HOSTS), *map(pool_scope, pools), *map(replicas_scope, pools)]
 
 
 def _empty(store: SqlStore) -> None:

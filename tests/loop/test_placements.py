@@ -560,15 +560,6 @@ def test_another_pool_of_a_parts_name_is_left_alone(fleet: Fleet) -> None:
     assert "sandboxpool warm-two is not its part on that host; rename one of them" in degraded["message"]
 
 
-@pytest.mark.parametrize("bound", [{"maxReplicas": 5}, {"quota": {"memory": "1Gi"}}])
-def test_bounds_of_a_pool_need_a_host(fleet: Fleet, bound: dict[str, object]) -> None:
-    with pytest.raises(errors.Invalid, match="bounds a pool on one host, and the scheduler spreads this one"):
-        pool(fleet, 2, **bound)
-    pool(fleet, 2, host="one", **bound)
-    fleet.settle()
-    assert made(fleet) == [2, 0]
-
-
 def recreated(fleet: Fleet, name: str = "a") -> str:
     """Return the host of a sandbox that is started elsewhere if its host is lost: `two`."""
     fleet.hosts.one.apply(name, onHostLoss="Recreate", nodeSelector={"rack": "b"})

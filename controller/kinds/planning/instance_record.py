@@ -84,8 +84,8 @@ class InstanceState:
     recorded as the reason of its end. `finished` is the template hash whose run is over for good ("": none). `run` is
     the last observed run: container id and start time. `container` is the id of the last created container: labels
     alone are no proof, for `docker commit` copies them to an image and its containers. `pool` is the uid of the
-    SandboxPool whose member it is or was, `hostname` the name its container was created with as a member ("": the
-    object's own). `launch` is `Warm`, `Cold` or empty,
+    whole SandboxPool (`whole_uid`) whose member it is or was, `hostname` the name its container was created with as a
+    member ("": the object's own). `launch` is `Warm`, `Cold` or empty,
     `launch_reason` the reason of a cold start. `claiming` holds until the container has the name and limits
     of the claim for the first time. `subnet` is its network's (CIDR); of a sealed one it stands in the egress
     container's record. `peers` is the subnet of the bridge shared in its namespace ("": none). `extra`, here and in its

@@ -1,6 +1,6 @@
 """Input of one planner pass: desired, observed and stored state, and the time. Immutable."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -22,7 +22,7 @@ from controller.kinds.provider import StoredProvider
 from controller.kinds.quota import Amount, StoredQuota
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
-from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxpool import SandboxPoolSpec, whole_uid
 from controller.kinds.securityprofile import StoredProfile
 
 
@@ -103,7 +103,8 @@ class Snapshot:
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
-    reserve by namespace. `moved` are sandboxes of other hosts that
+    reserve by namespace, `pools_elsewhere` of the pools that have a part here (`pool_scope`, `replicas_scope`).
+    `moved` are sandboxes of other hosts that
     have a container here. `leads`: it decides for what belongs to no host, too.
     `alone`: there are no other hosts.
     """
@@ -136,6 +137,7 @@ class Snapshot:
     waits: Mapping[str, tuple[str, str]] | None = None
     moved: frozenset[str] = frozenset()
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
     alone: bool = True
 
@@ -159,5 +161,10 @@ class Snapshot:
     def pool_of(self, uid: str) -> str:
         """Return the pool that this sandbox was claimed from; "" if there is none, or it is gone."""
         instance = self.instances.get(uid)
-        pool = self.pools.get(instance.memory.pool) if instance else None
+        whole = instance.memory.pool if instance else ""
+        pool = self.pools.get(whole) or next((each for each in self._parts() if whole_uid(each.obj) == whole), None)
         return pool.obj.name if pool else ""
+
+    def _parts(self) -> Iterable[Pool]:
+        """Return the pools that may be parts of pools over several hosts: none where there is one host."""
+        return () if self.alone else self.pools.values()

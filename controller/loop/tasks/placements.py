@@ -19,6 +19,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.binding import PENDING, UNBOUND, binding_of, host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Pool, Sandbox
+from controller.kinds.quota import Amount, pool_scope
 from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import KIND as POOL
 from controller.loop.clock import boot_seconds
@@ -208,11 +209,17 @@ class PlacementKeeper:
             refused = ""
             for each in spread.put_parts(pool, pools, records):
                 refused = self._put_part(each) or refused
-            status = spread.spread_status(pool, spread.parts_of(pool, pools), records, refused, self._clock.now())
+            parts = spread.parts_of(pool, pools)
+            status = spread.spread_status(pool, parts, records, refused, self._used(pool), self._clock.now())
             if status != pool.obj.status:
                 statuses.append(StatusWrite(pool.obj.ref, status))
         if statuses:
             self._store.record(Writes(statuses=tuple(statuses)))
+
+    def _used(self, pool: Pool) -> Amount:
+        """Return what the members and claimed sandboxes of a pool with a quota reserve over all hosts."""
+        scope = pool_scope(pool.obj.uid)
+        return self._store.held(scope)[scope] if pool.spec is not None and pool.spec.quota is not None else Amount()
 
     def _put_part(self, part: spread.PutPart) -> str:
         """Store a pool's part. Return why that can't be, "" if it is done, or no longer due."""

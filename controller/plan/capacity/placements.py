@@ -196,8 +196,8 @@ def placements(
                 settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits)
-    slots: set[str] = set()
-    for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, policy)):
+    pools, slots = tuple(pools), set[str]()
+    for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, pools, policy, had)):
         slots.add(wanted.uid)
         record = had.get(wanted.uid)
         if record is None or replace(record.placement, labels=wanted.labels) != wanted:
@@ -292,12 +292,12 @@ def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement 
     return _placement(obj, obj.uid, spec, template, policy, binding=binding, host=host, running=running)
 
 
-def _slots(pool: Pool, policy: Policy) -> Iterator[Placement]:
+def _slots(pool: Pool, pools: Iterable[Pool], policy: Policy, had: Mapping[str, PlacedRecord]) -> Iterator[Placement]:
     """Yield the placements of a pool's warm sandboxes. None without its template: nobody knows what they need."""
     spec = member_spec(pool)
     if spec is None or pool.template is None or shares_volumes(pool.template):
         return
-    for uid in spread.slot_uids(pool):
+    for uid in spread.slot_uids(pool, spread.parts_of(pool, pools), had):
         yield _placement(pool.obj, uid, spec, pool.template, policy, binding=1, host=UNBOUND, running=True)
 
 

@@ -6,6 +6,7 @@ from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandboxpool import whole_uid
 from controller.plan.common.instance_index import index_of
 from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 
@@ -14,10 +15,15 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     whole, part = amount_of(reserves, 1), amount_of(member.reserves)
     found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host), **pool_quotas([pool])}
-    used = index_of(snapshot.instances).held
-    concerned = (pool_scope(pool.obj.uid), pool.obj.namespace, HOST)
+    used, elsewhere = index_of(snapshot.instances).held, {**snapshot.elsewhere, **snapshot.pools_elsewhere}
+    concerned = (pool_scope(whole_uid(pool.obj)), pool.obj.namespace, HOST)
     return all(
-        judge(each, used.get(each.namespace, Amount()), whole, part).admitted
+        judge(
+            each,
+            used.get(each.namespace, Amount()) + elsewhere.get(each.namespace, Amount()),
+            whole,
+            part,
+        ).admitted
         for key in concerned
         for each in found.get(key, ())
     )

@@ -3,6 +3,9 @@
 Such a pool has a slot for each of its `warmReplicas`: a placement that is never pinned, so that the scheduler moves it
 off a host that is lost, drained or unfit. The slots on a host are the `warmReplicas` of the pool's part there: a
 SandboxPool with `host`, which the first one owns, and which that host's daemon fills.
+
+The bounds of the pool are in its parts' specs, too, and hold for all of them together: their members and the sandboxes
+claimed from them count for the pool (`whole_uid`). There are as many slots as `maxReplicas` leaves beside the claimed.
 """
 
 import hashlib
@@ -14,6 +17,7 @@ from typing import Any
 from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Pool
+from controller.kinds.quota import RESOURCES, Amount
 from controller.plan.common.status_json import dated
 from controller.ports.scheduler import Pending, Placed, PlacedRecord
 
@@ -41,17 +45,35 @@ def spread_pools(pools: Iterable[Pool]) -> tuple[Pool, ...]:
     return tuple(sorted(found, key=lambda each: (-(each.spec.priority if each.spec else 0), each.obj.created_at)))
 
 
-def slot_uids(pool: Pool) -> tuple[str, ...]:
-    """Return the uids of a pool's slots."""
-    return tuple(f"{pool.obj.uid}-{at}" for at in range(pool.spec.warm_replicas if pool.spec else 0))
+def slot_uids(pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord]) -> tuple[str, ...]:
+    """Return the uids of a pool's slots. Where its maximum leaves fewer, those without a warm sandbox are given up."""
+    uids = [f"{pool.obj.uid}-{at}" for at in range(pool.spec.warm_replicas if pool.spec else 0)]
+    left = warm_of(pool, parts)
+    if left == len(uids):
+        return tuple(uids)
+    filled = Counter({host_of(each.obj, UNBOUND): int(each.obj.status.get("replicas", 0)) for each in parts})
+    with_one: list[str] = []
+    placed: list[str] = []
+    others: list[str] = []
+    for uid, host in ((uid, _host_of(records.get(uid))) for uid in uids):
+        filled[host] -= 1
+        (others if not host else with_one if filled[host] >= 0 else placed).append(uid)
+    return (*with_one, *placed, *others)[:left]
+
+
+def warm_of(pool: Pool, parts: Iterable[Pool]) -> int:
+    """Return the number of warm members that a pool is to have, beside those that were claimed."""
+    if pool.spec is None or pool.spec.max_replicas is None:
+        return pool.spec.warm_replicas if pool.spec else 0
+    claimed = sum(int(each.obj.status.get("claimedReplicas", 0)) for each in parts)
+    return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - claimed))
 
 
 def put_parts(pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord]) -> Iterator[PutPart]:
     """Yield the parts of a pool that are not as its slots are placed now. `pools` are all that are stored."""
-    shares = Counter(
-        record.state.host for record in _slots(pool, records) if record is not None and isinstance(record.state, Placed)
-    )
-    known = {host_of(each.obj, UNBOUND): each.obj for each in parts_of(pool, pools)}
+    parts = parts_of(pool, pools)
+    shares = Counter(host for uid in slot_uids(pool, parts, records) if (host := _host_of(records.get(uid))))
+    known = {host_of(each.obj, UNBOUND): each.obj for each in parts}
     for host in sorted({*shares, *known}):
         part = known.get(host)
         if part is not None and part.deleted_at is not None:
@@ -76,17 +98,17 @@ def part_name(pool: str, host: str) -> str:
 
 
 def spread_status(
-    pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord], refused: str, now: float
+    pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord], refused: str, used: Amount, now: float
 ) -> dict[str, Any]:
     """Return the status of a pool: the sums of its parts, and what its slots wait for.
 
-    `refused` is why a part could not be made, "" if all could.
+    `refused` is why a part could not be made, "" if all could. `used` is what its members and claimed ones reserve.
     """
     prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
     counts = {name: sum(int(each.obj.status.get(name, 0)) for each in parts) for name in _COUNTS}
-    wanted, generation = pool.spec.warm_replicas if pool.spec else 0, pool.obj.generation
+    generation = pool.obj.generation
     made = [
-        _ready(pool, counts["readyReplicas"], wanted, records, refused),
+        _ready(pool, parts, counts, records, refused),
         Condition("Accepted", "True", "Admitted"),
         _degraded(parts, refused),
     ]
@@ -94,18 +116,30 @@ def spread_status(
         "observedGeneration": generation,
         "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
         **counts,
+        **_used(pool, used),
     }
 
 
-def _ready(pool: Pool, ready: int, wanted: int, records: Mapping[str, PlacedRecord], refused: str) -> Condition:
+def _used(pool: Pool, used: Amount) -> dict[str, Any]:
+    """Return what is used of each resource that the pool's quota bounds."""
+    hard = pool.spec.quota.hard if pool.spec and pool.spec.quota is not None else None
+    bounded = [each for each in RESOURCES if hard is not None and getattr(hard, each.name) is not None]
+    return {"used": {each.name: each.text(getattr(used, each.unit)) for each in bounded}} if bounded else {}
+
+
+def _ready(
+    pool: Pool, parts: Sequence[Pool], counts: Mapping[str, int], records: Mapping[str, PlacedRecord], refused: str
+) -> Condition:
+    ready, wanted = counts["readyReplicas"], warm_of(pool, parts)
     words = f"{ready} of {wanted} members are ready"
+    most = pool.spec.max_replicas if pool.spec else None
+    there, claimed = counts["replicas"], counts["claimedReplicas"]
+    if most is not None and there + claimed >= most:
+        words = f"{words}; maxReplicas {most} is reached: {there} warm, {claimed} claimed"
     if ready >= wanted:
         return Condition("Ready", "True", "Filled", words)
-    waiting = [
-        record.state.message
-        for record in _slots(pool, records)
-        if record is not None and isinstance(record.state, Pending)
-    ]
+    slots = [records.get(uid) for uid in slot_uids(pool, parts, records)]
+    waiting = [each.state.message for each in slots if each is not None and isinstance(each.state, Pending)]
     why = refused or (f"{len(waiting)} without a host: {waiting[0]}" if waiting else "")
     return Condition("Ready", "False", "Filling", f"{words}; {why}" if why else words)
 
@@ -120,5 +154,6 @@ def _degraded(parts: Sequence[Pool], refused: str) -> Condition:
     return Condition("Degraded", "False", "AsExpected")
 
 
-def _slots(pool: Pool, records: Mapping[str, PlacedRecord]) -> Iterator[PlacedRecord | None]:
-    return (records.get(uid) for uid in slot_uids(pool))
+def _host_of(record: PlacedRecord | None) -> str:
+    """Return the host of a placed slot; "" if it has none."""
+    return record.state.host if record is not None and isinstance(record.state, Placed) else UNBOUND

@@ -19,8 +19,8 @@ class InstanceIndex:
     """Sums and lists of instances. `held` is by namespace, the host ("") and pool (`pool_scope`).
 
     `user_ids` are those of records, by uid. `members` are the uids of warm and retired members by their pool's uid,
-    `of_pools` the number of instances that are or were a pool's, `own_uids` all that are still members, `claiming`
-    the claims under way.
+    `of_pools` the number of instances that are or were a whole pool's, by its uid. `own_uids` are all that are still
+    members, `claiming` the claims under way.
     """
 
     held: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)

@@ -25,7 +25,7 @@ from controller.kinds.planning.plan import (
 )
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.provider import StoredProvider
-from controller.kinds.quota import Amount, StoredQuota
+from controller.kinds.quota import Amount, Ceiling, StoredQuota
 from controller.kinds.runtime.network import Network
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -411,6 +411,7 @@ class PlanBuilder:
     wakes: list[float] = field(default_factory=list)
     pending: list["PendingAdmission"] = field(default_factory=list)
     ledger: CapacityLedger | None = None
+    ceilings: list[Ceiling] = field(default_factory=list)  # beside the ledger's
     short: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     gpus: set[str] = field(default_factory=set)  # devices given away in this pass

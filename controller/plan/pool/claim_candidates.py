@@ -14,6 +14,7 @@ from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxpool import whole_uid
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.reconcile_context import Decision
 from controller.plan.pool.sandboxpool import SHARED, is_ready, is_used, member_spec, sharing
@@ -137,7 +138,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
-        for bound in pool_quotas([pool]).get(pool_scope(pool.obj.uid), ()):
+        for bound in pool_quotas([pool]).get(pool_scope(whole_uid(pool.obj)), ()):
             found = judge(bound, NOTHING, asked, NOTHING)
             if found.never:
                 return f"has a quota: it can never fit {bound}: {'; '.join(found.reasons)}"

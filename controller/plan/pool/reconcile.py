@@ -6,13 +6,23 @@ from dataclasses import replace
 from controller.kinds.planning.instance_record import RETIRED, WARM
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Pool
+from controller.kinds.quota import Amount, Ceiling, replicas_scope
 from controller.kinds.sandbox import FINALIZER
+from controller.kinds.sandboxpool import whole_uid
 from controller.plan.capacity import cordon, preemption, preload, pressure
 from controller.plan.common.contexts import context_with, rendered_with
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.pool.claim_candidates import ready_key
-from controller.plan.pool.sandboxpool import Member, member_of, member_spec, plan_turnover, ready_ones, retirements
+from controller.plan.pool.sandboxpool import (
+    Member,
+    member_of,
+    member_spec,
+    plan_turnover,
+    ready_ones,
+    replicas,
+    retirements,
+)
 from controller.policy.sandbox import admit_with
 
 
@@ -27,9 +37,9 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
     if snapshot.observed.blind:
         return
-    index = index_of(snapshot.instances)
-    own = [snapshot.instances[uid] for uid in index.members.get(pool.obj.uid, ())]
-    total = index.of_pools.get(pool.obj.uid, 0)
+    index, uid = index_of(snapshot.instances), whole_uid(pool.obj)
+    own = [snapshot.instances[each] for each in index.members.get(pool.obj.uid, ())]
+    total = index.of_pools.get(uid, 0)
     decided = {each.uid: each for each in builder.instances}
     members = []
     for each in own:
@@ -43,15 +53,18 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
             members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
     going = sum(each.role == RETIRED for each in own)
     held = total - len(members) - going
-    awaited = held + builder.granted[pool.obj.uid] + builder.queued[pool.obj.uid]
+    awaited = held + builder.granted[uid] + builder.queued[uid]
     crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     lacks = snapshot.pressure.words()
     image = "" if total or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
     taken, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
-    wanted = _drained(pool) if cordon.drained(snapshot) else pool
-    made = plan_turnover(wanted, members, going, held, awaited, taken, now, lacks, image, host)
+    wanted, free = _of_whole(builder, pool)
+    wanted = _drained(wanted) if cordon.drained(snapshot) else wanted
+    made = plan_turnover(wanted, members, going, held, awaited, taken, now, lacks, image, host, free)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)
+    if free is not None and pool.spec is not None and (made.new or builder.granted[uid]):
+        builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
     builder.warm += ready_ones(pool, members)
     if not snapshot.alone:
         _offer(builder, pool, members)
@@ -68,6 +81,19 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         builder.wakes.append(made.until)
     if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _of_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:
+    """Return the pool, and the number of members that its maximum over all hosts leaves; None if that is its own.
+
+    Of a part, the maximum takes no warm member away: its `warmReplicas` do, and sandboxes here that wait for a place.
+    """
+    uid, spec = whole_uid(pool.obj), pool.spec
+    if uid == pool.obj.uid or spec is None or spec.max_replicas is None:
+        return pool, None
+    warm = max(0, spec.warm_replicas - builder.queued[uid])
+    free = spec.max_replicas - replicas(builder.snapshot, uid) - builder.granted[uid] - builder.queued[uid]
+    return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), free
 
 
 def _drained(pool: Pool) -> Pool:

@@ -17,8 +17,10 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
+from controller.kinds.sandboxpool import whole, whole_uid
 from controller.plan.common.backoff import waits
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.status_json import dated
@@ -28,6 +30,7 @@ from controller.policy.sandboxpool import shares_volumes
 
 SHARED = "SharedVolume"
 _NO_LIMITS = Limits(0, 0, 0)
+_FULL = "its pool is at its maxReplicas over all hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +139,23 @@ def plan_turnover(
     lacks: str = "",
     image: str = "",
     host: str = NAME,
+    free: int | None = None,
 ) -> Turnover:
     """Return the changes of one pool. `going` members are being removed, `claimed` sandboxes came from it.
 
     `awaited` adds the sandboxes that are to come from it now, or wait for it: warm members give way to them. `taken`
     are uids in use. `lacks` is the message of the host's pressure: then no member is kept. `image` is why the pool's
-    image is missing. `host` is the name of this host.
+    image is missing. `host` is the name of this host. `free` is the number of members that the maximum of a whole pool
+    leaves over all hosts, if this is its part (None: it has no maximum but its own).
     """
     wanted = 0 if lacks or shares_volumes(pool.template) else _wanted(pool, awaited)
-    out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
+    surge = _surge(pool, members, wanted, going, awaited)
+    if free is not None:
+        surge = min(surge, max(0, free))
+    out = _to_retire(members, wanted, surge)
     new = _to_add(pool, members, wanted, going, awaited)
+    if free is not None:
+        new = min(new, max(0, free))
     if pool.template is None or pool.obj.deleted_at is not None:
         new = 0
     if pool.obj.deleted_at is not None:
@@ -155,7 +165,8 @@ def plan_turnover(
     left = [each for each in members if each not in out]
     births = [each.instance.created_at for each in left]
     until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
-    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks, image), until)
+    full = _FULL if free is not None and free <= len(fresh) else ""
+    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks, image, full), until)
 
 
 def _wanted(pool: Pool, claimed: int) -> int:
@@ -220,19 +231,27 @@ def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
         role=WARM,
         reserves=_NO_LIMITS,
         created_at=now,
-        memory=InstanceState(pool=pool.obj.uid, hostname=name),
+        memory=InstanceState(pool=whole_uid(pool.obj), hostname=name),
         member_uid=uid,
         host=host,
     )
 
 
 def _status(
-    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float, lacks: str, image: str
+    pool: Pool,
+    members: Sequence[Member],
+    coming: int,
+    claimed: int,
+    wanted: int,
+    now: float,
+    lacks: str,
+    image: str,
+    full: str,
 ) -> Mapping[str, Any]:
     ready = sum(each.ready for each in members)
     prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
-    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "", image)
+    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "", image, full)
     return {
         "observedGeneration": generation,
         "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
@@ -244,7 +263,7 @@ def _status(
 
 
 def _conditions(
-    pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str, image: str
+    pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str, image: str, full: str
 ) -> Iterator[Condition]:
     trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
     if pool.broken or pool.template is None:
@@ -265,7 +284,7 @@ def _conditions(
     elif ready >= wanted:
         yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
     else:
-        message = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        message = "; ".join(filter(None, (f"{ready} of {wanted} members are ready", trouble, full)))
         yield Condition("Ready", "False", "Filling", message)
     yield Condition("Accepted", "True", "Admitted")
     if trouble:
@@ -286,26 +305,32 @@ def sharing(pools: Iterable[Pool]) -> str:
 
 
 def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:
-    """Return (uid, "") of the pool that a sandbox with poolPolicy Require may start from now.
+    """Return (uid, "") of the whole pool that a sandbox with poolPolicy Require may start from now.
 
     Else (the uid of the pool it waits for or "", the message). `granted` are the places given in this pass, by pool.
     """
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
         return "", "poolPolicy is Require, and it names no SandboxTemplate"
-    full = ""
-    for uid, pool in sorted(snapshot.pools.items()):
+    full: tuple[str, str] | None = None
+    for _, pool in sorted(snapshot.pools.items()):
         same = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
         if pool.spec is None or not same or pool.spec.template_ref != spec.template_ref:
             continue
-        used = index_of(snapshot.instances).of_pools.get(uid, 0) + granted.get(uid, 0)
-        if pool.spec.max_replicas is None or used < pool.spec.max_replicas:
+        uid, name = whole(pool.obj)
+        most = pool.spec.max_replicas
+        if most is None or replicas(snapshot, uid) + granted.get(uid, 0) < most:
             return uid, ""
-        full = full or uid
-    if full:
-        name, most = snapshot.pools[full].obj.name, snapshot.pools[full].spec
-        return full, f"pool `{name}` is at its maxReplicas of {most.max_replicas if most else 0}"
+        full = full or (uid, f"pool `{name}` is at its maxReplicas of {most}")
+    if full is not None:
+        return full
     return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"
+
+
+def replicas(snapshot: Snapshot, uid: str) -> int:
+    """Return the number of warm, leaving and claimed members of a whole pool over all hosts, as far as a bound asks."""
+    elsewhere = snapshot.pools_elsewhere.get(replicas_scope(uid), Amount())
+    return index_of(snapshot.instances).of_pools.get(uid, 0) + elsewhere.sandboxes
 
 
 def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:

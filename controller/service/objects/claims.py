@@ -5,7 +5,7 @@ same row, and the second sees that it is claimed. Resources beyond those of the 
 transaction. Without quota for them, or behind other pending sandboxes, nothing is claimed: the planner queues it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, at_own_level
+from controller.kinds.sandboxpool import whole_uid
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import claim_candidates
@@ -129,8 +130,9 @@ class Claims:
         key = claim_candidates.ready_key(spec, template, obj.namespace, policy)
         level = policy.levels[at_own_level(spec, template).security_level]
         desired = reserved(spec, template, level.limits)
+        asked = host_of(obj, UNBOUND)
         for pool in self._pools_elsewhere(transaction, obj, spec):
-            member = transaction.ready_member(pool.uid, key, besides=self._place.host)
+            member = transaction.ready_member(pool, key, besides=self._place.host, on=asked)
             if member is None or amount_of(reservations.larger(member.reserves, desired)) != amount_of(member.reserves):
                 continue
             held = amount_of(member.reserves)
@@ -138,18 +140,19 @@ class Claims:
                 return member, replace(member.reserves, cpu_shares=desired.cpu_shares)
         return None
 
-    def _pools_elsewhere(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec) -> list[StoredObject]:
-        """Return the pools of the sandbox's template on other hosts; on its own one, if it names one."""
+    def _pools_elsewhere(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec) -> Iterable[str]:
+        """Return the uids of the pools of the sandbox's template on other hosts; on its own one, if it names one."""
         asked, default = host_of(obj, UNBOUND), self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
-        return [
-            each
+        found = (
+            whole_uid(each)
             for each in transaction.list("SandboxPool", obj.namespace)
             if each.deleted_at is None
             and each.spec.get("templateRef", {}).get("name") == name
             and (asked or host_of(each, default)) == host_of(each, default)
             and host_of(each, default) not in (UNBOUND, self._place.host)
-        ]
+        )
+        return dict.fromkeys(found)
 
 
 def _still_members(

@@ -19,7 +19,7 @@ from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
-from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxpool import SandboxPoolSpec, whole_uid
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
 from controller.policy.quota_ledger import (
@@ -205,6 +205,6 @@ def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amoun
 
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
     """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
-    scope = pool_scope(pool.obj.uid)
+    scope = pool_scope(whole_uid(pool.obj))
     found = pool_quotas([pool]).get(scope, ())
     return all(judge(each, transaction.held(scope)[scope], whole, held).admitted for each in found)

@@ -1,0 +1,234 @@
+"""Bounds of a pool over several hosts: `maxReplicas` and `quota` hold for all hosts together, whoever is quicker."""
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.kinds.quota import Amount, amount_of, pool_scope, replicas_scope
+from controller.policy.levels.levels import Policy
+from controller.ports import Conflict
+from controller.ports.scheduler import Liveness
+from tests.contract.store_worlds import make_world
+from tests.examples import examples
+from tests.fakes.scheduler import fake_cluster
+from tests.loop.harness import LoopHarness
+from tests.loop.test_many_hosts import found, two_hosts
+from tests.loop.test_placements import Fleet, change, fleet, made, parent, pool, report, shares
+
+__all__ = ["fleet"]
+MEMBER = 64 << 20
+
+
+def claim(fleet: Fleet, name: str, host: str = "one", **spec: Any) -> str:
+    """Return how it was launched, after everything has settled."""
+    house = fleet.hosts.one if host == "one" else fleet.hosts.two
+    house.refer(name, "t", **spec)
+    fleet.settle()
+    return str(found(house, name).status.get("launchType", ""))
+
+
+def whole_uid(fleet: Fleet) -> str:
+    obj = fleet.hosts.one.store.get("SandboxPool", "default", "warm")
+    assert obj is not None
+    return obj.uid
+
+
+def condition(fleet: Fleet, type_: str) -> str:
+    known = {each["type"]: each for each in parent(fleet)["conditions"]}[type_]
+    return f"{known['status']} {known['reason']}: {known.get('message', '')}"
+
+
+def containers(fleet: Fleet) -> set[str]:
+    return {name for each in (fleet.hosts.one, fleet.hosts.two) for names in each.ours().values() for name in names}
+
+
+def test_warm_and_claimed_of_all_hosts_are_bounded(fleet: Fleet) -> None:
+    pool(fleet, 3, maxReplicas=4)
+    fleet.settle()
+    assert sum(made(fleet)) == 3
+    assert [claim(fleet, name, host) for name, host in (("a", "one"), ("b", "two"))] == ["Warm", "Warm"]
+    assert (sum(made(fleet)), sum(shares(fleet).values()), len(fleet.scheduler.list())) == (4, 2, 4)
+    assert condition(fleet, "Ready") == (
+        "True Filled: 2 of 2 members are ready; maxReplicas 4 is reached: 2 warm, 2 claimed"
+    )
+    assert [claim(fleet, name) for name in ("c", "d")] == ["Warm", "Warm"]
+    assert (sum(made(fleet)), sum(shares(fleet).values())) == (4, 0)
+    assert parent(fleet)["claimedReplicas"] == 4
+    fleet.hosts.two.delete("a")
+    fleet.settle()
+    assert (sum(made(fleet)), sum(shares(fleet).values())) == (4, 1)
+    assert claim(fleet, "e", "two") == "Warm"
+
+
+def test_a_claim_at_the_bound_costs_no_other_warm_one(fleet: Fleet) -> None:
+    pool(fleet, 4, maxReplicas=4)
+    fleet.settle()
+    before = containers(fleet)
+    assert claim(fleet, "a") == "Warm"
+    assert len(before & containers(fleet)) == 3, "one has another name now"
+    assert sum(made(fleet)) == 4
+
+
+def test_a_lowered_bound_takes_only_what_is_too_much(fleet: Fleet) -> None:
+    pool(fleet, 4, maxReplicas=6)
+    fleet.settle()
+    claim(fleet, "a")
+    before = containers(fleet)
+    pool(fleet, 3, maxReplicas=3)
+    fleet.settle()
+    assert (sum(made(fleet)), sum(shares(fleet).values())) == (3, 2)
+    assert containers(fleet) < before
+
+
+def test_a_required_pool_is_full_over_all_hosts(fleet: Fleet) -> None:
+    pool(fleet, 2, maxReplicas=2)
+    fleet.settle()
+    assert [claim(fleet, name) for name in ("a", "b")] == ["Warm", "Warm"]
+    claim(fleet, "c", poolPolicy="Require")
+    assert fleet.hosts.one.condition("c", "Ready") == "False PoolExhausted"
+    fleet.hosts.one.delete("a")
+    fleet.settle()
+    assert fleet.hosts.one.condition("c", "Ready") == "True Running"
+    assert sum(made(fleet)) == 2
+
+
+def test_a_pools_quota_is_that_of_all_hosts(fleet: Fleet) -> None:
+    pool(fleet, 4, quota={"memory": "192Mi"})
+    fleet.settle()
+    assert sum(made(fleet)) == 3
+    assert parent(fleet)["used"] == {"memory": "192Mi"}
+    assert "the quota of pool default/warm: memory: 64Mi requested, 192Mi of 192Mi used" in condition(fleet, "Degraded")
+    claim(fleet, "a")
+    assert claim(fleet, "large", resources={"limits": {"memory": "128Mi"}}) == "Cold", "it can't grow"
+    held = fleet.hosts.one.store.held(pool_scope(whole_uid(fleet)))
+    assert held[pool_scope(whole_uid(fleet))].memory_bytes == 3 * MEMBER
+    pool(fleet, 4, quota={"memory": "320Mi"})
+    fleet.settle()
+    assert parent(fleet)["used"] == {"memory": "320Mi"}
+
+
+def test_the_slower_of_two_hosts_plans_again(fleet: Fleet) -> None:
+    """Each sees the last place free; the other takes it before this one writes."""
+    pool(fleet, 2, maxReplicas=3)
+    fleet.settle()
+    with fleet.hosts.one.store.transaction() as transaction:
+        for part in transaction.list("SandboxPool"):
+            if part.spec.get("host"):
+                transaction.put(replace(part, spec={**part.spec, "warmReplicas": 2}, generation=part.generation + 1))
+    assert between(fleet.hosts.one, fleet.hosts.two), "it is refused"
+    for each in (fleet.hosts.one, fleet.hosts.two):
+        each.settle(seconds=5)
+        assert replicas(fleet) == 3
+    assert sum(made(fleet)) == 3
+    ready = found_part(fleet, "warm-one")["conditions"][0]
+    assert ready["message"] == "1 of 2 members are ready; its pool is at its maxReplicas over all hosts"
+
+
+def found_part(fleet: Fleet, name: str) -> Mapping[str, Any]:
+    obj = fleet.hosts.one.store.get("SandboxPool", "default", name)
+    assert obj is not None
+    return obj.status
+
+
+def between(house: LoopHarness, other: LoopHarness) -> bool:
+    """Run a pass of one host with a whole one of the other before its write; return True if that was refused."""
+
+    def first(after: bool) -> None:
+        if not after:
+            house.watch = lambda _after: None
+            with contextlib.suppress(Conflict):
+                other.run_pass()
+
+    house.watch = first
+    try:
+        house.run_pass()
+    except Conflict:
+        return True
+    finally:
+        house.watch = lambda _after: None
+    return False
+
+
+def replicas(fleet: Fleet) -> int:
+    scope = replicas_scope(whole_uid(fleet))
+    return fleet.hosts.one.store.held(scope)[scope].sandboxes
+
+
+_STEPS = st.lists(
+    st.sampled_from(
+        [
+            *(("claim", name) for name in "abcdef"),
+            *(("require", name) for name in "abc"),
+            *(("large", name) for name in "ab"),
+            *(("delete", name) for name in "abcdef"),
+            *(("size", f"{warm}/{most}") for warm, most in ((1, 1), (3, 3), (2, 5), (5, 5), (4, 0))),
+            *((act, name) for act in ("down", "up", "drain", "uncordon", "between") for name in ("one", "two")),
+            *(("settle", ""),) * 3,
+        ]
+    ),
+    max_size=14,
+)
+
+
+def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
+    houses = {"one": fleet.hosts.one, "two": fleet.hosts.two}
+    house = houses["one" if name in "ace" else "two"]
+    with contextlib.suppress(Conflict):
+        match act:
+            case "claim" | "require" | "large" if house.get(name) is None:
+                more = {"resources": {"limits": {"memory": "128Mi"}}} if act == "large" else {}
+                house.refer(name, "t", **more, **({"poolPolicy": "Require"} if act == "require" else {}))
+            case "delete" if house.get(name) is not None:
+                house.delete(name)
+            case "size":
+                warm, most[0] = (int(each) for each in name.split("/"))
+                bounds = {"maxReplicas": most[0]} if most[0] else {}
+                pool(fleet, warm, quota={"memory": f"{most[1]}Mi"}, **bounds)
+            case "down" | "up":
+                fleet.scheduler.set_liveness(name, Liveness.UP if act == "up" else Liveness.DOWN)
+            case "drain" | "uncordon":
+                change(houses["one"], name, schedulable=act == "uncordon", drained=act == "drain")
+            case "between":
+                between(houses[name], houses["two" if name == "one" else "one"])
+            case "settle":
+                fleet.settle()
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(steps=_STEPS)
+def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str, str]]) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        make_world("sqlite", Path(folder)) as world,
+        two_hosts(world, (Policy(scheduler="swarm"),) * 2) as hosts,
+    ):
+        for each in (hosts.one, hosts.two):
+            report(each)
+        fleet = Fleet(hosts, fake_cluster(("one", "two")))
+        most = [3, 320]
+        pool(fleet, 3, maxReplicas=3, quota={"memory": "320Mi"})
+        fleet.settle()
+        before = _held(fleet)
+        for act, name in steps:
+            _do(fleet, act, name, most)
+            fleet.keeper.look()
+            now = _held(fleet)
+            bound = most[0] or 1000
+            assert now.sandboxes <= max(bound, before.sandboxes), "a lowered bound takes nothing, and adds nothing"
+            assert now.memory_bytes <= most[1] << 20
+            before = now
+
+
+def _held(fleet: Fleet) -> Amount:
+    """What the pool's members and claimed sandboxes reserve, by the rows themselves; their number."""
+    mine = [each for each in fleet.hosts.one.store.instances() if each.memory.pool == whole_uid(fleet)]
+    total = Amount(sandboxes=len(mine))
+    for each in mine:
+        total += amount_of(each.reserves)
+    return total
