@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from controller.cli.client import PREFIX, Client, segment
-from controller.cli.errors import CliError
+from controller.cli.errors import CliError, Refused
 
 ALL = "all"
 
@@ -53,6 +53,16 @@ class Resource:
             raise CliError(
                 f"{self.plural} can only be deleted by name; write `paddock delete {self.singular} NAME ...`"
             )
+
+
+def read_named(client: Client, resource: Resource, place: str | None, name: str, *, rows: bool = False) -> Any:
+    """Return the object of a name; where several hosts have one of that name, a list of them. Raises Refused."""
+    try:
+        return client.get(resource.path(place, name), table=rows)
+    except Refused as error:
+        if error.reason != "Conflict":
+            raise
+    return client.get(resource.path(place), table=rows, fieldSelector=f"metadata.name={name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -119,6 +119,12 @@ def _coloured(cell: str) -> str:
 def note(text: str) -> None:
     """Print a message on stderr."""
     click.echo(plain(text), err=True)
+
+
+def without(missing: Sequence[Mapping[str, str]] | None, what: str) -> str:
+    """Return a line that names the hosts whose objects (`what`) a list lacks; empty if there are none."""
+    words = "; ".join(one_line(f"{each['host']} ({each['message']})") for each in missing or ())
+    return f"Without the {what} of missing hosts: {words}." if words else ""
 
 
 def on_terminal() -> bool:

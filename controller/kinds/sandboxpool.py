@@ -16,8 +16,6 @@ Replicas = Annotated[Whole, Field(ge=0, le=1000)]
 class SandboxPoolSpec(Model):
     """A warm pool. `maxReplicas` bounds its warm and claimed members together; left out: only quotas do.
 
-    Of a pool over several hosts, `maxReplicas` and `quota` hold for all hosts together.
-
     `priority` orders pools: the highest is filled first and loses members last. All of them come after sandboxes.
     """
 
@@ -26,7 +24,7 @@ class SandboxPoolSpec(Model):
     warm_replicas: Replicas = 1
     """Number of warm members."""
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
-    """Maximum of warm and claimed members together. Default: none."""
+    """Maximum of warm and claimed members together, over all hosts. Default: none."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
     """Seconds for a member's startup and readiness probes to succeed.
 
@@ -41,7 +39,9 @@ class SandboxPoolSpec(Model):
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order of pools: the highest is filled first and loses members last. All come after sandboxes."""
     quota: PoolQuota | None = None
-    """Maxima of the pool's members and claimed sandboxes together, within the quotas of the namespace and of the host.
+    """Maxima of the pool's members and claimed sandboxes together, over all hosts.
+
+    The quotas of the namespace and of the host hold, too.
     """
     host: Name | None = None
     """Host of its members, by its name. Default: the only one there is, or those that the scheduler chooses."""

@@ -53,6 +53,8 @@ class VolumeUser(Model):
 class VolumeStatus(Model):
     """Observed state of the volume."""
 
+    host: Text = ""
+    """Host that has it; left out where there is one host."""
     phase: Literal["Bound", "Released"]
     """Bound: something uses it. Released: nothing does; it is kept."""
     mounted: bool = False
@@ -82,7 +84,8 @@ KIND = Kind(
     read_only="a volume is created for the sandbox that names it; change that sandbox or template (USED BY), or "
     "`paddock delete` the volume once nothing uses it",
     deletable=True,
-    selectable=("spec.sandbox", "spec.reclaimPolicy", "status.phase"),
+    by_host=True,
+    selectable=("spec.sandbox", "spec.reclaimPolicy", "status.phase", "status.host"),
     columns=(
         _status("phase"),
         Column("SIZE", lambda obj, _now: str(obj.spec["size"])),

@@ -23,9 +23,9 @@ _SANDBOX = f"{_NAMED}/sandboxes/{{name}}/"
 _OF_ONE_HOST = {each.name for each in fields(SandboxServices)} | {"file_requests"}
 # Routes that use one host's work, and are answered by the daemon that is asked.
 ANSWERED_HERE = {
-    f"{PREFIX}/images": "images are those of the host that is asked",
-    f"{PREFIX}/images/pulling": "as above",
-    f"{PREFIX}/images/pull": "as above",
+    f"{PREFIX}/images": "the daemon that is asked asks the others",
+    f"{PREFIX}/images/pulling": "pulls are those of the host that is asked",
+    f"{PREFIX}/images/pull": "done on the host that the query names",
     f"{PREFIX}/images/build": "as above",
     f"{PREFIX}/images/push": "as above",
     f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics": "the daemon that is asked asks the others",

@@ -112,6 +112,13 @@ class ObjectStatus(Shape):
     conditions: list[Condition] = []
 
 
+class MissingHost(Shape):
+    """A host whose daemon gave no answer, and why."""
+
+    host: str
+    message: str
+
+
 class TableColumn(Shape):
     """A column. With a `priority` above 0 it is shown by `-o wide` only."""
 
@@ -237,7 +244,11 @@ def list_model(kind: Kind) -> type[BaseModel]:
     """Return the model of a list of that kind."""
     items: Any = list[object_model(kind)]  # type: ignore[misc]
     name, text = f"{kind.name}List", f"{kind.plural}, in order of namespace and name."
-    return _model(name, text, name, {"metadata": (ListMeta, ...), "items": (items, ...)})
+    parts: dict[str, Any] = {"metadata": (ListMeta, ...), "items": (items, ...)}
+    if kind.by_host:
+        text = f"{text} Those of hosts that are `missing` are not in it. That is left out where there is one host."
+        parts["missing"] = (list[MissingHost] | None, None)
+    return _model(name, text, name, parts)
 
 
 @cache

@@ -53,8 +53,8 @@ class _NoAnswer(Exception):
     """The host was reached and gave no usable answer; the message says why."""
 
 
-def collect(connection: HTTPConnection) -> Collected | None:
-    """Ask the other hosts for what this GET request asks for; None: only this host is asked.
+def collect(connection: HTTPConnection, target: bytes = b"") -> Collected | None:
+    """Ask the other hosts for `target` (b"": what this GET request asks for); None: only this host is asked.
 
     That is so on a single host, and for a request that another daemon sends: nobody asks around twice. On a worker
     thread of the request only.
@@ -69,7 +69,7 @@ def collect(connection: HTTPConnection) -> Collected | None:
     identity = encode(forwarding.locations.name, access.caller(), "", scheme)
     trace = str(connection.scope.get(SCOPE_KEY, ""))
     query = connection.scope.get("query_string", b"")
-    target = connection.scope["raw_path"].partition(b"?")[0] + (b"?" + query if query else b"")
+    target = target or connection.scope["raw_path"].partition(b"?")[0] + (b"?" + query if query else b"")
     return read_answers(hosts, anyio.from_thread.run(ask_all, forwarding.links, hosts, target, _head(identity, trace)))
 
 

@@ -27,21 +27,39 @@ from controller.api.middleware.trace import SCOPE_KEY
 from controller.api.streams.proxy import Gone
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.planning.binding import UNBOUND
+from controller.kinds.registry import discover
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
 from controller.service.access.access import FAILURE_KEY
 from controller.service.errors import Conflict, Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
-from controller.service.sandbox.locations import Location, Locations
+from controller.service.sandbox.locations import Location, Locations, OtherHost
 
 MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"
 _BELOW_A_RUN = f"{PREFIX}/namespaces/{{namespace}}/workflowruns/{{name}}/"
 # What every daemon answers from the store. Any other path below a sandbox needs its host's engine.
 BY_STORE = frozenset(("open", "close"))
-# What each host answers for its own sandboxes: the daemon that is asked collects it of the others.
-COLLECTED = frozenset((f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"))
+# What each host answers for its own sandboxes and images: the daemon that is asked collects it of the others.
+COLLECTED = frozenset(
+    (
+        *(f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"),
+        f"{PREFIX}/images",
+    )
+)
+# What is done on the host that the request names, else on the one that is asked.
+ON_ONE_HOST = frozenset(f"{PREFIX}/images/{each}" for each in ("pull", "push", "build"))
+# Objects that each belong to one host, and are not stored: hosted.py.
+HOSTED = frozenset(
+    path
+    for kind in discover()
+    if kind.by_host
+    for path in (
+        f"{PREFIX}/{kind.plural}",
+        *(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}{each}" for each in ("", "/{name}")),
+    )
+)
 # Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
-_ANSWERED_TO_HOSTS = COLLECTED | {VERSION_PATH}
+_ANSWERED_TO_HOSTS = COLLECTED | ON_ONE_HOST | HOSTED | {VERSION_PATH}
 _OF_UNBOUND = frozenset(("why", "inspect"))
 # Other people's MCP servers run on the leading host, of all namespaces and of one.
 LED = frozenset((SERVERS_PATH, SERVER_PATH))
@@ -104,6 +122,15 @@ class Forwarding:
             return None
         refuse = partial(_failed_call, connection) if by_mcp else errors.answer
         return Elsewhere(ForwardedResponse(self, _shown(asked), found, connection, partial(self._again, asked), refuse))
+
+    def to_host(self, connection: HTTPConnection, host: OtherHost, what: str) -> Elsewhere:
+        """Return the way to that host for a request that it answers by itself."""
+        location = Location("", host.name, host.address)
+
+        async def same() -> Location:
+            return location
+
+        return Elsewhere(ForwardedResponse(self, what, location, connection, same))
 
     async def _to_leader(self, connection: HTTPConnection) -> Elsewhere | None:
         """Return the way to the leading host; None: that is this one.

@@ -1,4 +1,7 @@
-"""Images of the host: GET lists them; pulls, builds and pushes answer with lines of JSON until they end."""
+"""Images: GET lists those of all hosts; pulls, builds and pushes answer with lines of JSON until they end.
+
+These are done on the host that the query names, else on the one that is asked.
+"""
 
 import asyncio
 import json
@@ -14,6 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.fleet import hosted
+from controller.api.fleet.collect import Missing, collect, unreadable
 from controller.api.streams.output import OutputResponse
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.images import HostImage, ImageProgress
@@ -26,24 +31,30 @@ from controller.version import API_VERSION
 
 _STALL_SECONDS = 30.0
 _LINES = "application/x-ndjson"
+_LIST = "ImageList"
 
 
 class Image(models.Shape):
-    """One image on the host. `createdTime` is RFC 3339 in UTC."""
+    """One image on a host. `createdTime` is RFC 3339 in UTC; `host` is left out where there is one."""
 
     id: str
     names: list[str]
     digests: list[str]
     sizeBytes: int
     createdTime: str
+    host: str | None = None
 
 
 class ImageList(models.Shape):
-    """The images that the caller may use, by name."""
+    """The images that the caller may use, by name. Those of hosts that are `missing` are not in it.
+
+    The field is left out where there is one host.
+    """
 
     apiVersion: models.Version
     kind: str
     items: list[Image]
+    missing: list[models.MissingHost] | None = None
 
 
 class ImageStep(models.Shape):
@@ -80,6 +91,7 @@ def _answers(*failures: type[errors.ServiceError]) -> dict[int | str, dict[str, 
 
 routes = APIRouter(prefix=PREFIX, tags=["images"])
 ImageQuery = Annotated[str, Query(min_length=1, max_length=512, description="the image's name, with its tag or digest")]
+HostQuery = Annotated[str, Query(max_length=63, description="the host that does it; default: the one that is asked")]
 
 
 @routes.get(
@@ -87,11 +99,28 @@ ImageQuery = Annotated[str, Query(min_length=1, max_length=512, description="the
     operation_id="listImages",
     responses={200: {"model": ImageList}, **models.failures(errors.ServiceUnavailable)},
 )
-async def list_(services: UseCases) -> JSONResponse:
-    """The images of this host that the caller may use."""
-    found = await run_in_threadpool(services.images.list)
-    items = [_shown(each) for each in found]
-    return JSONResponse({"apiVersion": API_VERSION, "kind": "ImageList", "items": items})
+def list_(request: Request, services: UseCases) -> JSONResponse:
+    """The images of all hosts that the caller may use."""
+    head = {"apiVersion": API_VERSION, "kind": _LIST}
+    collected = collect(request)
+    if collected is None:
+        return JSONResponse({**head, "items": [_shown(each) for each in services.images.list()]})
+    own = request.app.state.forwarding.locations.host
+    items, missing = [], list(collected.missing)
+    try:
+        items += [{**_shown(each), "host": own} for each in services.images.list()]
+    except errors.ServiceUnavailable as error:
+        missing.append(Missing(own, str(error)))
+    for host, answer in collected.answers.items():
+        theirs = answer.get("items") if answer.get("kind") == _LIST else None
+        try:
+            items += [{**each, "host": host, "names": list(map(str, each["names"]))} for each in theirs or ()]
+        except (KeyError, TypeError):
+            theirs = None
+        if theirs is None:
+            missing.append(unreadable(host))
+    items.sort(key=lambda each: (each["names"], each["host"]))
+    return JSONResponse({**head, "items": items, "missing": hosted.shown(missing)})
 
 
 @routes.get("/images/pulling", operation_id="listImagePulls", responses={200: {"model": PullList}})
@@ -110,8 +139,9 @@ def pulling(services: UseCases) -> JSONResponse:
     response_class=Response,
     responses=_answers(errors.Invalid, errors.Forbidden),
 )
-async def pull(services: UseCases, image: ImageQuery) -> Response:
+async def pull(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Pull an image that the operator's patterns allow. Disconnecting ends it."""
+    await run_in_threadpool(hosted.to_host, request, host, f"image `{image}`")
     return _streamed(await run_in_threadpool(services.images.pull, image))
 
 
@@ -121,8 +151,9 @@ async def pull(services: UseCases, image: ImageQuery) -> Response:
     response_class=Response,
     responses=_answers(errors.Invalid, errors.Forbidden),
 )
-async def push(services: UseCases, image: ImageQuery) -> Response:
+async def push(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Push an image to a registry that the operator lists. Disconnecting ends it."""
+    await run_in_threadpool(hosted.to_host, request, host, f"image `{image}`")
     return _streamed(await run_in_threadpool(services.images.push, image))
 
 
@@ -146,8 +177,10 @@ async def build(
         str, Query(min_length=1, max_length=4096, description="path of the Dockerfile in the context")
     ] = "Dockerfile",
     arg: Annotated[list[str], Query(max_length=100, description="a build argument, NAME=VALUE")] = [],  # noqa: B006
+    host: HostQuery = "",
 ) -> Response:
     """Build an image. The body is a tar archive, the context. Disconnecting ends the build."""
+    await run_in_threadpool(hosted.to_host, request, host, f"image `{tag}`")
     context = await _received(request, services.images.context_bytes)
     pairs = [each.partition("=") for each in arg]
     if not all(name and equals for name, equals, _ in pairs):

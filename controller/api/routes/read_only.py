@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
 
@@ -12,10 +12,12 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.queries import ReadQuery, event_query, read_query
+from controller.api.fleet import hosted
 from controller.api.routes.kinds import Accept, Agent, Cascade, Name, as_table, collection
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
+from controller.service.objects.objects import Found
 from controller.service.objects.table import table
 from controller.service.services import Services
 
@@ -25,6 +27,15 @@ _WRITING = ["POST", "PUT", "PATCH", "DELETE"]
 
 async def _namespace(connection: HTTPConnection) -> str | None:
     return connection.path_params.get("namespace")
+
+
+async def _host(
+    host: Annotated[
+        str, Query(max_length=63, description="the host that has the object; needed if several have one of that name")
+    ] = "",
+) -> str:
+    """Describe the query's host in OpenAPI."""
+    return host
 
 
 Namespace = Annotated[str | None, Depends(_namespace)]
@@ -38,25 +49,39 @@ class ReadOnlyHandlers:
 
     def list_(
         self,
+        request: Request,
         services: UseCases,
         namespace: Namespace,
         query: Annotated[ReadQuery, Depends(read_query)],
         accept: Accept = "",
     ) -> Response:
         """The current objects."""
-        return self._many(services, namespace, query, accept)
+        return self._many(request, services, namespace, query, accept)
 
-    def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
+    def read(
+        self, request: Request, services: UseCases, namespace: Namespace, name: Name, accept: Accept = ""
+    ) -> JSONResponse:
         """The current object."""
+        if self._kind.by_host:
+            hosted.send_on(self._kind, request, services, namespace or "", name)
         found = services.objects.get(self._kind, namespace or "", name)
         if version := as_table(accept):
-            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
+            kind = hosted.with_column(self._kind, request)
+            return JSONResponse(table(kind, [found], services.objects.now(), found.resource_version, version))
         return JSONResponse(serialize.shown(self._kind, found))
 
     def delete(
-        self, services: UseCases, namespace: Namespace, name: Name, _cascade: Cascade, agent: Agent = ""
+        self,
+        request: Request,
+        services: UseCases,
+        namespace: Namespace,
+        name: Name,
+        _cascade: Cascade,
+        agent: Agent = "",
     ) -> JSONResponse:
         """Delete the object and its data; 409 Conflict names its users."""
+        if self._kind.by_host:
+            hosted.send_on(self._kind, request, services, namespace or "", name)
         found = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
         return JSONResponse(serialize.shown(self._kind, found))
 
@@ -65,15 +90,21 @@ class ReadOnlyHandlers:
         message = f"{self._kind.name} is read-only: {self._kind.read_only}"
         raise errors.MethodNotAllowed(message, kind=self._kind.plural)
 
-    def _many(self, services: Services, namespace: str | None, query: ReadQuery, accept: str) -> Response:
+    def _many(
+        self, request: Request, services: Services, namespace: str | None, query: ReadQuery, accept: str
+    ) -> Response:
         if query.watch:
             message = f"{self._kind.plural} are computed at each request and can't be watched; poll instead"
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
-        kind, objects = self._kind, services.objects
-        found = objects.list(kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
+        objects = services.objects
+
+        def own() -> Found:
+            return objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
+
+        found, missing = hosted.listed(self._kind, request, own) if self._kind.by_host else (own(), None)
         if version := as_table(accept):
-            return table_of(kind, found, objects.now(), version)
-        return list_of(kind, found)
+            return table_of(hosted.with_column(self._kind, request), found, objects.now(), version, missing)
+        return list_of(self._kind, found, missing=missing)
 
 
 class EventHandlers(ReadOnlyHandlers):
@@ -81,13 +112,14 @@ class EventHandlers(ReadOnlyHandlers):
 
     def list_(
         self,
+        request: Request,
         services: UseCases,
         namespace: Namespace,
         query: Annotated[ReadQuery, Depends(event_query)],
         accept: Accept = "",
     ) -> Response:
         """The current objects."""
-        return self._many(services, namespace, query, accept)
+        return self._many(request, services, namespace, query, accept)
 
 
 @cache
@@ -114,6 +146,8 @@ def _add_list(
 
 
 def _add_object(routes: APIRouter, kind: Kind, handlers: ReadOnlyHandlers, path: str, dependencies: list[Any]) -> None:
+    if kind.by_host:
+        dependencies = [*dependencies, Depends(_host)]
     found: dict[int | str, dict[str, Any]] = {200: {"model": models.object_model(kind) | models.Table}}
     routes.get(path, operation_id=f"read{kind.name}", responses={**found, **_FAILURES}, dependencies=dependencies)(
         handlers.read

@@ -9,7 +9,8 @@ from fastapi.responses import JSONResponse
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
-from controller.api.fleet.collect import Missing, collect, unreadable
+from controller.api.fleet.collect import collect, unreadable
+from controller.api.fleet.hosted import shown
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.sandbox.usage import OLDEST_SECONDS, as_json, list_json
@@ -50,13 +51,6 @@ class SandboxMetrics(models.Shape):
     usage: UsageFigures
 
 
-class MissingHost(models.Shape):
-    """A host whose daemon gave no answer, and why."""
-
-    host: str
-    message: str
-
-
 class SandboxMetricsList(models.Shape):
     """Usage of all running sandboxes.
 
@@ -66,7 +60,7 @@ class SandboxMetricsList(models.Shape):
     apiVersion: models.Version
     kind: Literal["SandboxMetricsList"]
     items: list[SandboxMetrics]
-    missing: list[MissingHost] | None = None
+    missing: list[models.MissingHost] | None = None
 
 
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
@@ -122,7 +116,7 @@ def _list(request: Request, services: Services, namespace: str | None, max_age: 
         else:
             items += [{**each, "host": host} for each in theirs]
     items.sort(key=_key)
-    return Response(list_json(items, missing=[_shown(each) for each in missing]), media_type="application/json")
+    return Response(list_json(items, missing=shown(missing)), media_type="application/json")
 
 
 def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -140,7 +134,3 @@ def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 def _key(item: Mapping[str, Any]) -> tuple[str, str]:
     metadata = item["metadata"]
     return str(metadata["namespace"]), str(metadata["name"])
-
-
-def _shown(missing: Missing) -> dict[str, str]:
-    return {"host": missing.host, "message": missing.message}

@@ -19,6 +19,7 @@ from controller.cli.progress import waiting_for
 from controller.cli.watch import Gone, Object, until
 from controller.kinds.common.apply_set import LABEL
 
+VOLUME = "Volume"  # of one host, and gone once its deletion is answered
 Query = dict[str, str]
 
 
@@ -64,6 +65,7 @@ class _Deletion:
 )
 @click.option("--now", is_flag=True, help="Short for --grace-period=1.")
 @click.option("--force", is_flag=True, help="Short for --grace-period=0: kill at once.")
+@click.option("--host", default="", metavar="NAME", help="The host of a volume whose name several hosts have.")
 @click.pass_context
 def delete_(
     ctx: click.Context,
@@ -82,6 +84,7 @@ def delete_(
     timeout: float,
     ignore_not_found: bool,
     dry_run: str,
+    host: str,
     **ending: Any,
 ) -> None:
     """Delete objects and all that they own, and wait until they are gone.
@@ -109,20 +112,20 @@ def delete_(
     texts = files.read(files_, recursive=recursive)
     pairs = _in_files(kinds, texts, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
     for target, _ in pairs:
-        _check(target, selector, everything)
+        _check(target, selector, everything, host)
     if dry_run != "none":
         ctx.exit(_dry_run(client, _users_first(pairs), selector, dry_run, ignore_not_found=ignore_not_found))
     for target, where in _users_first(pairs):
         if grace is not None:
             _shorten(client, target, where, selector, grace)
-        _delete(client, target, where, _query(ctx, selector, cascade), deletions, refused)
+        _delete(client, target, where, _query(ctx, selector, cascade, host), deletions, refused)
     if not deletions and not refused:
         note("No resources found.")
     failures = [each for each in refused if not (ignore_not_found and each.reason == "NotFound")]
     for error in failures:
         as_cli_error(error).show()
-    if wait and deletions:
-        _wait(client, deletions, timeout)
+    if wait and (pending := [each for each in deletions if each.resource.kind != VOLUME]):
+        _wait(client, pending, timeout)
     ctx.exit(1 if failures else 0)
 
 
@@ -175,16 +178,18 @@ def _shorten(client: Client, target: Target, place: str, selector: str, seconds:
                 raise
 
 
-def _query(ctx: click.Context, selector: str, cascade: str) -> Query:
+def _query(ctx: click.Context, selector: str, cascade: str, host: str) -> Query:
     """Return the query; an unset --cascade does not change a deletion under way."""
-    query = {"labelSelector": selector} if selector else {}
+    query = {name: value for name, value in (("labelSelector", selector), ("host", host)) if value}
     if ctx.get_parameter_source("cascade") is not click.core.ParameterSource.DEFAULT:
         query["propagationPolicy"] = cascade.capitalize()
     return query
 
 
-def _check(target: Target, selector: str, everything: bool) -> None:
+def _check(target: Target, selector: str, everything: bool, host: str) -> None:
     target.resource.check_deletable(by_name=bool(target.names))
+    if host and target.resource.kind != VOLUME:
+        raise click.UsageError(f"--host names the host of a volume; {target.resource.plural} are found without it")
     if target.names and (everything or selector):
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:

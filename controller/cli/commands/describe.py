@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.kinds import Kinds, Target
+from controller.cli.kinds import Kinds, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import columns, note, say_table, table, yaml_text
 from controller.cli.progress import pull_text
@@ -34,7 +34,8 @@ def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, se
 
 def _fetch(client: Client, target: Target, place: str, selector: str) -> list[Any]:
     if target.names:
-        return [client.get(target.resource.path(place, name)) for name in target.names]
+        found = [read_named(client, target.resource, place, name) for name in target.names]
+        return [each for answer in found for each in answer.get("items", [answer])]
     return list(client.get(target.resource.path(place), labelSelector=selector)["items"])
 
 

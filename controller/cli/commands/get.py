@@ -8,9 +8,9 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, as_cli_error
-from controller.cli.kinds import ALL, Kinds, Resource, Target
+from controller.cli.kinds import ALL, Kinds, Resource, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import FORMS, is_object_format, note, object_format, say, say_table, sort_key, table
+from controller.cli.output import FORMS, is_object_format, note, object_format, say, say_table, sort_key, table, without
 from controller.cli.watch import follow, name_params
 
 _INTERRUPTED = 130
@@ -129,7 +129,7 @@ def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
     found = []
     for name in target.names:
         try:
-            found.append(asked.client.get(target.resource.path(asked.place, name), table=rows))
+            found.append(read_named(asked.client, target.resource, asked.place, name, rows=rows))
         except Refused as error:
             if error.reason != "NotFound":
                 raise
@@ -144,6 +144,7 @@ def _tables(asked: Asked) -> None:
         targets = [each for each in asked.targets if each.resource == kind]
         answers = [answer for target in targets for answer in _fetch(asked, target, rows=True)]
         rows = [row for answer in answers for row in answer["rows"]]
+        _note_missing(answers, kind)
         if rows:
             whole = {**answers[0], "rows": _sorted(asked, targets, rows)}
             shown.append(_text(asked, kind, whole, header=asked.header))
@@ -189,8 +190,18 @@ def _items(answer: Any) -> list[Any]:
     return list(answer.get("items", [answer]))
 
 
+def _note_missing(answers: Sequence[Any], kind: Resource) -> None:
+    for line in dict.fromkeys(without(each.get("missing"), kind.plural) for each in answers):
+        if line:
+            note(line)
+
+
 def _objects(asked: Asked) -> None:
-    found = [obj for each in asked.targets for answer in _fetch(asked, each, rows=False) for obj in _items(answer)]
+    found = []
+    for target in asked.targets:
+        answers = _fetch(asked, target, rows=False)
+        found += [obj for answer in answers for obj in _items(answer)]
+        _note_missing(answers, target.resource)
     if asked.sort is not None:
         found.sort(key=asked.sort)
     single = len(found) == 1 and not asked.of_all

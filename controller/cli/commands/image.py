@@ -1,4 +1,4 @@
-"""`paddock image`: images of the daemon's host."""
+"""`paddock image`: images of all hosts, or of one."""
 
 import time
 from collections.abc import Sequence
@@ -8,14 +8,20 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.errors import CliError
-from controller.cli.output import columns, json_text, say, say_table, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.progress import image_work
 from paddock._client.images import Images
 
 
 @click.group("image")
 def image_() -> None:
-    """List, pull, build and push images of the daemon's host."""
+    """List, pull, build and push images.
+
+    The list is that of all hosts. The others work on the host of the daemon that is asked, unless --host names one.
+    """
+
+
+_host = click.option("--host", default="", metavar="NAME", help="The host to do it on.  [default: the daemon's]")
 
 
 @image_.command("list")
@@ -23,26 +29,33 @@ def image_() -> None:
 @click.pass_context
 def list_(ctx: click.Context, output: str) -> None:
     """List the images that you may use."""
-    found = Images(connect(ctx)).list()
+    answer = Images(connect(ctx)).of_hosts()
+    found, missing = answer["items"], answer.get("missing")
     if output != "table":
         say(json_text(found) if output == "json" else yaml_text(found))
+        if words := without(missing, "images"):
+            note(words)
         return
     from controller.kinds.common.quantity import format_bytes
     from controller.kinds.sandbox import age
 
-    rows = [("IMAGE", "ID", "SIZE", "AGE")]
+    rows = [["IMAGE", *([] if missing is None else ["HOST"]), "ID", "SIZE", "AGE"]]
     for each in found:
         made = datetime.fromisoformat(each["createdTime"]).timestamp()
         size = format_bytes(-(-each["sizeBytes"] // (1 << 20)) << 20)
         short = each["id"].removeprefix("sha256:")[:12]
-        rows += [(name, short, size, age(time.time() - made)) for name in each["names"]]
+        host = [] if missing is None else [each.get("host", "-")]
+        rows += [[name, *host, short, size, age(time.time() - made)] for name in each["names"]]
     say_table(columns(rows))
+    if words := without(missing, "images"):
+        note(words)
 
 
 @image_.command("pull")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE ...")
+@_host
 @click.pass_context
-def pull(ctx: click.Context, images: Sequence[str]) -> None:
+def pull(ctx: click.Context, images: Sequence[str], host: str) -> None:
     """Pull images that the operator allows; a newer one of the same tag, too.
 
     \b
@@ -51,21 +64,22 @@ def pull(ctx: click.Context, images: Sequence[str]) -> None:
     client = Images(connect(ctx))
     for each in images:
         with image_work(f"pulling {each}") as progress:
-            found = client.pull(each, progress)
+            found = client.pull(each, progress, host=host)
         say(f"{each} pulled{_digest(found)}")
 
 
 @image_.command("push")
 @click.argument("image")
+@_host
 @click.pass_context
-def push(ctx: click.Context, image: str) -> None:
+def push(ctx: click.Context, image: str, host: str) -> None:
     """Push an image to the registry in its name, with the host's own login. Needs the role admin.
 
     The operator lists the registries (setting push_registries).
     """
     client = Images(connect(ctx))
     with image_work(f"pushing {image}") as progress:
-        found = client.push(image, progress)
+        found = client.push(image, progress, host=host)
     say(f"{image} pushed{_digest(found)}")
 
 
@@ -74,8 +88,9 @@ def push(ctx: click.Context, image: str) -> None:
 @click.option("-t", "--tag", required=True, metavar="NAME:TAG", help="Name and tag of the image.")
 @click.option("-f", "--file", "dockerfile", default="Dockerfile", show_default=True, help="Its path in FOLDER.")
 @click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="A build argument. Repeatable.")
+@_host
 @click.pass_context
-def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments: Sequence[str]) -> None:
+def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments: Sequence[str], host: str) -> None:
     """Build an image from the Dockerfile in FOLDER. Needs the role admin, and the setting image_build.
 
     FOLDER is sent to the daemon, without what its .dockerignore leaves out. RUN needs `image_build = "run"`, and has no
@@ -91,7 +106,7 @@ def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments:
     client = Images(connect(ctx))
     try:
         with image_work(f"building {tag}") as progress:
-            found = client.build(tag, folder, dockerfile=dockerfile, arguments=values, progress=progress)
+            found = client.build(tag, folder, dockerfile=dockerfile, arguments=values, host=host, progress=progress)
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}; name a folder that you can read") from error
     say(f"{tag} built ({found.get('id', '')})")

@@ -10,7 +10,7 @@ import click
 
 from controller.cli.client import Client, connect, segment
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
-from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
+from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class Use:
 
     def without(self) -> str:
         """Return a line that names the missing hosts; empty if there are none."""
-        words = "; ".join(one_line(f"{each['host']} ({each['message']})") for each in self.missing or ())
-        return f"Without the sandboxes of missing hosts: {words}." if words else ""
+        return without(self.missing, "sandboxes")
 
 
 @click.command("top")

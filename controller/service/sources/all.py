@@ -44,5 +44,5 @@ def make_sources(
         "Host": HostSource(store, engine.observe, pressure, guarded, place=place, reached=reached, now=clock.now),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(policy),
-        "Volume": VolumeSource(store, volumes, clock),
+        "Volume": VolumeSource(store, volumes, clock, place),
     }

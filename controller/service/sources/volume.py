@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.volume import HostVolume
 from controller.policy.volumes import User, Users, deleted_with_last_user
 from controller.ports import Clock, Store, Transaction, VolumeInUse, Volumes, VolumesUnreachable
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access.audit import entry
 from controller.service.objects.field_selector import FieldSelector
@@ -33,18 +36,19 @@ class NoVolumes:
 class VolumeSource:
     """ports.Volumes as objects. A deletion is audited in the transaction that finds no users of the volume."""
 
-    def __init__(self, store: Store, volumes: Volumes, clock: Clock) -> None:
-        self._store, self._volumes, self._clock = store, volumes, clock
+    def __init__(self, store: Store, volumes: Volumes, clock: Clock, place: Place = ALONE) -> None:
+        """`place` is this host among those of the store."""
+        self._store, self._volumes, self._clock, self._place = store, volumes, clock, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
         found = self._found(namespace, name)
-        return None if found is None else _object(found, self._users([namespace])[namespace].of(found))
+        return None if found is None else self._object(found, self._users([namespace])[namespace].of(found))
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         with _errors_translated():
             found = self._volumes.list(namespace)
         users = self._users({each.namespace for each in found})
-        return [_object(each, users[each.namespace].of(each)) for each in found]
+        return [self._object(each, users[each.namespace].of(each)) for each in found]
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:
         """Delete the volume; return it as it was, or None. Raises Conflict with its users."""
@@ -55,7 +59,7 @@ class VolumeSource:
         with _errors_translated():  # not called if it has users: it may block
             mounted = found.mounted and unused and self._volumes.is_mounted(namespace, name)
         with self._store.transaction() as transaction:
-            users = _users_in(transaction, namespace).of(found)
+            users = self._all_users(transaction, namespace).of(found)
             if users:
                 raise _in_use(found, users)
             if mounted:
@@ -72,18 +76,26 @@ class VolumeSource:
                 self._volumes.remove(namespace, name)
             except VolumeInUse as error:
                 raise _mounted(found) from error
-        return _object(found, ())
+        return self._object(found, ())
 
     def _found(self, namespace: str, name: str) -> HostVolume | None:
         with _errors_translated():
             return next((each for each in self._volumes.list(namespace) if each.name == name), None)
 
     def _users(self, namespaces: Iterable[str]) -> dict[str, Users]:
-        return {each: Users(*(self._store.list(kind, each)[0] for kind in _NAMING)) for each in namespaces}
+        return {each: self._users_of(self._store.list(kind, each)[0] for kind in _NAMING) for each in namespaces}
 
+    def _all_users(self, transaction: Transaction, namespace: str) -> Users:
+        return self._users_of(transaction.list(kind, namespace) for kind in _NAMING)
 
-def _users_in(transaction: Transaction, namespace: str) -> Users:
-    return Users(*(transaction.list(kind, namespace) for kind in _NAMING))
+    def _users_of(self, naming: Iterable[Sequence[StoredObject]]) -> Users:
+        """Return the users among objects that name volumes: those of other hosts name other volumes."""
+        here = (UNBOUND, self._place.host)
+        return Users(*([each for each in some if host_of(each, self._place.default) in here] for some in naming))
+
+    def _object(self, found: HostVolume, users: Sequence[User]) -> StoredObject:
+        made = _object(found, users)
+        return made if self._place.alone else replace(made, status={"host": self._place.host, **made.status})
 
 
 @contextmanager

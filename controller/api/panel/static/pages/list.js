@@ -12,20 +12,26 @@ export function ownNamespaces(me) {
   return found.includes('*') ? [] : found.filter((each) => !each.endsWith('*'));
 }
 
-/** Rows of a kind, live: {rows, columns, error, loading}. Changes that come together are drawn together. */
+/** A line that names the hosts whose `what` a list lacks. */
+export function Missing({ hosts, what }) {
+  return hosts?.length ? html`<div class="note warn" role="status">${visibleText(`Without the ${what} on hosts that give no answer: ${hosts.map((each) => `${each.host} (${each.message})`).join('; ')}.`)}</div>` : '';
+}
+
+/** Rows of a kind, live: {rows, columns, missing, error, loading}. Changes that come together are drawn together. */
 export function useTable(kind, space) {
   const [state, set] = useState({ rows: [], columns: [], loading: true });
   useEffect(() => {
     let rows = new Map();
     let columns = [];
+    let missing = null;
     let due = 0;
-    const draw = () => { due = 0; set({ rows: [...rows.values()], columns, loading: false }); };
+    const draw = () => { due = 0; set({ rows: [...rows.values()], columns, missing, loading: false }); };
     const soon = () => { due ||= requestAnimationFrame(draw); };
     const keyOf = (row) => row.object.metadata.uid ?? `${row.object.metadata.namespace}/${row.object.metadata.name}`;
     set({ rows: [], columns: [], loading: true });
     const stop = follow({
       path: pathOf(kind, space), accept: TABLE, watchable: kind.verbs.includes('watch'),
-      onList: (list) => { columns = list.columnDefinitions; rows = new Map(list.rows.map((row) => [keyOf(row), row])); soon(); },
+      onList: (list) => { columns = list.columnDefinitions; missing = list.missing; rows = new Map(list.rows.map((row) => [keyOf(row), row])); soon(); },
       onEvent: (type, table) => {
         for (const row of table.rows) if (type === 'DELETED') rows.delete(keyOf(row)); else rows.set(keyOf(row), row);
         soon();
@@ -101,7 +107,7 @@ export function SearchBox({ value, onInput, label }) {
 export function KindPage({ kind, title }) {
   const chosen = useValue(namespace);
   const space = kind.namespaced ? chosen : '';
-  const { rows, columns, error, loading } = useTable(kind, space);
+  const { rows, columns, missing: without, error, loading } = useTable(kind, space);
   const [text, setText] = useState('');
   const [only, setOnly] = useState('');
   const can = useCan('create', kind.kind, space || null);
@@ -123,7 +129,7 @@ export function KindPage({ kind, title }) {
     ${isSandbox && !loading ? html`<${Tiles} rows=${rows} at=${at} usage=${usage} only=${only} setOnly=${setOnly}/>` : ''}
     <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
       ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly.charAt(0).toUpperCase()}${kind.readOnly.slice(1)}.</span>` : ''}</div>
-    <${ErrorNote} error=${error}/>${missing?.length ? html`<div class="note warn" role="status">${visibleText(`Without the usage on hosts that give no answer: ${missing.map((each) => `${each.host} (${each.message})`).join('; ')}.`)}</div>` : ''}
+    <${ErrorNote} error=${error}/><${Missing} hosts=${missing} what="usage"/><${Missing} hosts=${without} what=${(title ?? kind.name).toLowerCase()}/>
     ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
 }

@@ -1,4 +1,4 @@
-"""Images of the daemon's host: list, pull, build, push."""
+"""Images of hosts: list, pull, build, push."""
 
 import json
 import os
@@ -19,28 +19,36 @@ _BROKE = "the daemon ended the work without a result; see its log"
 
 
 class Images:
-    """The images of one daemon's host. `progress` is called with each step: `text`, `layer`, bytes."""
+    """The images of all hosts. `progress` is called with each step: `text`, `layer`, bytes.
+
+    `host` is the one that does the work; "": that of the daemon.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self) -> list[dict[str, Any]]:
         """Return the images that you may use. Raises Refused."""
-        found: list[dict[str, Any]] = self._connection.get("images")["items"]
+        found: list[dict[str, Any]] = self.of_hosts()["items"]
         return found
 
-    def pull(self, image: str, progress: Progress = lambda _: None) -> dict[str, Any]:
+    def of_hosts(self) -> dict[str, Any]:
+        """Return the images that you may use as `items`, and `missing` hosts if there are several. Raises Refused."""
+        found: dict[str, Any] = self._connection.get("images")
+        return found
+
+    def pull(self, image: str, progress: Progress = lambda _: None, *, host: str = "") -> dict[str, Any]:
         """Pull an image; return it. Raises Refused, ClientError."""
-        return self._work("pull", [("image", image)], None, progress)
+        return self._work("pull", [("image", image), *_at(host)], None, progress)
 
     def pulling(self) -> Sequence[dict[str, Any]]:
         """Return the pulls in progress that sandboxes wait for: `image`, `currentBytes`, `totalBytes`."""
         found: Sequence[dict[str, Any]] = self._connection.get("images/pulling")["items"]
         return found
 
-    def push(self, image: str, progress: Progress = lambda _: None) -> dict[str, Any]:
+    def push(self, image: str, progress: Progress = lambda _: None, *, host: str = "") -> dict[str, Any]:
         """Push an image to the registry in its name; return it. Raises Refused, ClientError."""
-        return self._work("push", [("image", image)], None, progress)
+        return self._work("push", [("image", image), *_at(host)], None, progress)
 
     def build(
         self,
@@ -49,10 +57,11 @@ class Images:
         *,
         dockerfile: str = "Dockerfile",
         arguments: Mapping[str, str] | None = None,
+        host: str = "",
         progress: Progress = lambda _: None,
     ) -> dict[str, Any]:
         """Build an image from a folder, where `dockerfile` is a path; return it. Raises ClientError, OSError."""
-        query = [("tag", tag), ("dockerfile", dockerfile)]
+        query = [("tag", tag), ("dockerfile", dockerfile), *_at(host)]
         query += [("arg", f"{name}={value}") for name, value in (arguments or {}).items()]
         return self._work("build", query, _packed(folder), progress)
 
@@ -68,6 +77,10 @@ class Images:
                     return step["image"] or {}
                 progress(step)
         raise ClientError(_BROKE)
+
+
+def _at(host: str) -> list[tuple[str, str]]:
+    return [("host", host)] if host else []
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

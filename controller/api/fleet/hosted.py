@@ -1,0 +1,171 @@
+"""Objects that each belong to one host: lists are of all hosts, and a request for one goes to the host that has it.
+
+A host that gives no answer fails no list: it is named as missing. A request for one object fails closed: it names its
+host where several have one of that name, or one that may have it gives no answer.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import HTTPConnection
+
+from controller.api.common.models import PREFIX
+from controller.api.fleet.collect import Answer, Missing, collect, unreadable
+from controller.api.fleet.forwarding import Forwarding
+from controller.api.fleet.identity import identity_of
+from controller.kinds.host import NAME
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.service.errors import Conflict, NotFound, ServiceUnavailable
+from controller.service.objects.objects import Found
+from controller.service.services import Services
+
+Hosts = list[dict[str, str]] | None
+_HOST = Column("HOST", lambda obj, _now: str(obj.status.get("host", "-")))
+_SELECTORS = ("labelSelector", "fieldSelector")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherObjects:
+    """Objects of other hosts than `own`, and the hosts that gave no answer."""
+
+    own: str
+    objects: Sequence[StoredObject]
+    missing: Sequence[Missing]
+
+
+def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> tuple[Found, Hosts]:
+    """Return the objects of all hosts that a list asks for, and the missing hosts (None: there is one host).
+
+    `own` reads those of this one. On a worker thread of the request only.
+    """
+    selectors = {name: connection.query_params[name] for name in _SELECTORS if name in connection.query_params}
+    path = connection.scope["raw_path"].partition(b"?")[0]
+    others = _read(kind, connection, path + _query(selectors))
+    if others is None:
+        return own(), None
+    objects, missing = list(others.objects), list(others.missing)
+    try:
+        objects += own().objects
+    except ServiceUnavailable as error:  # this host may be missing, too
+        missing.append(Missing(others.own, str(error)))
+    return Found(sorted(objects, key=_order), 0), shown(missing)
+
+
+def with_column(kind: Kind, connection: HTTPConnection) -> Kind:
+    """Return the kind, with a column for the host if each object belongs to one and there may be several."""
+    if not kind.by_host or forwarding_of(connection) is None:
+        return kind
+    return replace(kind, columns=(_HOST, *kind.columns))
+
+
+def _order(obj: StoredObject) -> tuple[str, str, str]:
+    return obj.namespace, obj.name, str(obj.status.get("host", ""))
+
+
+def shown(missing: Sequence[Missing]) -> list[dict[str, str]]:
+    """Return missing hosts as lists name them."""
+    return [{"host": each.host, "message": each.message} for each in missing]
+
+
+def send_on(kind: Kind, connection: HTTPConnection, services: Services, namespace: str, name: str) -> None:
+    """Raise Elsewhere if another host has the object; return if this one answers.
+
+    The query may name the host. Raises NotFound without such a host; Conflict if the object's host can't be told;
+    ServiceUnavailable if nothing is found, and a host gives no answer. On a worker thread of the request only.
+    """
+    forwarding, asked = forwarding_of(connection), connection.query_params.get("host", "")
+    if forwarding is None or asked:
+        to_host(connection, asked, f"{kind.name.lower()} `{name}`")
+        return
+    path = f"{PREFIX}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+    others = _read(kind, connection, path.encode() + _query({"fieldSelector": f"metadata.name={name}"}))
+    if others is None:
+        return
+    hosts, missing = [str(each.status["host"]) for each in others.objects], list(others.missing)
+    try:
+        services.objects.get(kind, namespace, name)
+        hosts.append(others.own)
+    except NotFound:
+        pass
+    except ServiceUnavailable as error:
+        missing.append(Missing(others.own, str(error)))
+    to_host(connection, _only(kind, connection, name, hosts, missing), f"{kind.name.lower()} `{name}`")
+
+
+def _only(kind: Kind, connection: HTTPConnection, name: str, hosts: Sequence[str], missing: Sequence[Missing]) -> str:
+    """Return the host that has the object, "" if none has. Raises Conflict; ServiceUnavailable."""
+    shown, silent = f"{kind.name.lower()} `{name}`", ", ".join(f"{each.host} ({each.message})" for each in missing)
+    if len(hosts) > 1:
+        known = ", ".join(sorted(hosts))
+        raise Conflict(f"{shown} is on several hosts ({known}); name one (`--host`, query `host`)", name=name)
+    if not missing or (hosts and connection.scope["method"] == "GET"):
+        return hosts[0] if hosts else ""
+    if hosts:
+        words = f"{shown} is on host {hosts[0]}, and may be on one that gives no answer, too: {silent}"
+        raise Conflict(f"{words}; name its host (`--host`, query `host`)", name=name)
+    raise ServiceUnavailable(f"{shown} is on no host that answers, and these give no answer: {silent}; try again")
+
+
+def to_host(connection: HTTPConnection, host: str, what: str) -> None:
+    """Raise Elsewhere if that is another host; return if it is this one, or "". Raises NotFound without such a host."""
+    if not host or identity_of(connection.scope) is not None:
+        return
+    forwarding = forwarding_of(connection)
+    own = forwarding.locations.host if forwarding is not None else NAME
+    if host == own:
+        return
+    others = {each.name: each for each in forwarding.locations.others()} if forwarding is not None else {}
+    if forwarding is None or host not in others:
+        raise NotFound(
+            f"host `{host}`: there is no host of that name; see `paddock get hosts`", kind="hosts", name=host
+        )
+    raise forwarding.to_host(connection, others[host], what)
+
+
+def forwarding_of(connection: HTTPConnection) -> Forwarding | None:
+    """Return the way to other hosts; None: there is one host."""
+    found: Forwarding | None = connection.app.state.forwarding
+    return found
+
+
+def _query(parameters: Mapping[str, str]) -> bytes:
+    return f"?{urlencode(parameters)}".encode() if parameters else b""
+
+
+def _read(kind: Kind, connection: HTTPConnection, target: bytes) -> OtherObjects | None:
+    """Return the objects in the other hosts' answers to that request; None: only this host is asked."""
+    found, forwarding = collect(connection, target), forwarding_of(connection)
+    if found is None or forwarding is None:
+        return None
+    objects: list[StoredObject] = []
+    missing = list(found.missing)
+    for host, answer in found.answers.items():
+        try:
+            objects += _objects(kind, host, answer)
+        except (KeyError, TypeError, ValueError):
+            missing.append(unreadable(host))
+    return OtherObjects(forwarding.locations.host, objects, missing)
+
+
+def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:
+    """Yield the objects of a host's list. Raises KeyError, TypeError, ValueError."""
+    if answer["kind"] != f"{kind.name}List":
+        raise ValueError("it is no list of that kind")
+    for each in answer["items"]:
+        metadata: Mapping[str, Any] = each["metadata"]
+        made = metadata.get("creationTimestamp", "")
+        yield StoredObject(
+            kind=kind.name,
+            namespace=str(metadata["namespace"]),
+            name=str(metadata["name"]),
+            uid=str(metadata["uid"]),
+            generation=0,
+            labels=dict(metadata.get("labels", {})),
+            created_at=datetime.fromisoformat(made).timestamp() if made else 0.0,
+            spec=dict(each["spec"]),
+            status={**each["status"], "host": host},
+        )
