@@ -139,3 +139,37 @@ def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
         a.apply(f"{BOX}---{near}")
         a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/far")
         anyio.run(listen, a)
+
+
+KEEPING = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: keeping}
+spec:
+  host: b
+  template:
+    image: "paddock/test-tiny:1"
+    command: ["sh", "-c", "echo kept > /kept/file; exec sleep 1000000"]
+    volumes: [{name: kept, mountPath: /kept, size: 8Mi}]
+  resources: {limits: {memory: 64Mi}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+
+
+def test_what_a_host_keeps_is_found_through_any_daemon(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as (a, b):
+        a.apply(KEEPING)
+        a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/keeping")
+        for daemon in (a, b):
+            listed = [line.split()[:3] for line in daemon.paddock("get", "volumes").stdout.splitlines()]
+            assert listed == [["NAME", "HOST", "STATUS"], ["kept", "b", "Bound"]]
+        assert "used by sandbox keeping" in a.paddock("delete", "volume", "kept", check=False).stderr
+        a.paddock("delete", "sandbox", "keeping")
+        assert "Released" in a.paddock("describe", "volume", "kept").stdout
+        images = a.paddock("image", "list")
+        assert ["paddock/test-tiny:1", "b"] in [line.split()[:2] for line in images.stdout.splitlines()]
+        assert "Without the images of missing hosts: a (" in images.stderr, "its engine is away"
+        assert a.paddock("delete", "volume", "kept").stdout == 'volume.paddock "kept" deleted\n'
+        assert "No resources found" in b.paddock("get", "volumes").stderr
+        b.stop()
+        assert "Without the volumes of missing hosts: b (" in a.paddock("get", "volumes").stderr

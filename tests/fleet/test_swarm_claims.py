@@ -1,9 +1,10 @@
 """Claims through three daemons at once: no warm sandbox goes to two, no quota gives one too many; and their time."""
 
 import statistics
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -16,6 +17,7 @@ from tests.lab.fleet import NAMES, Fleet
 pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(900)]
 _NAMESPACE = "/apis/paddock/v1alpha1/namespaces/default"
 WARM, FAR, ROUNDS, CLAIMS = 24, 4, 4, 36  # of each round's claims a third finds no warm one
+MOST = 3  # of a pool over all hosts
 
 _POOL = f"""
 apiVersion: paddock/v1alpha1
@@ -44,6 +46,25 @@ apiVersion: paddock/v1alpha1
 kind: SandboxPool
 metadata: {{name: far}}
 spec: {{host: one, templateRef: {{name: far}}, warmReplicas: {FAR}, shutdownGracePeriodSeconds: 0}}
+"""
+_BOUNDED = f"""
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {{name: few}}
+spec:
+  image: "paddock/test-tiny:1"
+  command: ["sleep", "1000002"]
+  resources: {{limits: {{cpu: 10m, memory: 8Mi, pids: 16}}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {{name: few}}
+spec:
+  templateRef: {{name: few}}
+  warmReplicas: {MOST}
+  maxReplicas: {MOST}
+  quota: {{memory: {8 * MOST}Mi}}
+  shutdownGracePeriodSeconds: 0
 """
 _QUOTA = """
 apiVersion: paddock/v1alpha1
@@ -74,12 +95,12 @@ def clients(daemons: dict[str, RunningDaemon]) -> Iterator[list[httpx.Client]]:
         each.close()
 
 
-def claim(client: httpx.Client, name: str, template: str = "tiny") -> None:
+def claim(client: httpx.Client, name: str, template: str = "tiny", **more: object) -> None:
     body = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Sandbox",
         "metadata": {"name": name},
-        "spec": {"templateRef": {"name": template}, "lifecycle": {"shutdownGracePeriodSeconds": 0}},
+        "spec": {"templateRef": {"name": template}, "lifecycle": {"shutdownGracePeriodSeconds": 0}, **more},
     }
     client.post(f"{_NAMESPACE}/sandboxes", json=body).raise_for_status()
 
@@ -171,3 +192,57 @@ def test_no_quota_gives_one_too_many(clients: list[httpx.Client], daemons: dict[
 
     wait_for("as many as may", lambda: ready() == 10)
     clear(clients)
+
+
+def test_a_pools_bound_holds_for_all_hosts(
+    hosts: Fleet, daemons: Mapping[str, RunningDaemon], clients: list[httpx.Client]
+) -> None:
+    """Three times as many sandboxes as may come from the pool, all of which need one of it."""
+    daemons["three"].apply(_BOUNDED)
+    fill(clients, "few", MOST)
+    seen: list[int] = []
+    over = threading.Event()
+    watching = threading.Thread(target=lambda: _sample(hosts, seen, over))
+    watching.start()
+    try:
+        names = [f"few-{at}" for at in range(3 * MOST)]
+        with ThreadPoolExecutor(9) as threads:
+            list(
+                threads.map(
+                    lambda pair: claim(clients[pair[0] % 3], pair[1], "few", poolPolicy="Require"), enumerate(names)
+                )
+            )
+        left = set(names)
+        while left:
+            wait_for(
+                "as many as may are Ready", lambda: len(_ready(clients, left)) == min(MOST, len(left)), seconds=120
+            )
+            assert len(_ready(clients, left)) <= MOST
+            gone = min(_ready(clients, left))
+            clients[len(left) % 3].delete(f"{_NAMESPACE}/sandboxes/{gone}")
+            left.discard(gone)
+        fill(clients, "few", MOST)
+    finally:
+        over.set()
+        watching.join()
+    print(f"members of a pool of {MOST} over three hosts: at most {max(seen)} of {len(seen)} samples")
+    assert max(seen) == MOST
+    found = status(clients[0], "sandboxpools/few")
+    assert (found["replicas"], found["used"]) == (MOST, {"memory": f"{8 * MOST}Mi"})
+    daemons["one"].paddock("delete", "sandboxpool", "few")
+
+
+def _ready(clients: list[httpx.Client], names: set[str]) -> list[str]:
+    items = clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"]
+    states = {
+        each["metadata"]["name"]: {one["type"]: one["status"] for one in each.get("status", {}).get("conditions", ())}
+        for each in items
+    }
+    return [name for name in names if states.get(name, {}).get("Ready") == "True"]
+
+
+def _sample(hosts: Fleet, seen: list[int], over: threading.Event) -> None:
+    """Count the running containers of the bounded pool on all hosts, one host after the other."""
+    while not over.is_set():
+        shown = (each.docker("ps", "--no-trunc", "--format", "{{.Command}}") for each in hosts)
+        seen.append(sum(each.count("1000002") for each in shown))

@@ -1,6 +1,7 @@
 """Bounds of a pool over several hosts: `maxReplicas` and `quota` hold for all hosts together, whoever is quicker."""
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.quota import Amount, amount_of, pool_scope, replicas_scope
+from controller.plan.capacity.shortages import admits_growth
 from controller.policy.levels.levels import Policy
 from controller.ports import Conflict
 from controller.ports.scheduler import Liveness
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import make_world
 from tests.examples import examples
 from tests.fakes.scheduler import fake_cluster
@@ -25,9 +28,9 @@ __all__ = ["fleet"]
 MEMBER = 64 << 20
 
 
-def claim(fleet: Fleet, name: str, host: str = "one", **spec: Any) -> str:
+def claim(fleet: Fleet, name: str, by: str = "one", **spec: Any) -> str:
     """Return how it was launched, after everything has settled."""
-    house = fleet.hosts.one if host == "one" else fleet.hosts.two
+    house = fleet.hosts.one if by == "one" else fleet.hosts.two
     house.refer(name, "t", **spec)
     fleet.settle()
     return str(found(house, name).status.get("launchType", ""))
@@ -52,7 +55,7 @@ def test_warm_and_claimed_of_all_hosts_are_bounded(fleet: Fleet) -> None:
     pool(fleet, 3, maxReplicas=4)
     fleet.settle()
     assert sum(made(fleet)) == 3
-    assert [claim(fleet, name, host) for name, host in (("a", "one"), ("b", "two"))] == ["Warm", "Warm"]
+    assert [claim(fleet, name, by) for name, by in (("a", "one"), ("b", "two"))] == ["Warm", "Warm"]
     assert (sum(made(fleet)), sum(shares(fleet).values()), len(fleet.scheduler.list())) == (4, 2, 4)
     assert condition(fleet, "Ready") == (
         "True Filled: 2 of 2 members are ready; maxReplicas 4 is reached: 2 warm, 2 claimed"
@@ -96,6 +99,19 @@ def test_a_required_pool_is_full_over_all_hosts(fleet: Fleet) -> None:
     fleet.settle()
     assert fleet.hosts.one.condition("c", "Ready") == "True Running"
     assert sum(made(fleet)) == 2
+
+
+def test_warm_ones_give_way_to_sandboxes_of_other_hosts(fleet: Fleet) -> None:
+    pool(fleet, 2, maxReplicas=2)
+    fleet.settle()
+    assert [claim(fleet, "a", host="two"), made(fleet)] == ["Warm", [1, 1]]
+    fleet.hosts.one.refer("b", "t", poolPolicy="Require", host="two")
+    fleet.hosts.two.settle(seconds=5)
+    assert fleet.hosts.one.condition("b", "Ready") == "False PoolExhausted"
+    fleet.keeper.look()
+    assert condition(fleet, "Ready").endswith("maxReplicas 2 is reached: 1 warm, 1 claimed, 1 waiting")
+    fleet.settle()
+    assert (made(fleet), fleet.hosts.one.condition("b", "Ready")) == ([0, 2], "True Running")
 
 
 def test_a_pools_quota_is_that_of_all_hosts(fleet: Fleet) -> None:
@@ -158,6 +174,27 @@ def between(house: LoopHarness, other: LoopHarness) -> bool:
 def replicas(fleet: Fleet) -> int:
     scope = replicas_scope(whole_uid(fleet))
     return fleet.hosts.one.store.held(scope)[scope].sandboxes
+
+
+def test_a_preview_counts_what_other_hosts_hold(fleet: Fleet) -> None:
+    """A diff asks if a claimed member may grow: the namespace's quota leaves 64 MiB, then the other host takes them."""
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Quota", "metadata": {"name": "q"}}
+    body = {"spec": {"hard": {"memory": "192Mi"}}}
+    fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document | body))])
+    pool(fleet, 2)
+    fleet.settle()
+    assert grows(fleet.hosts.one)
+    fleet.hosts.two.apply("a", host="two", template={"resources": {"limits": {"memory": "64Mi"}}})
+    fleet.settle()
+    assert not grows(fleet.hosts.one)
+
+
+def grows(house: LoopHarness) -> bool:
+    """Return True if a warm member here may reserve twice as much."""
+    last = house.turn.last
+    assert last is not None
+    [(part, member)] = [(last.pools[each.parent_uid], each) for each in last.instances.values() if each.role == "warm"]
+    return admits_growth(last, part, member, replace(member.reserves, memory_bytes=2 * MEMBER))
 
 
 _STEPS = st.lists(

@@ -1,6 +1,6 @@
 """Statuses of quotas, and the change of each quota between two snapshots (for `diff`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,6 +75,12 @@ def exceeded(bound: QuotaBound, usage: Usage) -> str:
     return ", ".join(over)
 
 
+def _over_hosts(snapshot: Snapshot) -> Mapping[str, Amount]:
+    """Return what all hosts hold of each namespace, and this one ("")."""
+    own = held(snapshot.instances.values())
+    return {**own, **{each: own.get(each, Amount()) + more for each, more in snapshot.elsewhere.items()}}
+
+
 @dataclass(frozen=True, slots=True)
 class Movement:
     """Change of a quota: for each resource it bounds (name, used before, used after, limit), as texts."""
@@ -86,7 +92,7 @@ class Movement:
 
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
-    was, will = held(before.instances.values()), held(after.instances.values())
+    was, will = _over_hosts(before), _over_hosts(after)
     for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts, after.host).items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in each if old != new else ():

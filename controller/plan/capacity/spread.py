@@ -5,7 +5,8 @@ off a host that is lost, drained or unfit. The slots on a host are the `warmRepl
 SandboxPool with `host`, which the first one owns, and which that host's daemon fills.
 
 The bounds of the pool are in its parts' specs, too, and hold for all of them together: their members and the sandboxes
-claimed from them count for the pool (`whole_uid`). There are as many slots as `maxReplicas` leaves beside the claimed.
+claimed from them count for the pool (`whole_uid`). There are as many slots as `maxReplicas` leaves beside the claimed,
+and the sandboxes that wait for a place in it.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import RESOURCES, Amount
 from controller.plan.common.status_json import dated
+from controller.plan.pool.sandboxpool import WAITING
 from controller.ports.scheduler import Pending, Placed, PlacedRecord
 
 _LETTERS, _DIGITS = 52, 8  # of a name, and of the hash in one that was too long
@@ -62,11 +64,11 @@ def slot_uids(pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRec
 
 
 def warm_of(pool: Pool, parts: Iterable[Pool]) -> int:
-    """Return the number of warm members that a pool is to have, beside those that were claimed."""
+    """Return the number of warm members that a pool is to have, beside the claimed and the waiting sandboxes."""
     if pool.spec is None or pool.spec.max_replicas is None:
         return pool.spec.warm_replicas if pool.spec else 0
-    claimed = sum(int(each.obj.status.get("claimedReplicas", 0)) for each in parts)
-    return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - claimed))
+    taken = sum(int(each.obj.status.get(name, 0)) for each in parts for name in ("claimedReplicas", WAITING))
+    return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - taken))
 
 
 def put_parts(pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord]) -> Iterator[PutPart]:
@@ -135,7 +137,9 @@ def _ready(
     most = pool.spec.max_replicas if pool.spec else None
     there, claimed = counts["replicas"], counts["claimedReplicas"]
     if most is not None and there + claimed >= most:
+        queued = sum(int(each.obj.status.get(WAITING, 0)) for each in parts)
         words = f"{words}; maxReplicas {most} is reached: {there} warm, {claimed} claimed"
+        words += f", {queued} waiting" if queued else ""
     if ready >= wanted:
         return Condition("Ready", "True", "Filled", words)
     slots = [records.get(uid) for uid in slot_uids(pool, parts, records)]

@@ -15,6 +15,7 @@ from controller.plan.common.instance_index import index_of
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.pool.claim_candidates import ready_key
 from controller.plan.pool.sandboxpool import (
+    WAITING,
     Member,
     member_of,
     member_spec,
@@ -75,6 +76,8 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     builder.instances += (*gone, *made.new)
     builder.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
     status = {**made.status, "host": snapshot.host}
+    if free is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
+        status[WAITING] = builder.queued[uid]
     if status != pool.obj.status:
         builder.statuses.append(StatusWrite(pool.obj.ref, status))
     if made.until is not None:

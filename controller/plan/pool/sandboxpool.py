@@ -29,6 +29,7 @@ from controller.policy.sandbox import Rendered
 from controller.policy.sandboxpool import shares_volumes
 
 SHARED = "SharedVolume"
+WAITING = "waitingSandboxes"  # in the status of a part: those here that wait for a place in the whole pool
 _NO_LIMITS = Limits(0, 0, 0)
 _FULL = "its pool is at its maxReplicas over all hosts"
 
