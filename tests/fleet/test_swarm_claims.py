@@ -148,6 +148,7 @@ def test_a_claim_through_any_daemon(daemons: dict[str, RunningDaemon], clients: 
             f"most {max(taken):.2f} s"
         )
     clear(clients)
+    daemons["one"].paddock("delete", "sandboxpool", "far")
 
 
 def warm(client: httpx.Client, name: str, template: str) -> float:

@@ -101,6 +101,15 @@ def test_a_required_pool_is_full_over_all_hosts(fleet: Fleet) -> None:
     assert sum(made(fleet)) == 2
 
 
+def test_one_that_requires_the_pool_starts_on_any_host(fleet: Fleet) -> None:
+    pool(fleet, 1, maxReplicas=2)
+    fleet.settle()
+    (other,) = {"one", "two"} - shares(fleet).keys()
+    assert claim(fleet, "a", poolPolicy="Require", host=other) == "Cold"
+    assert (fleet.hosts.one.condition("a", "Ready"), replicas(fleet)) == ("True Running", 2)
+    assert found_part(fleet, f"warm-{other}")["claimedReplicas"] == 1
+
+
 def test_warm_ones_give_way_to_sandboxes_of_other_hosts(fleet: Fleet) -> None:
     pool(fleet, 2, maxReplicas=2)
     fleet.settle()

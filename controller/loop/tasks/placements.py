@@ -199,15 +199,17 @@ class PlacementKeeper:
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
-        self._spread(pools, records)
+        self._spread(pools, records, boxes)
         return bound
 
-    def _spread(self, pools: Sequence[Pool], records: Mapping[str, PlacedRecord]) -> None:
+    def _spread(self, pools: Sequence[Pool], records: Mapping[str, PlacedRecord], boxes: Mapping[str, Sandbox]) -> None:
         """Make the parts of the pools that name no host, as their slots are placed, and write their statuses."""
         statuses = []
-        for pool in spread.spread_pools(pools):
+        found = spread.spread_pools(pools)
+        asked = spread.asking(boxes.values()) if found else {}
+        for pool in found:
             refused = ""
-            for each in spread.put_parts(pool, pools, records):
+            for each in spread.put_parts(pool, pools, records, asked):
                 refused = self._put_part(each) or refused
             parts = spread.parts_of(pool, pools)
             status = spread.spread_status(pool, parts, records, refused, self._used(pool), self._clock.now())

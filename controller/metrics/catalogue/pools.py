@@ -10,7 +10,7 @@ STATES = ("warming", "ready", "draining", "failed")
 
 FAMILIES: tuple[Family, ...] = (
     gauge("paddock_pool_desired_containers", "Desired warm containers.", (*POOL, "image")),
-    gauge("paddock_pool_max_containers", "Upper bound of the pool; absent where it has none.", POOL),
+    gauge("paddock_pool_max_containers", "Upper bound of the pool, over all hosts; absent where it has none.", POOL),
     gauge(
         "paddock_pool_containers",
         f"Pool members by state ({', '.join(STATES)}).",

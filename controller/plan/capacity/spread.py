@@ -11,13 +11,14 @@ and the sandboxes that wait for a place in it.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
-from controller.kinds.planning.snapshot import Pool
+from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.quota import RESOURCES, Amount
 from controller.plan.common.status_json import dated
 from controller.plan.pool.sandboxpool import WAITING
@@ -71,12 +72,28 @@ def warm_of(pool: Pool, parts: Iterable[Pool]) -> int:
     return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - taken))
 
 
-def put_parts(pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord]) -> Iterator[PutPart]:
+Asking = Mapping[tuple[str, str], Collection[str]]
+
+
+def asking(sandboxes: Iterable[Sandbox]) -> Asking:
+    """Return the hosts of sandboxes that start from a pool alone, by namespace and template: they need a part there."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for each in sandboxes:
+        spec, host = each.spec, host_of(each.obj, UNBOUND)
+        if spec is not None and spec.pool_policy == "Require" and spec.template_ref is not None and host != UNBOUND:
+            found.setdefault((each.obj.namespace, spec.template_ref.name), set()).add(host)
+    return found
+
+
+def put_parts(
+    pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord], asked: Asking = MappingProxyType({})
+) -> Iterator[PutPart]:
     """Yield the parts of a pool that are not as its slots are placed now. `pools` are all that are stored."""
     parts = parts_of(pool, pools)
     shares = Counter(host for uid in slot_uids(pool, parts, records) if (host := _host_of(records.get(uid))))
     known = {host_of(each.obj, UNBOUND): each.obj for each in parts}
-    for host in sorted({*shares, *known}):
+    template = pool.spec.template_ref.name if pool.spec else ""
+    for host in sorted({*shares, *known, *asked.get((pool.obj.namespace, template), ())}):
         part = known.get(host)
         if part is not None and part.deleted_at is not None:
             continue
