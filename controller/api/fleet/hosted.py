@@ -44,7 +44,7 @@ def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> 
     """
     selectors = {name: connection.query_params[name] for name in _SELECTORS if name in connection.query_params}
     path = connection.scope["raw_path"].partition(b"?")[0]
-    others = _read(kind, connection, path + _query(selectors))
+    others = _read(kind, connection, path + (f"?{urlencode(selectors)}".encode() if selectors else b""))
     if others is None:
         return own(), None
     objects, missing = list(others.objects), list(others.missing)
@@ -82,10 +82,11 @@ def send_on(kind: Kind, connection: HTTPConnection, services: Services, namespac
         to_host(connection, asked, f"{kind.name.lower()} `{name}`")
         return
     path = f"{PREFIX}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
-    others = _read(kind, connection, path.encode() + _query({"fieldSelector": f"metadata.name={name}"}))
+    others = _read(kind, connection, path.encode())
     if others is None:
         return
-    hosts, missing = [str(each.status["host"]) for each in others.objects], list(others.missing)
+    hosts = [str(each.status["host"]) for each in others.objects if each.name == name]
+    missing = list(others.missing)
     try:
         services.objects.get(kind, namespace, name)
         hosts.append(others.own)
@@ -130,10 +131,6 @@ def forwarding_of(connection: HTTPConnection) -> Forwarding | None:
     """Return the way to other hosts; None: there is one host."""
     found: Forwarding | None = connection.app.state.forwarding
     return found
-
-
-def _query(parameters: Mapping[str, str]) -> bytes:
-    return f"?{urlencode(parameters)}".encode() if parameters else b""
 
 
 def _read(kind: Kind, connection: HTTPConnection, target: bytes) -> OtherObjects | None:
