@@ -73,6 +73,11 @@ def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
         assert front.paddock("exec", "claimed", "--", "echo", "there").stdout == "there\n"
         assert "claimed" in front.paddock("attest", "claimed").stdout
         assert [line.split()[:2] for line in front.paddock("top").stdout.splitlines()][1:] == [["claimed", "b"]]
+        images = front.paddock("image", "list")
+        assert ["paddock/test-tiny:1", "b"] in [line.split()[:2] for line in images.stdout.splitlines()]
+        assert images.stderr == front.paddock("image", "pull", "x:1", "--host", "front", check=False).stdout == ""
+        assert "keeps no host; name one" in front.paddock("image", "pull", "x:1", check=False).stderr
+        assert front.paddock("get", "volumes").stderr == "No resources found in default namespace.\n"
         listed = json.loads(front.paddock("audit", "-o", "json").stdout)["items"]
         assert [each["writer"] for each in listed if each["verb"] == "exec"] == ["api/front"]
         assert [line.split()[0] for line in front.paddock("host", "list").stdout.splitlines()] == ["NAME", "b"]

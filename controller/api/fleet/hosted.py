@@ -19,7 +19,7 @@ from controller.api.fleet.identity import identity_of
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
-from controller.service.errors import Conflict, NotFound, ServiceUnavailable
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.objects.objects import Found
 from controller.service.services import Services
 
@@ -30,7 +30,7 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 @dataclass(frozen=True, slots=True)
 class OtherObjects:
-    """Objects of other hosts than `own`, and the hosts that gave no answer."""
+    """Objects of other hosts than `own` ("": this daemon keeps none), and the hosts that gave no answer."""
 
     own: str
     objects: Sequence[StoredObject]
@@ -49,7 +49,7 @@ def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> 
         return own(), None
     objects, missing = list(others.objects), list(others.missing)
     try:
-        objects += own().objects
+        objects += own().objects if others.own else ()
     except ServiceUnavailable as error:  # this host may be missing, too
         missing.append(Missing(others.own, str(error)))
     return Found(sorted(objects, key=_order), 0), shown(missing)
@@ -88,8 +88,9 @@ def send_on(kind: Kind, connection: HTTPConnection, services: Services, namespac
     hosts = [str(each.status["host"]) for each in others.objects if each.name == name]
     missing = list(others.missing)
     try:
-        services.objects.get(kind, namespace, name)
-        hosts.append(others.own)
+        if others.own:
+            services.objects.get(kind, namespace, name)
+            hosts.append(others.own)
     except NotFound:
         pass
     except ServiceUnavailable as error:
@@ -127,6 +128,19 @@ def to_host(connection: HTTPConnection, host: str, what: str) -> None:
     raise forwarding.to_host(connection, others[host], what)
 
 
+def work_on(connection: HTTPConnection, host: str, what: str) -> None:
+    """Do as `to_host`. Raises BadRequest if no host is named, and this daemon keeps none."""
+    forwarding = forwarding_of(connection)
+    if not host and forwarding is not None and not forwarding.locations.keeps_host:
+        raise BadRequest(f"{what}: this daemon keeps no host; name one (`--host`, query `host`)")
+    to_host(connection, host, what)
+
+
+def own_host(forwarding: Forwarding) -> str:
+    """Return the name of this daemon's host; "": it keeps none."""
+    return forwarding.locations.host if forwarding.locations.keeps_host else ""
+
+
 def forwarding_of(connection: HTTPConnection) -> Forwarding | None:
     """Return the way to other hosts; None: there is one host."""
     found: Forwarding | None = connection.app.state.forwarding
@@ -145,7 +159,7 @@ def _read(kind: Kind, connection: HTTPConnection, target: bytes) -> OtherObjects
             objects += _objects(kind, host, answer)
         except (KeyError, TypeError, ValueError):
             missing.append(unreadable(host))
-    return OtherObjects(forwarding.locations.host, objects, missing)
+    return OtherObjects(own_host(forwarding), objects, missing)
 
 
 def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:

@@ -105,10 +105,11 @@ def list_(request: Request, services: UseCases) -> JSONResponse:
     collected = collect(request)
     if collected is None:
         return JSONResponse({**head, "items": [_shown(each) for each in services.images.list()]})
-    own = request.app.state.forwarding.locations.host
-    items, missing = [], list(collected.missing)
+    own = hosted.own_host(request.app.state.forwarding)
+    items: list[dict[str, Any]] = []
+    missing = list(collected.missing)
     try:
-        items += [{**_shown(each), "host": own} for each in services.images.list()]
+        items += [{**_shown(each), "host": own} for each in services.images.list()] if own else ()
     except errors.ServiceUnavailable as error:
         missing.append(Missing(own, str(error)))
     for host, answer in collected.answers.items():
@@ -141,7 +142,7 @@ def pulling(services: UseCases) -> JSONResponse:
 )
 async def pull(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Pull an image that the operator's patterns allow. Disconnecting ends it."""
-    await run_in_threadpool(hosted.to_host, request, host, f"image `{image}`")
+    await run_in_threadpool(hosted.work_on, request, host, f"image `{image}`")
     return _streamed(await run_in_threadpool(services.images.pull, image))
 
 
@@ -153,7 +154,7 @@ async def pull(request: Request, services: UseCases, image: ImageQuery, host: Ho
 )
 async def push(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Push an image to a registry that the operator lists. Disconnecting ends it."""
-    await run_in_threadpool(hosted.to_host, request, host, f"image `{image}`")
+    await run_in_threadpool(hosted.work_on, request, host, f"image `{image}`")
     return _streamed(await run_in_threadpool(services.images.push, image))
 
 
@@ -180,7 +181,7 @@ async def build(
     host: HostQuery = "",
 ) -> Response:
     """Build an image. The body is a tar archive, the context. Disconnecting ends the build."""
-    await run_in_threadpool(hosted.to_host, request, host, f"image `{tag}`")
+    await run_in_threadpool(hosted.work_on, request, host, f"image `{tag}`")
     context = await _received(request, services.images.context_bytes)
     pairs = [each.partition("=") for each in arg]
     if not all(name and equals for name, equals, _ in pairs):

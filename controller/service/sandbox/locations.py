@@ -45,6 +45,11 @@ class Locations:
         self.host, self.name = host, name or host
         self._store, self._default = store, default
 
+    @property
+    def keeps_host(self) -> bool:
+        """Return True if the daemon keeps a host: it has sandboxes, volumes and images of its own."""
+        return self.name == self.host
+
     def of(self, kind: str, namespace: str, name: str) -> Location | None:
         """Return the location of an object; None: there is none. Raises ServiceUnavailable if the store fails."""
         with errors.translate_store_errors():
