@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.02
 def foreign(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
     """Two hosts of which the asked one, `a`, has no engine. What names no host is bound to `b`, as by a scheduler."""
     with two_hosts(folder, **settings) as (asked, other), _bound_to(other):
-        asked.works_at = other
+        asked.elsewhere = other
         yield asked
 
 

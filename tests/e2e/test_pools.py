@@ -64,7 +64,7 @@ def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
         small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
         daemon.apply(POOL.replace("command: [sleep, infinity]", small).replace("warmReplicas: 2", "warmReplicas: 20"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", "sandboxpool/p")
-        assert samples(daemon, "paddock_pool_containers")["ready"] == 20
+        assert samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20
         claim = CLAIM.replace("  resources: {limits: {memory: 128Mi}}\n", "")
         daemon.apply("---\n".join(claim.replace("name: a", f"name: box-{index}") for index in range(20)))
         names = [f"sandbox/box-{index}" for index in range(20)]
@@ -72,7 +72,7 @@ def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
         assert {read(daemon, name)["status"]["launchType"] for name in names[::6]} == {"Warm"}
         assert samples(daemon, "paddock_pool_claims_total") == {"": 20}
         assert samples(daemon, "paddock_pool_claim_misses_total") == {}
-        wait_for("refilled", lambda: samples(daemon, "paddock_pool_containers")["ready"] == 20, seconds=110)
+        wait_for("refilled", lambda: samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20, seconds=110)
         assert read(daemon, "sandboxpool/p")["status"]["claimedReplicas"] == 20
 
 
