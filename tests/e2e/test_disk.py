@@ -71,7 +71,9 @@ def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/large")
         assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
         return
-    refused = apply(daemon, "sure", 8, "Required") or wait_for("its host refuses it", lambda: not_accepted(daemon, "sure"))
+    refused = apply(daemon, "sure", 8, "Required") or wait_for(
+        "its host refuses it", lambda: not_accepted(daemon, "sure")
+    )
     assert "can't be Required on this host" in refused
     wait_for(
         "it is stopped",
