@@ -300,7 +300,7 @@ def make_sandbox(
         why=_make_why(pipeline, objects, loop, policy, lambda obj: calls.health(obj, sandbox_streams.seen(obj))),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
-        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
+        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use, loop.place),
         model_use=ModelUse(objects, loop.snapshot),
         images=images,
         run_stages=run_stages,

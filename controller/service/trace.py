@@ -72,7 +72,7 @@ class Traces:
 
     def hear(self, words: str) -> None:
         """Keep an id that another daemon tells. What can't be read is left out."""
-        trace, *written = words.split()
+        trace, *written = words.split() or ("",)
         for each in written if _TRACE.fullmatch(trace) else ():
             uid, _, generation = each.rpartition(":")
             if generation.isascii() and generation.isdigit():

@@ -27,12 +27,13 @@ CLAIM = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: NAME}
-spec: {templateRef: {name: t}, lifecycle: {shutdownGracePeriodSeconds: 0}}
+spec: {templateRef: {name: t}, host: HOST, lifecycle: {shutdownGracePeriodSeconds: 0}}
 """
 
 
 def claim(daemon: RunningDaemon, *names: str) -> None:
-    daemon.apply("---".join(CLAIM.replace("NAME", name) for name in names))
+    text = CLAIM.replace("HOST", daemon.works_at.host)  # a volume that stays is on one host
+    daemon.apply("---".join(text.replace("NAME", name) for name in names))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", *(f"sandbox/{name}" for name in names))
 
 
@@ -72,4 +73,7 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
         assert daemon.get("a")["status"]["launchType"] == "Warm"
         assert in_box(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
         assert daemon.paddock("attest", "a").returncode == 0
-        assert sorted(each.name for each in tmp_path.glob("volumes/default/*")) == ["data-a.claim", "data-a.img"]
+        assert sorted(each.name for each in daemon.works_at.folder.glob("volumes/default/*")) == [
+            "data-a.claim",
+            "data-a.img",
+        ]
