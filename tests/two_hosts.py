@@ -24,7 +24,11 @@ def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, Ru
         found = (a, b)
         for daemon in found:
             wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
-        yield found
+        try:
+            yield found
+        finally:  # both, before their containers are removed: the other would put them back
+            for daemon in found:
+                daemon.stop()
 
 
 def _addresses(daemon: RunningDaemon) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from tests.daemon import RunningDaemon, remove_image, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, remove_image, running, wait_for
 from tests.registry import registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
@@ -99,10 +99,9 @@ def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
                 daemon.apply(nothing_warm)
                 daemon.apply(nothing_warm.replace("name: p", "name: other").split("---")[1])
                 wait_for("the image is here", lambda: here(client, source.image))
-                daemon.stop()
-                again = start_daemon(tmp_path, **listed)
-                wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(again))
-                again.stop()
+                daemon.works_at.stop()
+                daemon.works_at.start_again()
+                wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(daemon.works_at))
             assert len(source.fetched) == 1
         finally:
             if here(client, source.image):

@@ -24,8 +24,9 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         daemon.apply(box("seen"))
         ready(daemon, "seen")
         engines = container(daemon, "seen")
-        daemon.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
-        seen = json.loads(daemon.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
+        there = daemon.works_at  # others know the record of an instance, and not its container
+        there.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
+        seen = json.loads(there.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
         assert seen["status"]["containerID"] == engines["Id"]
         assert seen["status"]["limits"] == {"cpu": "100m", "memory": "64Mi", "pids": 32}
         reasons = "jsonpath={.items[*].reason}"
