@@ -1,9 +1,10 @@
 """Two whole daemons on one PostgreSQL: host b with this machine's engine, and host a, whose engine is away."""
 
 import json
+import random
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.daemon import RunningDaemon, running, wait_for
@@ -56,5 +57,7 @@ def host(folder: Path, name: str, database: str, authority: Authority, **more: s
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """Return a port that no connection gets as its own meanwhile: below those that the kernel gives out."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as free:
+            return int(free.getsockname()[1])

@@ -249,7 +249,7 @@ def make_fleet(
         apply=apply,
         compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
-        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
+        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy, place=pipeline.place),
         patch=patch,
         write=Write(pipeline),
         watches=watches,
