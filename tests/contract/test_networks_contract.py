@@ -109,7 +109,7 @@ def test_a_container_is_put_on_a_second_network_and_taken_off(world: World, uid:
 
 
 def test_a_network_beside_none_is_tried_again(world: World, uid: str) -> None:
-    """It was attached out-of-band between two looks: that is no fault of the spec, which nobody would have to change."""
+    """It was attached out-of-band between two observations: no change of the spec would help."""
     ok(world.engine.act(wanted(world, uid)))
     made = world.made(uid)
     outcome = world.engine.act(ConnectNetwork(uid, made.name, made.id, sealed_name(uid), "a test"))
