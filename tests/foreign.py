@@ -23,7 +23,6 @@ LEFT_OUT = {
     "tests/e2e/test_mcpserver.py::test_containers_are_removed_on_disconnect_all": "it kills the daemon that leads, and"
     " the host without an engine would take over",
     "tests/e2e/test_metrics.py": "the families that one daemon exports",
-    "tests/e2e/test_mission.py::test_paths_of_the_agent_and_the_bridge": "what a run printed is on the host of the run",
     "tests/e2e/test_orphans.py": "rows are taken out of a SQLite file",
     "tests/e2e/test_postgres.py": "a database for one daemon",
     "tests/e2e/test_roles.py": "its own hosts",
@@ -31,7 +30,6 @@ LEFT_OUT = {
     "tests/e2e/test_standby.py": "two daemons of one host",
     "tests/e2e/test_stores.py": "the state folder of one daemon, with its SQLite file",
     "tests/e2e/test_two_hosts.py": "its own hosts",
-    "tests/e2e/test_workflow.py": "what a run printed and made is on the host of the run",
 }
 
 

@@ -48,12 +48,14 @@ def in_box(daemon: RunningDaemon, name: str, script: str) -> str:
 
 def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
+        # Through another host's daemon none is claimed that has to reserve more, such as its volume.
+        launched = "Warm" if daemon.works_at is daemon else "Cold"
         daemon.apply(POOL)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         assert volumes(daemon) == {}
         claim(daemon, "a", "b")
         for name in ("a", "b"):
-            assert daemon.get(name)["status"]["launchType"] == "Warm"
+            assert daemon.get(name)["status"]["launchType"] == launched
             assert in_box(daemon, name, f"echo of {name} > /data/{name}; ls /data | grep -v lost") == name
         used = volumes(daemon)["data-a"]
         assert used["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "a"}
@@ -70,7 +72,7 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
         assert [(name, each["status"]["phase"]) for name, each in volumes(daemon).items()] == [("data-a", "Released")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         claim(daemon, "a")
-        assert daemon.get("a")["status"]["launchType"] == "Warm"
+        assert daemon.get("a")["status"]["launchType"] == launched
         assert in_box(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
         assert daemon.paddock("attest", "a").returncode == 0
         assert sorted(each.name for each in daemon.works_at.folder.glob("volumes/default/*")) == [
