@@ -243,7 +243,8 @@ def make_fleet(
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
-    apply, token_expirations = Apply(pipeline, meter), TokenExpirations(clock)
+    apply = Apply(pipeline, meter)
+    token_expirations = TokenExpirations(clock, None if pipeline.place.alone else store.tokens.all)
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
