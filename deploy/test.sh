@@ -297,8 +297,18 @@ if [ -n "$fleet" ]; then # the lab has a PostgreSQL of its own
     find_postgres || { may_install postgresql && apt_install postgresql; }
     images/build.sh "${images[@]}"
     step "Running the tests on several hosts"
-    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
-    exit
+    rc=0
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
+    [ $# -eq 0 ] || exit "$rc" # some of these were asked for
+    images/build.sh pip egress
+    install_witnesses
+    [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
+    step "Running the end-to-end tests through the daemon of another host"
+    export PADDOCK_TEST_FOREIGN=1
+    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup -o timeout=300 --durations 10 -m docker)
+    if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -raR); fi
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" tests/e2e tests/sdk tests/security/test_own_users.py || rc=$?
+    exit "$rc"
 fi
 if [ -n "$v2" ]; then # all else is in the machine
     images/build.sh "${images[@]}"

@@ -122,7 +122,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect (never skip) what this run has no engine or server for, so that plain `pytest` is green and quick."""
     kept, left = [], []
     prometheus = shutil.which("promtool") and shutil.which("prometheus")
-    out = _NOT_QUICK if os.environ.get("PADDOCK_TEST_QUICK") else ()
+    out: tuple[str, ...] = _NOT_QUICK if os.environ.get("PADDOCK_TEST_QUICK") else ()
+    if os.environ.get("PADDOCK_TEST_FOREIGN"):
+        from tests.foreign import LEFT_OUT
+
+        out += tuple(LEFT_OUT)
     for item in items:
         missing = any(item.get_closest_marker(mark) and not os.environ.get(need) for mark, need in _NEEDS.items())
         missing = missing or bool(item.get_closest_marker("prometheus") and not prometheus)

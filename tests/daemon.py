@@ -46,8 +46,18 @@ class RunningDaemon:
     environment: dict[str, str]
     process: subprocess.Popen[str] | ForkedPaddock
     log: list[str] = field(default_factory=list)
+    elsewhere: "RunningDaemon | None" = None  # the daemon whose host has its sandboxes, if that is another one
     _instance_id: str = ""
-    works_at: "RunningDaemon | None" = None  # the daemon whose host has its sandboxes, if that is another one
+
+    @property
+    def works_at(self) -> "RunningDaemon":
+        """The daemon whose host has its sandboxes: whoever looks at processes, metrics or logs looks there."""
+        return self.elsewhere or self
+
+    @property
+    def host(self) -> str:
+        """The name of its host."""
+        return self.environment.get("PADDOCK_HOST_NAME", "host")
 
     @property
     def socket(self) -> Path:
@@ -102,6 +112,13 @@ class RunningDaemon:
         """kill -9: no chance to clean up."""
         self.process.kill()
         self.process.wait(30)
+
+    def start_again(self, **settings: str) -> None:
+        """Start it anew once it has ended, with its settings and these."""
+        given = {key: value for key, value in self.environment.items() if key.startswith("PADDOCK_")}
+        later = start_daemon(self.folder, **given | settings)
+        self.environment |= settings
+        self.process, self.log = later.process, later.log
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""

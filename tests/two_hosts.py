@@ -1,9 +1,10 @@
 """Two whole daemons on one PostgreSQL: host b with this machine's engine, and host a, whose engine is away."""
 
 import json
+import random
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.daemon import RunningDaemon, running, wait_for
@@ -24,7 +25,11 @@ def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, Ru
         found = (a, b)
         for daemon in found:
             wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
-        yield found
+        try:
+            yield found
+        finally:  # both, before their containers are removed: the other would put them back
+            for daemon in found:
+                daemon.stop()
 
 
 def _addresses(daemon: RunningDaemon) -> set[str]:
@@ -52,5 +57,7 @@ def host(folder: Path, name: str, database: str, authority: Authority, **more: s
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """Return a port that no connection gets as its own meanwhile: below those that the kernel gives out."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as free:
+            return int(free.getsockname()[1])

@@ -70,7 +70,7 @@ def services_of(
         registry=discover(),
         store=store,
         clock=core.clock,
-        admit=admitting(policy, engine.observe, lambda: canary.now),
+        admit=admitting(policy, engine.observe, lambda: canary.now, loop.place),
         host=host,
         loop=LoopPorts(
             core.waker.wake_now,

@@ -94,7 +94,7 @@ def follow_hosts(core: Core, fleet: Fleet, committed: Callable[[], None]) -> Non
         committed()
         core.waker.wake()
 
-    core.undo.callback(fleet.store.follow(woken))
+    core.undo.callback(fleet.store.follow(woken, core.traces.hear))
 
 
 def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:

@@ -37,6 +37,9 @@ def _lines(item: Mapping[str, Any]) -> Iterator[str]:
 
 def _plan(plan: Mapping[str, Any], owner: str) -> Iterator[str]:
     calls = plan["calls"]
+    if plan["reason"] == "OtherHost":
+        yield f"  engine calls{owner}: not known here; {plan['message']}"
+        return
     yield f"  engine calls{owner}:" + ("" if calls else " none")
     for each in calls:
         yield f"    {each['call']}  # {each['why']}"

@@ -79,6 +79,8 @@ class InstanceFailure(Model):
 class InstanceStatus(Model):
     """Observed state of the container."""
 
+    host: Text = ""
+    """Host that it is on; left out where there is one host."""
     state: ContainerState
     """State of the container. Absent: there is none. Unknown: it could not be inspected."""
     message: Text = ""
@@ -119,7 +121,7 @@ KIND = Kind(
     spec=InstanceSpec,
     status=InstanceStatus,
     read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",
-    selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state"),
+    selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state", "status.host"),
     columns=(
         Column("PARENT", _parent),
         Column("ROLE", lambda obj, _now: str(obj.spec["role"])),

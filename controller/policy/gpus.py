@@ -19,12 +19,12 @@ def named(resources: Resources, template: Template) -> tuple[str, ...]:
 def refused(asked: Resources, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for devices that no sandbox of this host can have."""
     ids, listed = asked.gpu_device_ids or (), ", ".join(policy.gpu_devices)
-    if ids and not listed:
+    if ids and not listed and not policy.elsewhere:
         words = "no GPU of this host is listed for sandboxes; the operator lists them (setting gpu_devices)"
         yield Refusal(_AT, words)
         return
     for index, each in enumerate(ids):
-        if each not in policy.gpu_devices:
+        if each not in policy.gpu_devices and not policy.elsewhere:
             yield Refusal(f"{_AT}[{index}]", f"`{each}` is not one of the listed GPUs; choose from {listed}")
         elif each in ids[:index]:
             yield Refusal(f"{_AT}[{index}]", f"`{each}` is named twice; keep one")

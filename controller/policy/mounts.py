@@ -150,11 +150,11 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
         yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
     if asked.host_path is None:
         return
-    elsewhere = tuple(source_refused(spec, policy))
-    if elsewhere:
-        yield from elsewhere
+    no_source = tuple(source_refused(spec, policy))
+    if no_source:
+        yield from no_source
         return
-    root = root_of(asked.host_path, policy.host_roots)
+    root = None if _is_of_another_host(spec, policy) else root_of(asked.host_path, policy.host_roots)
     if not asked.read_only and level.host_folders != "read-write":
         words = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
         yield Refusal("spec.workspace.readOnly", words)
@@ -166,9 +166,15 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
 def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
     """Yield the reason to refuse the host folder of a sandbox, whatever its template."""
     asked = spec.workspace
-    words = host_folder(asked.host_path, policy.host_roots) if asked is not None and asked.host_path else ""
-    if words:
+    if asked is None or not asked.host_path or _is_of_another_host(spec, policy):
+        return
+    if words := host_folder(asked.host_path, policy.host_roots):
         yield Refusal("spec.workspace.hostPath", words)
+
+
+def _is_of_another_host(spec: SandboxSpec, policy: Policy) -> bool:
+    """Return True if the spec names another host; a folder is of one host, so one that names none is judged here."""
+    return policy.elsewhere and spec.host is not None
 
 
 def template_refused(template: Template) -> Iterator[Refusal]:

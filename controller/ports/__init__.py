@@ -4,7 +4,7 @@ Callers of a port may not depend on its implementation. The contract suites in t
 behaviour.
 """
 
-from controller.ports.common import Clock, Meter, NullMeter, Wake
+from controller.ports.common import Clock, Heard, Meter, NullMeter, Wake
 from controller.ports.engine import (
     Canary,
     Engine,
@@ -83,6 +83,7 @@ __all__ = [
     "FileWork",
     "Files",
     "Firewall",
+    "Heard",
     "HostGauge",
     "ImageError",
     "ImageWork",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 Wake = Callable[[], None]
+Heard = Callable[[str], None]
 
 
 class Clock(Protocol):

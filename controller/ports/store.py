@@ -12,7 +12,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
-from controller.ports.common import Wake
+from controller.ports.common import Heard, Wake
 
 
 class StoreError(Exception):
@@ -130,6 +130,10 @@ class Transaction(Protocol):
         """Add an entry to the audit log, in the same commit."""
         ...
 
+    def tell(self, words: str) -> None:
+        """Pass words on to the followers of the store with the commit: at most once, and nothing may depend on it."""
+        ...
+
 
 class Tokens(Protocol):
     """The bearer tokens. Every method may raise StoreError."""
@@ -201,10 +205,11 @@ class Store(Protocol):
         """Return the states of the leases, by the store's clock; those that nobody ever held are missing."""
         ...
 
-    def follow(self, wake: Wake) -> Callable[[], None]:
+    def follow(self, wake: Wake, heard: Heard = ...) -> Callable[[], None]:
         """Call `wake`, which must not block, after commits of other followers that move the revision; return the undo.
 
-        It may be called without one, and on any thread. From now on our own commits wake the others.
+        It may be called without one, and on any thread. From now on our own commits wake the others. `heard` gets what
+        such commits `tell`, before the wake.
         """
         ...
 

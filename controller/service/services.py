@@ -243,13 +243,14 @@ def make_fleet(
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
-    apply, token_expirations = Apply(pipeline, meter), TokenExpirations(clock)
+    apply = Apply(pipeline, meter)
+    token_expirations = TokenExpirations(clock, None if pipeline.place.alone else store.tokens.all)
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
         compose=Compose(apply, objects, pipeline.registry),
         objects=objects,
-        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
+        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy, place=pipeline.place),
         patch=patch,
         write=Write(pipeline),
         watches=watches,
@@ -300,7 +301,7 @@ def make_sandbox(
         why=_make_why(pipeline, objects, loop, policy, lambda obj: calls.health(obj, sandbox_streams.seen(obj))),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
-        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use),
+        model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use, loop.place),
         model_use=ModelUse(objects, loop.snapshot),
         images=images,
         run_stages=run_stages,

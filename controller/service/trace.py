@@ -2,8 +2,8 @@
 
 A request's lines get it from structlog's context (`tracing`). The loop acts later, on another thread, for many requests
 at once. So the ids are kept in memory by object and generation (`Traces`). An action's line has the id of the request
-that wrote the object last at that generation. Ids are lost when the daemon restarts. Actions of Paddock itself, for
-warm members of a pool or for an orphan, have none.
+that wrote the object last at that generation, also if another host's daemon got that. Ids are lost when the daemon
+restarts. Actions of Paddock itself, for warm members of a pool or for an orphan, have none.
 """
 
 import re
@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from typing import Any, cast
 
 import structlog
@@ -20,6 +21,8 @@ from controller.ports import Store, Transaction
 
 _FIELD = "trace_id"
 _MOST = 2_000  # 0.3 KiB each; the loop acts within seconds
+_MOST_TOLD = 100  # objects of one commit
+_TRACE = re.compile(r"[0-9a-f]{32}")
 # W3C Trace Context: version, trace id, parent id, flags; parts that a later version adds are ignored.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
@@ -67,6 +70,14 @@ class Traces:
             while len(self._ids) > self._most:
                 del self._ids[next(iter(self._ids))]
 
+    def hear(self, words: str) -> None:
+        """Keep an id that another daemon tells. What can't be read is left out."""
+        trace, *written = words.split() or ("",)
+        for each in written if _TRACE.fullmatch(trace) else ():
+            uid, _, generation = each.rpartition(":")
+            if generation.isascii() and generation.isdigit():
+                self.keep(uid, int(generation), trace)
+
 
 def traced(store: Store, traces: Traces) -> Store:
     """Return the store with its writes recorded in `traces`."""
@@ -88,6 +99,9 @@ class _TracedStore:
             if trace:  # before the commit: the loop may act on it at once
                 for uid, generation in recording.written:
                     self._traces.keep(uid, generation, trace)
+                if recording.written:
+                    told = [f"{uid}:{generation}" for uid, generation in islice(recording.written, _MOST_TOLD)]
+                    transaction.tell(" ".join((trace, *told)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

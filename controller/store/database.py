@@ -13,7 +13,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
 from controller.kinds.common.store_stats import Connections
-from controller.ports import LeaseState, Wake
+from controller.ports import Heard, LeaseState, Wake
 
 # A migration that hangs elsewhere must end in an error, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
@@ -194,8 +194,11 @@ class Database(ABC):
         """Return the states of the leases that are known. Raises OSError, SQLAlchemyError."""
 
     @abstractmethod
-    def follow(self, store: str, writer: str, wake: Wake) -> Callable[[], None]:
-        """Call `wake` on commits to that store by writers other than that one, on another thread. Return the undo."""
+    def follow(self, store: str, writer: str, wake: Wake, heard: Heard) -> Callable[[], None]:
+        """Call `wake` on commits to that store by writers other than that one, on another thread. Return the undo.
+
+        `heard` gets their words.
+        """
 
     @abstractmethod
     def backup(self) -> BinaryIO:

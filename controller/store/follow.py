@@ -1,7 +1,7 @@
 """Wakes by commits of others: PostgreSQL's LISTEN, on a thread with a connection of its own.
 
 A notification says only that something was committed, and the watch log says what. So one that is lost while the server
-is away is made up for by a wake at each connect.
+is away is made up for by a wake at each connect. What its writer tells beside, nothing depends on.
 """
 
 import select
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.ports import Wake
+from controller.ports import Heard, Wake
 
 CHANNEL = "paddock"
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
@@ -21,19 +21,21 @@ _END_SECONDS = 1.0
 
 
 def notice(store: Any, writer: Any) -> Any:
-    """Return the payload of a commit, as text or SQL: the store's id, and that of its writer."""
+    """Return the payload of a commit, as text or SQL: the store's id, and that of its writer. More words may follow."""
     return store + " " + writer
 
 
 class Follower:
     """Call `wake` from a thread: at each connect, and on each commit to the store `store` by other writers.
 
-    `lost` are the driver's exceptions.
+    `heard` gets the words that such a commit tells. `lost` are the driver's exceptions.
     """
 
-    def __init__(self, engine: Engine, store: str, writer: str, wake: Wake, lost: type[Exception]) -> None:
-        self._engine, self._wake = engine, wake
-        self._prefix, self._own = notice(store, ""), notice(store, writer)
+    def __init__(
+        self, engine: Engine, store: str, writer: str, wake: Wake, heard: Heard, lost: type[Exception]
+    ) -> None:
+        self._engine, self._wake, self._heard = engine, wake, heard
+        self._prefix, self._writer = notice(store, ""), writer
         self._lost = (lost, SQLAlchemyError, OSError)
         self._ended = threading.Event()
         self._ending, self._end = socket.socketpair()
@@ -83,7 +85,9 @@ class Follower:
             if due:
                 self._wake()
             ready.poll()
-            due = any(self._is_of_others(each.payload) for each in list(driver.notifies(timeout=0)))
-
-    def _is_of_others(self, payload: str) -> bool:
-        return payload.startswith(self._prefix) and payload != self._own
+            found = [each.payload for each in list(driver.notifies(timeout=0))]
+            ours = [each.removeprefix(self._prefix).partition(" ") for each in found if each.startswith(self._prefix)]
+            others = [words for writer, _, words in ours if writer != self._writer]
+            due = bool(others)
+            for each in filter(None, others):
+                self._heard(each)

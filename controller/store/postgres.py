@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.ports import LeaseState, StoreError, Wake
+from controller.ports import Heard, LeaseState, StoreError, Wake
 from controller.store import portable
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database
 from controller.store.errors import explain
@@ -65,8 +65,8 @@ class PostgresDatabase(Database):
         with self.reading() as connection:
             return row_leases(connection)
 
-    def follow(self, store: str, writer: str, wake: Wake) -> Callable[[], None]:
-        found = Follower(self._engine, store, writer, wake, self._engine.dialect.loaded_dbapi.Error)
+    def follow(self, store: str, writer: str, wake: Wake, heard: Heard) -> Callable[[], None]:
+        found = Follower(self._engine, store, writer, wake, heard, self._engine.dialect.loaded_dbapi.Error)
         self._followers.append(found)
         return found.end
 

@@ -19,7 +19,18 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
-from controller.ports import Change, ChangesGone, Lease, LeaseState, Meter, NullMeter, ObjectPage, StoreError, Wake
+from controller.ports import (
+    Change,
+    ChangesGone,
+    Heard,
+    Lease,
+    LeaseState,
+    Meter,
+    NullMeter,
+    ObjectPage,
+    StoreError,
+    Wake,
+)
 from controller.store import migrate, packed, rows, totals
 from controller.store.audit import ChainEnd, SqlAudit
 from controller.store.connect import connect
@@ -50,6 +61,10 @@ _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
 _QUICKLY_TAKE_META = Quick(_TAKE_META)
 _REVISION = Quick(select(meta.c.revision))
+
+
+def _unheard(_words: str) -> None:
+    """Leave what others tell."""
 
 
 def _whole_revisions() -> Select[Any]:
@@ -137,16 +152,16 @@ class SqlStore:
         with self._operation("leases", database, _OPENING):
             return database.leases()
 
-    def follow(self, wake: Wake) -> Callable[[], None]:
+    def follow(self, wake: Wake, heard: Heard = _unheard) -> Callable[[], None]:
         """Call `wake` after commits of other followers that move the revision, on a thread. Return the undo.
 
         It must not block. Also called at each connect, for commits that were missed meanwhile. Without effect on
         SQLite: a file has one daemon. Ends with `close`. Our commits wake the others from now on: a daemon alone on
-        its server tells nobody.
+        its server tells nobody. `heard` gets the words of those commits first.
         """
         database = self._database()
         self._opened.writer = self._opened.writer or uuid.uuid4().hex
-        return database.follow(self.instance_id, self._opened.writer, wake)
+        return database.follow(self.instance_id, self._opened.writer, wake, heard)
 
     def open(self) -> None:
         """Connect, and migrate under a lock. Raises StoreTooNew for a database newer than the code."""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from controller.ports import LeaseState, StoreError, Wake
+from controller.ports import Heard, LeaseState, StoreError, Wake
 from controller.store.backup import copy_of, restore
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
 from controller.store.lease import FileLease, file_leases
@@ -86,7 +86,7 @@ class SqliteDatabase(Database):
     def leases(self) -> Sequence[LeaseState]:
         return file_leases(self._path)
 
-    def follow(self, store: str, writer: str, wake: Wake) -> Callable[[], None]:  # noqa: ARG002 - a file has one daemon
+    def follow(self, store: str, writer: str, wake: Wake, heard: Heard) -> Callable[[], None]:  # noqa: ARG002 - a file has one daemon
         return lambda: None
 
     def _check_there(self) -> None:

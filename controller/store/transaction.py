@@ -139,6 +139,7 @@ _TELLING = Quick(
 _STEP_COUNTER = Quick(update(meta).values(revision=meta.c.revision + 1).returning(meta.c.revision))
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _LOT = 100  # changes packed at a time
+_MOST_TOLD_BYTES = 7_000  # a notification takes 8,000
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -341,6 +342,10 @@ class SqlTransaction:
         """Check reservations against ceilings at the end of the transaction."""
         self._ceilings = ceilings
 
+    def tell(self, words: str) -> None:
+        if len(words.encode()) <= _MOST_TOLD_BYTES:
+            self._counter.words = f" {words}"
+
     def flush(self) -> Sequence[Instance]:
         """Send all pending writes. Return the instances as stored. Call once, at the end.
 
@@ -486,11 +491,11 @@ class _Counter:
     """The counter row in one write transaction: each object written takes the next revision.
 
     On PostgreSQL taking the row waits for the other writers, so that comes first. On SQLite BEGIN IMMEDIATE has done
-    so, and the first write reads and moves the row at once.
+    so, and the first write reads and moves the row at once. `words` go to the followers of the store.
     """
 
     def __init__(self, connection: Connection, writer: str) -> None:
-        self._connection, self._writer = connection, writer
+        self._connection, self._writer, self.words = connection, writer, ""
         before: int | None = None  # the newest revision when the transaction began, once it is known
         if connection.dialect.name != "sqlite":
             before = int(_TAKE_COUNTER.run(connection).fetchone()[0])
@@ -511,7 +516,7 @@ class _Counter:
         if newest == self._stored:
             return
         if self._writer and self._connection.dialect.name == "postgresql":
-            _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer})
+            _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer + self.words})
         else:
             _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
 

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,9 +13,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.client import ClientError, Paddock
+from controller.ports.place import Place
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import World, make_world
 
 BOX = f"{API}/namespaces/default/sandboxes/quickstart"
 WATCH = f"{API}/namespaces/default/sandboxes?watch=1"
@@ -72,6 +74,25 @@ def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
     if path == LOG:
         freed(box)
     assert box.services.watches.count == 0
+
+
+def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet: None) -> None:
+    here = make_world(tmp_path / "a", place=Place("a", "", alone=False))
+    other = make_world(tmp_path / "b", place=Place("b", "", alone=False), store=here.store)
+    here.apply()
+    with ExitStack() as held:
+        held.enter_context(opened(here))
+        made = held.enter_context(client(here, token(here, "viewer", name="ci")))
+        pieces = held.enter_context(made.stream("GET", WATCH, timeout=30)).iter_raw()
+        assert next(pieces)
+        revoke(other)
+        here.clock.advance(5)
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+    for each in (here, other):
+        each.services.watches.close()
+        each.files.close()
+    here.store.close()
 
 
 def test_a_forwarded_port_is_closed(box: World) -> None:

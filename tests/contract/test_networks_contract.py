@@ -108,6 +108,15 @@ def test_a_container_is_put_on_a_second_network_and_taken_off(world: World, uid:
     assert world.only(uid).networks == (first.name,)
 
 
+def test_a_network_beside_none_is_tried_again(world: World, uid: str) -> None:
+    """It was attached out-of-band between two observations: no change of the spec would help."""
+    ok(world.engine.act(wanted(world, uid)))
+    made = world.made(uid)
+    outcome = world.engine.act(ConnectNetwork(uid, made.name, made.id, sealed_name(uid), "a test"))
+    assert isinstance(outcome, Transient)
+    assert (outcome.reason, world.only(uid).networks) == ("Conflict", ("none",))
+
+
 def test_a_network_removed_by_hand_is_seen(world: World, uid: str) -> None:
     ok(world.engine.act(wanted(world, uid)))
     world.hand.remove_network(sealed_name(uid))

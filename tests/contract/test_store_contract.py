@@ -820,11 +820,22 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
 def test_commits_of_others_are_followed(world: World) -> None:
     """A file has one daemon: there is nobody else to follow."""
     wakes: list[int] = []
+    words: list[str] = []
     store, other = world.store(), world.store()
-    end, other_end = store.follow(lambda: wakes.append(store.revision())), other.follow(lambda: None)
-    insert(other, box())
+    end = store.follow(lambda: wakes.append(store.revision()), words.append)
+    other_end = other.follow(lambda: None)
+    with other.transaction() as transaction:
+        transaction.put(box())
+        transaction.tell("its words")
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 1 in wakes)
+        assert words == ["its words"]
+    with other.transaction() as transaction:
+        transaction.put(box("too-much"))
+        transaction.tell("x" * 10_000)  # it is left out, and the commit is as good
+    if store.figures().backend == "postgresql":
+        wait_for("it is woken for the commit", lambda: 2 in wakes)
+        assert words == ["its words"]
     end()
     before = len(wakes)
     insert(other, box("late"))

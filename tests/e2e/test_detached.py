@@ -12,7 +12,7 @@ import pytest
 from controller.client import Paddock
 from paddock._client.detached import DetachedExec
 from paddock._client.sandbox import Sandbox
-from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -67,17 +67,16 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
-    daemon = start_daemon(tmp_path)
-    container, instance = ready(daemon, idle_seconds=10), daemon.instance_id()
-    try:
+    with running(tmp_path) as daemon:
+        container = ready(daemon, idle_seconds=10)
         with box_of(daemon) as box:
             ends = box.detach(["sh", "-c", WRITES], timeout_seconds=0).id
             killed = box.detach(["sleep", "31415"], timeout_seconds=0).id
             late = box.detach(["sleep", "27182"], timeout_seconds=5).id
             wait_for("its words", lambda: b"a line" in box.exec_log(ends))
-        getattr(daemon, end)()
+        getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)
-        daemon = start_daemon(tmp_path)
+        daemon.works_at.start_again()
         with box_of(daemon) as box:
             assert found(box, ends).state == found(box, killed).state == "Running"
             assert box.exec_log(ends).startswith(b"a line\n")
@@ -92,7 +91,3 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
             assert (found(box, ends).state, found(box, ends).exit_code) == ("Exited", 5)
         # In use it was not reaped, and now it is.
         wait_for("it is idle", lambda: not docker("ps", "-q", "--filter", f"id={container}"))
-    finally:
-        if daemon.process.poll() is None:
-            daemon.stop()
-        remove_containers(instance)

@@ -48,13 +48,18 @@ def condition(daemon: RunningDaemon, kind: str, name: str, type_: str) -> tuple[
 
 
 def enforceable(daemon: RunningDaemon) -> str:
-    return condition(daemon, "host", "host", "DiskQuotaEnforceable")[0]
+    return condition(daemon, "host", daemon.works_at.host, "DiskQuotaEnforceable")[0]
 
 
 def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEffort") -> str:
     text = BOX % {"name": name, "mib": mib, "enforcement": enforcement}
     done = daemon.paddock("apply", "-f", "-", stdin=text, check=False)
     return done.stderr if done.returncode else ""
+
+
+def not_accepted(daemon: RunningDaemon, name: str) -> str:
+    found = daemon.condition(name, "Accepted")
+    return str(found["message"]) if found.get("status") == "False" else ""
 
 
 def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
@@ -66,7 +71,10 @@ def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/large")
         assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
         return
-    assert "can't be Required on this host" in apply(daemon, "sure", 8, "Required")
+    refused = apply(daemon, "sure", 8, "Required") or wait_for(
+        "its host refuses it", lambda: not_accepted(daemon, "sure")
+    )
+    assert "can't be Required on this host" in refused
     wait_for(
         "it is stopped",
         lambda: condition(daemon, "sandbox", "large", "Finished") == ("True", "DiskLimitExceeded"),

@@ -106,7 +106,7 @@ def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Pop
 
 def workers(daemon: RunningDaemon) -> list[str]:
     """Return the worker processes for files of the daemon, or of the one whose host has its sandboxes."""
-    server = children((daemon.works_at or daemon).process.pid, "-f", "engine/files/fork_server.py")
+    server = children(daemon.works_at.process.pid, "-f", "engine/files/fork_server.py")
     return children(int(server[0])) if server else []
 
 

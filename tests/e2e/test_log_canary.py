@@ -30,6 +30,6 @@ def test_no_secret_is_logged(tmp_path: Path) -> None:
         daemon.paddock("exec", "box", "--", "echo", f"{CANARY}-command")
         daemon.apply(BOX.replace("-env", "-other"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
-        log = "".join((daemon.works_at or daemon).log)
+        log = "".join(daemon.works_at.log)
     assert '"event": "action done"' in log, "it did tell what it did"
     assert CANARY not in log

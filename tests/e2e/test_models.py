@@ -75,7 +75,7 @@ class World:
 
     def gateway(self) -> int:
         """Return the process id of the gateway."""
-        pids = Path(f"/proc/{self.daemon.process.pid}/task").glob("*/children")
+        pids = Path(f"/proc/{self.daemon.works_at.process.pid}/task").glob("*/children")
         for pid in (each for file in pids for each in file.read_text().split()):
             with contextlib.suppress(OSError):
                 if b"controller.gateway.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -165,8 +165,9 @@ def test_the_key_is_nowhere(world: World) -> None:
         ("describe", "provider", "local"),
     ):
         assert KEY not in daemon.paddock(*what).stdout, what
-    assert KEY not in "".join(daemon.log)
-    stored = [each for each in daemon.folder.rglob("*") if each.is_file()]
+    for each in (daemon, daemon.works_at):
+        assert KEY not in "".join(each.log)
+    stored = [each for at in (daemon, daemon.works_at) for each in at.folder.rglob("*") if each.is_file()]
     assert [each for each in stored if KEY.encode() in each.read_bytes()] == []
 
 
@@ -320,6 +321,6 @@ def test_use_is_counted_and_audited(world: World) -> None:
     [entry] = wait_for("the sum in the audit log", sums, 90)
     assert entry["detail"]["requests"] == {"ok": 2, "limited": 1}
     assert (entry["detail"]["tokensIn"], entry["detail"]["tokensOut"]) == (10, 8)
-    metrics = read(world.daemon.metrics_url())
+    metrics = read(world.daemon.works_at.metrics_url())
     assert 'paddock_model_requests_total{namespace="default",outcome="limited",provider="bounded"} 1.0' in metrics
     assert 'paddock_model_tokens_total{direction="in",namespace="default",provider="bounded"} 10.0' in metrics

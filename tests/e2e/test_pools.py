@@ -10,7 +10,7 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from tests.daemon import RunningDaemon, remove_image, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, remove_image, running, wait_for
 from tests.registry import registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
@@ -64,7 +64,7 @@ def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
         small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
         daemon.apply(POOL.replace("command: [sleep, infinity]", small).replace("warmReplicas: 2", "warmReplicas: 20"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", "sandboxpool/p")
-        assert samples(daemon, "paddock_pool_containers")["ready"] == 20
+        assert samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20
         claim = CLAIM.replace("  resources: {limits: {memory: 128Mi}}\n", "")
         daemon.apply("---\n".join(claim.replace("name: a", f"name: box-{index}") for index in range(20)))
         names = [f"sandbox/box-{index}" for index in range(20)]
@@ -72,7 +72,7 @@ def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
         assert {read(daemon, name)["status"]["launchType"] for name in names[::6]} == {"Warm"}
         assert samples(daemon, "paddock_pool_claims_total") == {"": 20}
         assert samples(daemon, "paddock_pool_claim_misses_total") == {}
-        wait_for("refilled", lambda: samples(daemon, "paddock_pool_containers")["ready"] == 20, seconds=110)
+        wait_for("refilled", lambda: samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20, seconds=110)
         assert read(daemon, "sandboxpool/p")["status"]["claimedReplicas"] == 20
 
 
@@ -99,10 +99,9 @@ def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
                 daemon.apply(nothing_warm)
                 daemon.apply(nothing_warm.replace("name: p", "name: other").split("---")[1])
                 wait_for("the image is here", lambda: here(client, source.image))
-                daemon.stop()
-                again = start_daemon(tmp_path, **listed)
-                wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(again))
-                again.stop()
+                daemon.works_at.stop()
+                daemon.works_at.start_again()
+                wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(daemon.works_at))
             assert len(source.fetched) == 1
         finally:
             if here(client, source.image):

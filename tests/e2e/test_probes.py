@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, docker, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -67,18 +67,15 @@ def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_no
         ready(daemon, "web")
         before = daemon.get("web")["status"]
         daemon.paddock("exec", "web", "--", "rm", "go")
-        daemon.kill()
-        second = start_daemon(tmp_path)
-        try:
-            ready(second, "web")
-            second.apply(box("web", "liveness: {exec: {command: ['true']}, periodSeconds: 1}"))
-            wait_for("the change is seen", lambda: status(second, "web")["observedGeneration"] == 2)
-            after = status(second, "web")
-            assert after["instanceRef"] == before["instanceRef"]
-            assert after["restartCount"] == 0
-            ready(second, "web")  # Unknown until it has observed; not ready for ever if it did not remember
-        finally:
-            second.stop()
+        daemon.works_at.kill()
+        daemon.works_at.start_again()
+        ready(daemon, "web")
+        daemon.apply(box("web", "liveness: {exec: {command: ['true']}, periodSeconds: 1}"))
+        wait_for("the change is seen", lambda: status(daemon, "web")["observedGeneration"] == 2)
+        after = status(daemon, "web")
+        assert after["instanceRef"] == before["instanceRef"]
+        assert after["restartCount"] == 0
+        ready(daemon, "web")  # Unknown until it has observed; not ready for ever if it did not remember
 
 
 def test_a_failing_liveness_probe_restarts_the_sandbox(daemon: RunningDaemon) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import docker, running
+from tests.daemon import docker, running, wait_for
 from tests.e2e.test_sandbox import box, container, ready
 
 pytestmark = pytest.mark.docker
@@ -13,8 +13,9 @@ pytestmark = pytest.mark.docker
 
 def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.paddock("wait", "--for=condition=EngineReachable", "--timeout=30s", "host/host")
-        host = json.loads(daemon.paddock("get", "host", "host", "-o", "json").stdout)["status"]
+        name = daemon.works_at.host
+        daemon.paddock("wait", "--for=condition=EngineReachable", "--timeout=30s", f"host/{name}")
+        host = json.loads(daemon.paddock("get", "host", name, "-o", "json").stdout)["status"]
         said = json.loads(docker("info", "--format", "{{json .}}"))
         assert host["engine"]["version"] == said["ServerVersion"]
         assert host["engine"]["storageDriver"] == said["Driver"]
@@ -23,8 +24,9 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         daemon.apply(box("seen"))
         ready(daemon, "seen")
         engines = container(daemon, "seen")
-        daemon.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
-        seen = json.loads(daemon.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
+        there = daemon.works_at  # others know the record of an instance, and not its container
+        there.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
+        seen = json.loads(there.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
         assert seen["status"]["containerID"] == engines["Id"]
         assert seen["status"]["limits"] == {"cpu": "100m", "memory": "64Mi", "pids": 32}
         reasons = "jsonpath={.items[*].reason}"
@@ -47,14 +49,13 @@ def test_a_cordoned_host_creates_nothing_until_uncordoned(tmp_path: Path) -> Non
     with running(tmp_path) as daemon:
         daemon.apply(box("before"))
         ready(daemon, "before")
-        daemon.paddock("host", "cordon", "host")
+        daemon.paddock("host", "cordon", daemon.works_at.host)
         daemon.apply(box("after"))
-        daemon.paddock("wait", "--for=condition=Scheduled=False", "--timeout=60s", "sandbox/after")
-        [scheduled] = [each for each in daemon.get("after")["status"]["conditions"] if each["type"] == "Scheduled"]
-        assert scheduled["reason"] == "HostCordoned"
+        wait_for("it waits", lambda: daemon.condition("after", "Scheduled").get("reason") == "HostCordoned")
+        assert daemon.condition("after", "Scheduled")["status"] == "False"
         docker("kill", container(daemon, "before")["Name"].lstrip("/"))
         daemon.paddock("wait", "--for=jsonpath={.status.restartCount}=1", "--timeout=60s", "sandbox/before")
         ready(daemon, "before")
         assert "instanceRef" not in daemon.get("after")["status"]
-        daemon.paddock("host", "uncordon", "host")
+        daemon.paddock("host", "uncordon", daemon.works_at.host)
         ready(daemon, "after")

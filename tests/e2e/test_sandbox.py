@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, docker, remove_containers, remove_image, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, docker, remove_image, running, start_daemon, wait_for
 
 CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 pytestmark = pytest.mark.docker
@@ -236,37 +236,28 @@ def test_exec_and_logs(daemon: RunningDaemon) -> None:
 
 
 def test_a_restarted_daemon_finishes_interrupted_work(tmp_path: Path) -> None:
-    first = start_daemon(tmp_path)
-    try:
-        first.apply("---".join(box(f"many-{index}") for index in range(8)))
-        own = ("--filter", f"label=paddock.instance={first.instance_id()}")
+    with running(tmp_path) as daemon:
+        daemon.apply("---".join(box(f"many-{index}") for index in range(8)))
+        own = ("--filter", f"label=paddock.instance={daemon.instance_id()}")
         wait_for("it is at work", lambda: "many-" in docker("ps", "-a", *own))
-    finally:
-        first.kill()
-    with running(tmp_path) as second:
+        daemon.works_at.kill()
+        daemon.works_at.start_again()
         for index in range(8):
-            ready(second, f"many-{index}")
-        held = docker(
-            "ps", "-a", "--filter", f"label=paddock.instance={second.instance_id()}", "--format", "{{.Names}}"
-        )
-        assert len(held.split()) == 8
+            ready(daemon, f"many-{index}")
+        assert len(docker("ps", "-a", *own, "--format", "{{.Names}}").split()) == 8
 
 
 def test_a_stopped_daemon_leaves_sandboxes_running(tmp_path: Path) -> None:
-    first = start_daemon(tmp_path)
-    try:
-        first.apply(box("staying"))
-        ready(first, "staying")
-        before = container(first, "staying")
-        assert first.stop() == 0
-        assert named(first, "staying") == "running"
-        with running(tmp_path) as second:
-            ready(second, "staying")
-            after = container(second, "staying")
-            assert (after["Id"], after["State"]["StartedAt"]) == (before["Id"], before["State"]["StartedAt"])
-    finally:
-        first.stop()
-        remove_containers(first.instance_id())
+    with running(tmp_path) as daemon:
+        daemon.apply(box("staying"))
+        ready(daemon, "staying")
+        before = container(daemon, "staying")
+        assert daemon.works_at.stop() == 0
+        assert named(daemon, "staying") == "running"
+        daemon.works_at.start_again()
+        ready(daemon, "staying")
+        after = container(daemon, "staying")
+        assert (after["Id"], after["State"]["StartedAt"]) == (before["Id"], before["State"]["StartedAt"])
 
 
 def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
@@ -274,7 +265,7 @@ def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
     ready(daemon, "seen")
 
     def scrape() -> str:
-        with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
+        with urllib.request.urlopen(daemon.works_at.metrics_url(), timeout=60) as answer:
             return str(answer.read().decode())
 
     def value(text: str, name: str) -> float:
@@ -314,17 +305,14 @@ def test_a_second_daemon_is_refused_by_name(daemon: RunningDaemon, tmp_path: Pat
 
 
 def test_sigterm_stops_cleanly_with_work_in_flight(tmp_path: Path) -> None:
-    daemon = start_daemon(tmp_path)
-    try:
+    with running(tmp_path) as daemon:
         daemon.apply("---".join(box(f"flight-{index}") for index in range(8)))
-        daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(30) == 0
-        assert not daemon.socket.exists()
-        with running(tmp_path) as second:
-            for index in range(8):
-                ready(second, f"flight-{index}")
-    finally:
-        daemon.stop()
+        daemon.works_at.process.send_signal(signal.SIGTERM)
+        assert daemon.works_at.process.wait(30) == 0
+        assert not daemon.works_at.socket.exists()
+        daemon.works_at.start_again()
+        for index in range(8):
+            ready(daemon, f"flight-{index}")
 
 
 def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> None:
@@ -332,10 +320,10 @@ def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> Non
     daemon.apply(box("sealed"))
     ready(daemon, "sealed")
     held = container(daemon, "sealed")["Id"]
-    daemon.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command
+    daemon.works_at.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command
     docker("network", "disconnect", "none", held)
     docker("network", "connect", "bridge", held)
-    daemon.process.send_signal(signal.SIGCONT)
+    daemon.works_at.process.send_signal(signal.SIGCONT)
     wait_for("it is on no network", lambda: networks(held) == ["none"])
     wait_for("it says so", lambda: "Disconnected" in daemon.paddock("events", "sandbox/sealed").stdout)
     assert named(daemon, "sealed") == "running"

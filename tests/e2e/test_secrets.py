@@ -70,7 +70,7 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
         command.kill()
 
     # After a restart it is there before Ready, as it is then.
-    token = daemon.folder.parent / "secrets" / "default" / "token"
+    token = Path(daemon.environment["PADDOCK_SECRETS_DIR"]) / "default" / "token"
     token.write_text(CANARY[::-1])
     docker("kill", box(daemon))
     wait_for("it is started anew", lambda: daemon.get("keeper")["status"]["restartCount"] == 1)
@@ -103,11 +103,11 @@ def found_in(daemon: RunningDaemon) -> list[str]:
         "paddock audit": daemon.paddock("audit").stdout.encode(),
         "paddock diff": daemon.paddock("diff", "-f", "-", stdin=SPEC, check=False).stdout.encode(),
         "paddock attest": daemon.paddock("attest", "keeper", check=False).stdout.encode(),
-        "the daemon's log": "".join(daemon.log).encode(),
+        "the daemon's log": "".join((*daemon.log, *daemon.works_at.log)).encode(),
         "command lines": b"".join(_commands()),
         "the engine's records": _of_engine(container),
     }
-    for each in daemon.folder.rglob("*"):
+    for each in (*daemon.folder.rglob("*"), *daemon.works_at.folder.rglob("*")):
         with contextlib.suppress(FileNotFoundError):  # some are there for a moment
             if each.is_file():
                 words[str(each)] = each.read_bytes()

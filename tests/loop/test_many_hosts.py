@@ -125,6 +125,43 @@ def test_a_bound_sandbox_does_not_move(hosts: Hosts) -> None:
     assert (found(hosts.one, "a").status["host"], len(hosts.two.ours())) == ("one", 0)
 
 
+def test_a_plan_is_foretold_by_the_host_that_makes_it(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="two")
+    hosts.settle()
+    template = {"image": TINY, "command": ["sleep", "2"]}
+    documents = [
+        {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": name},
+            "spec": {"template": template, **({"host": host} if host else {})},
+        }
+        for name, host in (("a", "two"), ("b", "one"), ("c", ""))
+    ]
+    sources = [Source("test", json.dumps(each)) for each in documents]
+    at_one, at_two = (each.services.diff.diff(sources, plan=True) for each in (hosts.one, hosts.two))
+    calls = [[str(each).split()[0] for each in made.forecasts[0].actions] for made in (*at_one, *at_two)]
+    new, anew = ["create", "start"], ["signal", "remove", "create", "start"]
+    assert calls == [[], new, [], anew, [], []]
+    assert [each.forecasts[0].message for each in at_one] == [
+        "only host `two` plans it; ask that host's daemon",
+        "",
+        "it has no host yet",
+    ]
+    assert at_one[0].changes[0].why == at_one[0].forecasts[0].message
+
+
+def test_only_its_own_host_says_how_a_container_is(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="two")
+    hosts.settle()
+    kind = hosts.one.services.registry.by_name("Instance")
+    assert kind is not None
+    [at_one], [at_two] = (each.services.objects.list(kind, "default").objects for each in (hosts.one, hosts.two))
+    assert (at_two.status["host"], at_two.status["state"]) == ("two", "Running")
+    assert (at_one.status["host"], at_one.status["state"]) == ("two", "Unknown")
+    assert "only host `two` observes it" in at_one.status["message"]
+
+
 def test_another_machine_of_the_same_name_creates_nothing(hosts: Hosts) -> None:
     hosts.one.apply("a", host="two")
     hosts.settle()

@@ -87,6 +87,19 @@ def house(tmp_path: Path) -> Iterator[Watched]:
     store.close()
 
 
+def test_a_container_that_just_started_has_figures(house: Watched) -> None:
+    assert house.samples.now().keys() == {house.uid}
+    asked = house.meters.asked
+    house.apply("late")
+    house.settle()
+    late = house.get("late")
+    assert late is not None
+    assert house.samples.now().keys() == {house.uid, late.uid}, "within the same second"
+    house.run_pass()
+    house.samples.now()
+    assert house.meters.asked == asked + 1
+
+
 def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
     first = house.samples.now()[house.uid]
     house.clock.advance(10)

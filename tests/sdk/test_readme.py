@@ -46,7 +46,7 @@ def run(daemon: RunningDaemon, folder: Path, *words: str) -> "subprocess.Complet
 def test_samples_of_the_readme(daemon: RunningDaemon, tmp_path: Path, sample: str) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/main.py").write_text("print('main')\n")
-    done = run(daemon, tmp_path, "-c", sample)
+    done = run(daemon, tmp_path, "-c", sample.replace('get("host")', f'get("{daemon.works_at.host}")'))
     assert done.returncode == 0, done.stderr
 
 

@@ -36,6 +36,13 @@ def test_a_malformed_traceparent_gets_a_new_id(given: list[str]) -> None:
     assert made not in (TRACE, trace_of(given))
 
 
+def test_ids_of_another_daemon_are_kept() -> None:
+    traces = Traces()
+    for words in (f"{TRACE} a:1 b:2", "no id c:1", f"{TRACE} c", f"{TRACE} c:x :", ""):
+        traces.hear(words)
+    assert (traces.of("a", 1), traces.of("b", 2), traces.of("c", 1)) == (TRACE, TRACE, "")
+
+
 def test_the_oldest_ids_go_first() -> None:
     traces = Traces(most=2)
     for uid in ("a", "b", "a", "c"):

@@ -9,6 +9,7 @@ import contextlib
 from functools import partial
 from http import HTTPStatus
 
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.middleware.authenticate import refuse
@@ -17,7 +18,7 @@ from controller.service.access import access
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.errors import Unauthorized
 
-_POLL_SECONDS = 1.0  # how late an expiry is noticed; a revocation wakes it at once
+_POLL_SECONDS = 1.0  # how late an expiry is noticed; a revocation by this daemon wakes it at once
 _POLICY_VIOLATION = 1008
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 _GONE: dict[str, Message] = {
@@ -53,6 +54,8 @@ class TokenExpiry:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
                     await changed.wait()
+            if self._lifetimes.is_due():
+                await run_in_threadpool(self._lifetimes.look)
         return reason
 
 

@@ -284,14 +284,19 @@ class Actor:
         if container is None:
             raise _gone(action.container_id or action.name)
         action = replace(action, container_id=container.id)
-        return self._settle(
-            action,
-            "networks.connect",
-            lambda api: api.connect_container_to_network(
-                action.container_id, action.network, action.address or None, aliases=list(action.aliases)
-            ),
-            done=lambda now: now is not None and action.network in now.networks,
-        )
+        try:
+            return self._settle(
+                action,
+                "networks.connect",
+                lambda api: api.connect_container_to_network(
+                    action.container_id, action.network, action.address or None, aliases=list(action.aliases)
+                ),
+                done=lambda now: now is not None and action.network in now.networks,
+            )
+        except Fault as fault:
+            if fault.status == 400:  # not for its config: another network was attached meanwhile, which will be seen
+                return Transient("Conflict", fault.message)
+            raise
 
     def _read_tail(self, action: ReadTail) -> Outcome:
         if self._ours(action.uid, action.container_id) is None:

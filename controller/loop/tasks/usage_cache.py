@@ -1,4 +1,4 @@
-"""Cache of each running container's usage: read on demand, at most once a second.
+"""Cache of each running container's usage: read on demand, at most once a second unless another container runs.
 
 CPU use needs two readings; the first one of a run counts from its start.
 """
@@ -21,17 +21,23 @@ class UsageCache:
         self._snapshot, self._usage, self._clock = snapshot, usage, clock
         self._lock = threading.Lock()
         self._at = 0.0
+        self._seen: Snapshot | None = None
+        self._asked: frozenset[str] = frozenset()
         self._kept: Mapping[str, UsageSample] = {}
 
     def now(self) -> Mapping[str, UsageSample]:
         """Return the samples of running containers by uid of their object, at most a second old."""
         with self._lock:
             snapshot, now = self._snapshot(), self._clock.now()
-            if snapshot is not None and not self._at <= now < self._at + _LEAST_SECONDS:
-                alive = snapshot.alive()
+            fresh = self._at <= now < self._at + _LEAST_SECONDS
+            if snapshot is None or (fresh and snapshot is self._seen):
+                return self._kept
+            self._seen, alive = snapshot, snapshot.alive()
+            ids = frozenset(each.id for each in alive)
+            if not fresh or not ids <= self._asked:
                 read = self._usage.read(alive)
                 self._kept = {each.uid: self._sample(each, read[each.id], now) for each in alive if each.id in read}
-                self._at = now
+                self._at, self._asked = now, ids
             return self._kept
 
     def _sample(self, container: Container, usage: Usage, now: float) -> UsageSample:

@@ -20,6 +20,8 @@ _SELINUX = "label="
 
 def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
     """Yield the fields that the operator does not allow, or this host lacks. An unknown host is checked again later."""
+    if policy.elsewhere:
+        return
     yield from _runtime(template, policy)
     yield from _apparmor(template, policy)
     yield from _selinux(template, policy)

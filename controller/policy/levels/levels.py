@@ -125,7 +125,8 @@ class Policy:
     `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
     the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists. `user_ids`
     are the setting's ids of which each new sandbox gets one of its own (None: they share one). `scheduler` chooses the
-    host of a sandbox that names none: single, the only one there is; manual, a person.
+    host of a sandbox that names none: single, the only one there is; manual, a person. `elsewhere`: the object is, or
+    may come to be, on another host: what that has, and its operator allows there, is judged by its own daemon.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -148,6 +149,7 @@ class Policy:
     gpu_devices: tuple[str, ...] = ()
     user_ids: IdRange | None = None
     scheduler: Scheduler = "single"
+    elsewhere: bool = False
 
     def own_ids(self) -> IdRange | None:
         """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""

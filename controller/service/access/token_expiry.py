@@ -1,21 +1,28 @@
 """Token expiry: open streams end when their caller's token expires or is revoked.
 
-Only one daemon serves, and every revocation goes through it: the store is not read for this.
+A daemon that is alone does every revocation itself. Others are found in the store, in a few seconds.
 """
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from controller.kinds.access.access import Caller
-from controller.ports import Clock
+import structlog
+
+from controller.kinds.access.access import Caller, Token
+from controller.ports import Clock, StoreError
+
+_LOOK_SECONDS = 2.0
+_log = structlog.get_logger("paddock.access")
 
 
 class TokenExpirations:
     """Thread-safe. Tokens are known by their id."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    def __init__(self, clock: Clock, stored: Callable[[], Sequence[Token]] | None = None) -> None:
+        """`stored` reads all tokens, where other daemons may revoke some."""
+        self._clock, self._lock, self._stored = clock, threading.Lock(), stored
+        self._looked_at = 0.0
         self._revoked: set[str] = set()
         self._followers: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
 
@@ -26,6 +33,27 @@ class TokenExpirations:
             followers = tuple(self._followers.get(token_id, ()))
         for wake in followers:
             wake()
+
+    def is_due(self) -> bool:
+        """Return True if somebody has to `look` now; then nobody else has to for a while."""
+        now = self._clock.now()
+        with self._lock:
+            if self._stored is None or 0 <= now - self._looked_at < _LOOK_SECONDS:
+                return False
+            self._looked_at = now
+            return True
+
+    def look(self) -> None:
+        """End what is open of tokens that other daemons have revoked. While the store is away, the next look does."""
+        try:
+            found = self._stored() if self._stored is not None else ()
+        except StoreError as error:
+            _log.warning("revoked tokens not read", error=str(error))
+            return
+        with self._lock:
+            gone = [each.id for each in found if each.revoked_at is not None and each.id in self._followers]
+        for each in gone:
+            self.revoked(each)
 
     def follow(self, token_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from any thread, when the token is revoked, until the result is called."""

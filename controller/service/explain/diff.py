@@ -15,6 +15,7 @@ from controller.kinds.common.problem import Path, field_path, field_text
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.binding import BOUND_KINDS, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
@@ -26,6 +27,7 @@ from controller.plan.explain.preview import forecast_all
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.explain.diff_snapshot import (
     changed_profiles,
@@ -41,6 +43,7 @@ from controller.service.objects.apply import Applied, Apply, Source
 from controller.service.objects.apply_set import NO_SET, ApplySet
 
 _TRIES = 3
+OTHER_HOST = "OtherHost"  # reason of a forecast that another host would have to make
 _NEW_UID = "xxxxxxxx"  # stands for a new object's uid in container names
 _REASONS = {
     "live": "changed in place, without a restart",
@@ -77,13 +80,23 @@ class Difference:
 
 
 class Diff:
-    """The use-case. `snapshot` gives the last one that the loop planned on, None before the first."""
+    """The use-case. `snapshot` gives the last one that the loop planned on, None before the first.
+
+    What other hosts will do with objects of theirs is not foretold: only they observe their engines.
+    """
 
     def __init__(
-        self, *, apply: Apply, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+        self,
+        *,
+        apply: Apply,
+        store: Store,
+        clock: Clock,
+        snapshot: LastSnapshot,
+        policy: Policy | None = None,
+        place: Place = ALONE,
     ) -> None:
         self._apply, self._store, self._clock, self._snapshot = apply, store, clock, snapshot
-        self._policy = policy or Policy()
+        self._policy, self._place = policy or Policy(), place
 
     def diff(
         self,
@@ -126,10 +139,17 @@ class Diff:
         return replace(found, after=replace(found.before, deleted_at=found.before.deleted_at or self._clock.now()))
 
     def _planned(self, found: Sequence[Difference]) -> list[Difference]:
+        found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
+        if elsewhere := self._elsewhere(found):
+            here = [each for each in found if each.after is None or each.after.uid not in elsewhere]
+            planned = iter(self._planned(here) if here else ())
+            return [
+                _with_forecasts(each, elsewhere, {}) if each.after and each.after.uid in elsewhere else next(planned)
+                for each in found
+            ]
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
-        found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
         desired = self._desired(last, found)
         boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in desired} | desired
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
@@ -145,6 +165,17 @@ class Diff:
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
         moved = tuple(movements(before, after))
         return [_bounded(_with_forecasts(each, forecasts, {**desired, **pools}), moved) for each in found]
+
+    def _elsewhere(self, found: Sequence[Difference]) -> dict[str, Forecast]:
+        """Return the forecasts of objects that are not this host's, by uid: they say who plans them."""
+        made: dict[str, Forecast] = {}
+        for obj in (each.after for each in found if each.after is not None and each.kind.name in BOUND_KINDS):
+            host = host_of(obj, self._place.default)
+            if host == self._place.host or self._place.alone:
+                continue
+            words = f"only host `{host}` plans it; ask that host's daemon" if host else "it has no host yet"
+            made[obj.uid] = Forecast(obj.ref, reason=OTHER_HOST, message=words)
+        return made
 
     def _pools(self, last: Snapshot, found: Sequence[Difference]) -> list[Pool]:
         """Return the pools that these documents affect, as they would be."""
@@ -294,6 +325,8 @@ def _recreated(own: Forecast) -> tuple[str, str]:
     creates = [each for each in own.actions if isinstance(each, CreateContainer)]
     if creates:
         return "recreate", creates[0].why
+    if own.reason == OTHER_HOST:
+        return "recreate", own.message
     if own.reason in ("", "Suspended"):
         return "at next start", "nothing runs that it would change"
     return "recreate", f"once this is over: {own.reason}: {own.message}"

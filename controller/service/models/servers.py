@@ -1,4 +1,7 @@
-"""Model servers: the sandbox that each owns, and connections to it, which start it."""
+"""Model servers: the sandbox that each owns, and connections to it, which start it.
+
+Of several hosts the leading one creates it, on itself. Only sandboxes of its host can use it.
+"""
 
 import json
 import time
@@ -12,11 +15,13 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import ModelServerSpec, StoredModelServer
 from controller.kinds.observed.models import ModelsState
+from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.provider import condition_of
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.policy.modelserver import owned_sandbox, sandbox_name
 from controller.ports import UseTracker
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.apply import Apply, Source
@@ -48,8 +53,10 @@ class ModelServers:
         sandbox_streams: SandboxStreams,
         forward: PortForward,
         in_use: UseTracker,
+        place: Place = ALONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._place = place
         self._objects, self._apply, self._streams = objects, apply, sandbox_streams
         self._forward, self._in_use, self._clock = forward, in_use, clock
         self._kept: dict[str, _Key] = {}
@@ -57,6 +64,10 @@ class ModelServers:
 
     def keep(self, snapshot: Snapshot) -> Mapping[str, ModelsState]:
         """Create each server's sandbox, and put back what others changed. Return the reasons of failures, by uid."""
+        if not snapshot.leads:
+            self._kept.clear()
+            self._failed.clear()
+            return MappingProxyType({})
         named = {
             (each.obj.namespace, sandbox_name(each.obj.name)): each
             for each in snapshot.model_servers.values()
@@ -126,6 +137,9 @@ class ModelServers:
                 return self._streams.enter(SANDBOX, namespace, box, lambda found: found)
             except (errors.NotFound, errors.Conflict) as error:
                 obj = self._found(namespace, box)
+                if obj is not None and (host := host_of(obj, self._place.host)) not in (UNBOUND, self._place.host):
+                    words = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
+                    raise errors.ServiceUnavailable(words) from error
                 if self._clock() >= deadline or (obj is not None and _needs_someone(obj)):
                     raise errors.ServiceUnavailable(str(error)) from error
             self._in_use.wait(passes, _WAIT_SECONDS)

@@ -10,10 +10,11 @@ from controller.kinds.observed.observed import Observation
 from controller.kinds.registry import Kind
 from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.policy.admission import admit
-from controller.policy.host.host import fitted
+from controller.policy.host.host import elsewhere, fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Transaction
+from controller.ports.place import ALONE, Place
 
 Profiles = tuple[StoredProfile, ...]
 # Admission of a spec: (field path such as `spec.template.user`, message) for every reason to refuse it.
@@ -21,18 +22,25 @@ Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 
 
 def admitting(
-    policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], CanaryResult] = lambda: UNWATCHED
+    policy: Policy,
+    observe: Callable[[], Observation],
+    guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
+    place: Place = ALONE,
 ) -> Admit:
     """Return admission by the operator's policy.
 
-    `observe` gives the last observation of the host, `guarded` the canary's last result.
+    `observe` gives the last observation of the host, `guarded` the canary's last result. Beside other hosts, only what
+    names this one is judged by them: any other object is judged by its own host's daemon, too, once it has one.
     """
-    policy_with = cached_policy()
+    policy_with, elsewhere_with, of_others = cached_policy(), cached_policy(), elsewhere(policy)
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
-        seen = observe()
-        own = policy_with(fitted(policy, seen.facts), profiles)
-        now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
+        if place.alone or getattr(spec, "host", None) == place.host:
+            seen = observe()
+            own = policy_with(fitted(policy, seen.facts), profiles)
+            now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
+        else:
+            now = elsewhere_with(of_others, profiles)
         return [(each.field, each.message) for each in admit(kind, spec, now, name)]
 
     return admit_now

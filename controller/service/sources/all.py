@@ -42,7 +42,7 @@ def make_sources(
     return {
         "Event": EventSource(store),
         "Host": HostSource(store, engine.observe, pressure, guarded, place=place, reached=reached, now=clock.now),
-        "Instance": InstanceSource(store, engine.observe),
+        "Instance": InstanceSource(store, engine.observe, place),
         "SecurityProfile": ProfileSource(policy),
         "Volume": VolumeSource(store, volumes, clock, place),
     }

@@ -9,6 +9,7 @@ from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.instance_record import Failure, Instance, Termination
 from controller.plan.common.status_json import limits_to_json
 from controller.ports import Store
+from controller.ports.place import ALONE, Place
 from controller.service.objects import serialize
 from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
@@ -16,23 +17,34 @@ from controller.version import API_VERSION
 
 
 class InstanceSource:
-    """ports.Store.instances as objects. `observe` gives the engine's latest observation; it must not block."""
+    """ports.Store.instances as objects. `observe` gives the engine's latest observation; it must not block.
 
-    def __init__(self, store: Store, observe: Callable[[], Observation]) -> None:
-        self._store, self._observe = store, observe
+    `place` is this host: containers of others are Unknown to it.
+    """
+
+    def __init__(self, store: Store, observe: Callable[[], Observation], place: Place = ALONE) -> None:
+        self._store, self._observe, self._place = store, observe, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
         one = self._store.instance(name)
-        return instance_object(one, self._observe()) if one is not None and one.namespace == namespace else None
+        return self._shown(one, self._observe()) if one is not None and one.namespace == namespace else None
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         found = [each for each in self._store.instances() if namespace in (None, each.namespace)]
         observed = self._observe()
-        return [instance_object(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]
+        return [self._shown(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]
+
+    def _shown(self, instance: Instance, observed: Observation) -> StoredObject:
+        if self._place.alone:
+            return instance_object(instance, observed)
+        return instance_object(instance, None if instance.host != self._place.host else observed, instance.host)
 
 
-def instance_object(instance: Instance, observed: Observation) -> StoredObject:
-    """Return a record and its observed container as an object, with the container's own labels."""
+def instance_object(instance: Instance, observed: Observation | None, host: str = "") -> StoredObject:
+    """Return a record and its observed container as an object, with the container's own labels.
+
+    `observed` is None for one of another host. `host` is shown where there may be several.
+    """
     owner = {"kind": instance.parent_kind, "name": instance.parent_name, "uid": instance.parent_uid}
     return StoredObject(
         kind="Instance",
@@ -45,14 +57,17 @@ def instance_object(instance: Instance, observed: Observation) -> StoredObject:
         labels={labels.NAME: instance.parent_name, labels.ROLE: instance.role},
         owner_references=({"apiVersion": API_VERSION, **owner},),
         spec={"parent": owner, "role": instance.role, "reserves": limits_to_json(instance.reserves)},
-        status=_status(instance, observed),
+        status=({"host": host} if host else {}) | _status(instance, observed),
     )
 
 
-def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
-    container, memory = _container(instance, observed), instance.memory
+def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
+    memory = instance.memory
+    container = _container(instance, observed) if observed is not None else None
     made: dict[str, Any] = {"state": _state(container, observed)}
-    if observed.blind:
+    if observed is None:
+        made["message"] = f"only host `{instance.host}` observes it; ask that host's daemon"
+    elif observed.blind:
         made["message"] = f"the engine can't be observed: {observed.blind}"
     made |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
     if container is not None:
@@ -77,8 +92,8 @@ def _container(instance: Instance, observed: Observation) -> Container | None:
     return next(iter(known or [each for each in seen if each.name == instance.name]), None)
 
 
-def _state(container: Container | None, observed: Observation) -> str:
-    if observed.blind:
+def _state(container: Container | None, observed: Observation | None) -> str:
+    if observed is None or observed.blind:
         return "Unknown"  # the last observation may be outdated
     return "Absent" if container is None else container.state.value.capitalize()
 
