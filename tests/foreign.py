@@ -18,6 +18,7 @@ _PAUSE_SECONDS = 0.02
 LEFT_OUT = {
     "tests/e2e/test_agent_stages.py": "it kills the daemon that drives the runs, and starts it on a store of its own",
     "tests/e2e/test_faults.py": "what one daemon does without an engine or a store, and with clients that stall",
+    "tests/e2e/test_growing.py": "its own hosts",
     "tests/e2e/test_hung_containers.py": "an engine of the test's own, for one daemon",
     "tests/e2e/test_mcp_packages.py": "a lab with an Internet of its own, in the network namespace of one daemon",
     "tests/e2e/test_mcpserver.py::test_containers_are_removed_on_disconnect_all": "it kills the daemon that leads, and"
