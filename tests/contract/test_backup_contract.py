@@ -156,6 +156,7 @@ def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
         assert everything(store) == before
 
 
+@pytest.mark.postgres
 def test_a_store_that_other_daemons_use_is_not_restored(tmp_path: Path) -> None:
     with make_world("postgres", tmp_path, new=True) as world:
         store, other = world.store(), world.store()
