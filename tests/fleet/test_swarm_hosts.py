@@ -187,9 +187,9 @@ def test_the_doctor_asks_the_swarm(hosts: Fleet, daemons: Mapping[str, RunningDa
     asked = daemons["one"]
     assert findings(asked, "swarm") == {"swarm": "ok"}
     assert findings(asked, "node/") == {}
-    hosts["one"].docker("node", "demote", hosts["three"].node_id)
+    hosts["one"].docker("node", "demote", hosts["two"].node_id)
     try:
-        wait_for("it leads no more", lambda: findings(daemons["three"], "swarm") == {"swarm": "warning"})
+        wait_for("it leads no more", lambda: findings(daemons["two"], "swarm") == {"swarm": "warning"})
     finally:
-        hosts["one"].docker("node", "promote", hosts["three"].node_id)
-    wait_for("it may lead again", lambda: findings(daemons["three"], "swarm") == {"swarm": "ok"})
+        hosts["one"].docker("node", "promote", hosts["two"].node_id)
+    wait_for("it may lead again", lambda: findings(daemons["two"], "swarm") == {"swarm": "ok"})
