@@ -53,7 +53,7 @@ def test_a_built_image_runs_as_two_services(tmp_path: Path) -> None:
             built = daemon.works_at.paddock("image", "build", "-t", tag, str(folder)).stderr
             assert "lo:" in built
             assert "eth" not in built, "a build's commands have no network"
-            assert tag in daemon.works_at.paddock("image", "list").stdout
+            assert tag in daemon.paddock("image", "list").stdout
             assert daemon.paddock("apply", *words).stdout.count("created") == 2
             daemon.paddock(
                 "wait", "--for=condition=Ready", "--timeout=90s", "sandbox/shop-writer", "sandbox/shop-reader"
@@ -67,8 +67,8 @@ def test_a_built_image_runs_as_two_services(tmp_path: Path) -> None:
             )
             daemon.paddock("delete", *words, "--timeout=90s")
             assert names(daemon) == {"other"}
-            assert "shop-shared" in daemon.works_at.paddock("get", "volumes").stdout
-            daemon.works_at.paddock("delete", "volume", "shop-shared")
+            assert "shop-shared" in daemon.paddock("get", "volumes").stdout
+            daemon.paddock("delete", "volume", "shop-shared")
             wait_for("the other one is deleted", lambda: daemon.paddock("delete", "sandbox", "other").returncode == 0)
         finally:
             daemon.paddock("delete", *words, "--ignore-not-found", check=False)

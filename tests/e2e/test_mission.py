@@ -4,6 +4,7 @@ Lines that have a test of their own elsewhere are here once all the same, so tha
 """
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -110,6 +111,8 @@ metadata: {name: asked}
 spec: {trust: user_added, command: npx, args: [server-filesystem@2026.8.31], sandbox_enabled: false}
 """
 SNIPPET = "echo 'Hello!'\n"
+# Through another host's daemon the host's quota says so: which host has how many, only that one knows.
+_TOO_MANY = ("can never fit",) if "PADDOCK_TEST_FOREIGN" in os.environ else ("1000 can never fit", "this host has")
 # Command line: exit code, and words of its output in order. `FILE` is a file with the text of that name.
 LINES: list[tuple[str, int, tuple[str, ...]]] = [
     (
@@ -129,7 +132,7 @@ LINES: list[tuple[str, int, tuple[str, ...]]] = [
     ("config mcp set docker.socket /var/run/docker.sock", 1, ("never get Docker's socket", "docker_host =")),
     ("project open my-app --template t", 0, ("project my-app is open",)),
     ("project config sandbox --project my-app --memory 1G --cpus 1 --network bridge", 0, ("configured",)),
-    ("project config sandbox --project my-app --memory 8G --cpus 1000", 1, ("can never fit",)),
+    ("project config sandbox --project my-app --memory 8G --cpus 1000", 1, _TOO_MANY),
     ("project config sandbox --project my-app --network host", 1, ("no sandbox shares the network of the host",)),
     ("project config sandbox --project my-app --network none", 1, ("--security-level full-isolation",)),
     ("plugin install docker-mcp-tools", 0, ("plugin/docker-mcp-tools installed",)),

@@ -38,7 +38,7 @@ def claim(daemon: RunningDaemon, *names: str) -> None:
 
 
 def volumes(daemon: RunningDaemon) -> dict[str, dict[str, Any]]:
-    found = json.loads(daemon.works_at.paddock("get", "volumes", "-o", "json").stdout)["items"]
+    found = json.loads(daemon.paddock("get", "volumes", "-o", "json").stdout)["items"]
     return {each["metadata"]["name"]: each for each in found}
 
 
@@ -65,10 +65,10 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
             True,
             True,
         )
-        refused = daemon.works_at.paddock("delete", "volume", "data-a", check=False)
+        refused = daemon.paddock("delete", "volume", "data-a", check=False)
         assert "`data-a` is used by sandbox a" in refused.stderr
         daemon.paddock("delete", "sandbox", "a", "b", "--timeout=60s")
-        assert daemon.works_at.paddock("delete", "volume", "data-b").stdout == 'volume.paddock "data-b" deleted\n'
+        assert daemon.paddock("delete", "volume", "data-b").stdout == 'volume.paddock "data-b" deleted\n'
         assert [(name, each["status"]["phase"]) for name, each in volumes(daemon).items()] == [("data-a", "Released")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         claim(daemon, "a")

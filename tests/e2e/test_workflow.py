@@ -146,7 +146,7 @@ def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
     assert daemon.condition("my-app", "Ready")["status"] == "True"
     assert daemon.paddock("exec", "my-app", "--", "cat", "/workspace/f").stdout == "kept\n", "closing keeps the sources"
     daemon.paddock("delete", "sandbox", "my-app")
-    volumes = daemon.works_at.paddock("get", "volumes").stdout
+    volumes = daemon.paddock("get", "volumes").stdout
     assert "src-my-app" in volumes
 
 
