@@ -96,6 +96,8 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
             try:
                 house.tick()
             except Crash:
+                if house.run() is not None:  # once the second stage has ended, all of the killed daemon's threads do
+                    house.hanging = int(house.states()["b"] == "Running")
                 house.daemon()
             return house.run() is None
 
