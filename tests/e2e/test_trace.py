@@ -40,6 +40,6 @@ def test_from_the_request_to_the_engine(tmp_path: Path) -> None:
 
 
 def _lines(daemon: RunningDaemon) -> list[dict[str, Any]]:
-    """What is logged by the daemon that is asked, and by that of the sandbox's host."""
+    """Log lines of the daemon that is asked, and of that of the sandbox's host."""
     logs = {id(each): each.log for each in (daemon, daemon.works_at)}
     return [json.loads(line) for log in logs.values() for line in log if line.startswith("{")]
