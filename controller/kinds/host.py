@@ -180,9 +180,9 @@ def other_engine(host: StoredObject | None, engine_id: str) -> str:
     if host is None or not engine_id or known in ("", engine_id):
         return ""
     return (
-        f"host {host.name}: it is another machine's, or Docker was installed anew: its engine is {known}, this one is "
-        f"{engine_id}. Set another host_name here; or, if that engine is gone for good with all its containers, run "
-        f"`paddock annotate host {host.name} {ENGINE}-`"
+        f"host {host.name}: it may be another machine's: its engine is {known}, this one is {engine_id}. Set another "
+        "host_name here; or, if this is its machine and Docker has a new id (installed anew, or upgraded), or the "
+        f"other one is gone for good with all its containers, run `paddock annotate host {host.name} {ENGINE}-`"
     )
 
 
