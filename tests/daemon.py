@@ -92,6 +92,16 @@ class RunningDaemon:
         lines = [json.loads(line) for line in self.log if line.startswith("{")]
         return next((line for line in lines if line.get("event") == "serving"), {})
 
+    def ready_page(self) -> str:
+        """Return what /readyz says of each check; "" if nobody answers."""
+        where = ["--unix-socket", str(self.socket), "http://localhost/readyz"]
+        command = ["curl", "-s", "--max-time", "10", *where]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    def is_ready(self) -> bool:
+        """Return True if it has planned on what it sees of its engine."""
+        return self.ready_page().endswith("\nready\n")
+
     def metrics_url(self) -> str:
         return str(self.served()["metrics"])
 

@@ -97,7 +97,9 @@ def start_listeners(
     settings, reconcile_loop = core.settings, loop.reconcile_loop
 
     def ready() -> list[tuple[str, str]]:
-        own = [("engine", engine.observe().blind)] if settings.is_host else []
+        planned_on = core.last()
+        blind = engine.observe().blind or (planned_on.observed.blind if planned_on else "")
+        own = [("engine", blind)] if settings.is_host else []
         return [("store", store.ping()), *own, ("loop", reconcile_loop.failure)]
 
     sessions.start()

@@ -23,16 +23,6 @@ spec:
 """
 
 
-def ready_page(door: Path) -> str:
-    done = subprocess.run(
-        ["curl", "-s", "--max-time", "10", "--unix-socket", str(door), "http://localhost/readyz"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout
-
-
 def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
     try:
@@ -41,8 +31,8 @@ def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> N
         assert daemon.condition("later", "Ready")["status"] == "Unknown"
         row = daemon.paddock("get", "sandboxes").stdout.splitlines()[1].split()
         assert row[:3] == ["later", "Unknown", "EngineUnreachable"]
-        assert "engine" in ready_page(daemon.socket)
-        assert "no-engine.sock" in ready_page(daemon.socket)
+        assert "engine" in daemon.ready_page()
+        assert "no-engine.sock" in daemon.ready_page()
         refused = daemon.paddock("exec", "later", "--", "true", check=False)
         assert refused.returncode == 1
         assert "engine" in refused.stderr
@@ -61,7 +51,7 @@ def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
             wait_for("it is blind", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
             engine.up()
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
-            assert "[+]engine ok" in ready_page(daemon.socket)
+            assert "[+]engine ok" in daemon.ready_page()
             held = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
             engine.cut()
             wait_for("it is blind again", lambda: daemon.condition("later", "Ready").get("status") == "Unknown")

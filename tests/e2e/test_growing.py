@@ -72,6 +72,7 @@ def test_what_one_host_kept_goes_on_among_many(tmp_path: Path) -> None:
             first.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/old")
             assert container(first) == before, "it was not touched"
             assert first.instance_id() == identity
+            wait_for("it knows which members are ready", first.is_ready)
             first.apply(_CLAIM)
             first.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
             assert first.get("claimed")["status"]["launchType"] == "Warm"

@@ -125,6 +125,22 @@ def test_a_bound_sandbox_does_not_move(hosts: Hosts) -> None:
     assert (found(hosts.one, "a").status["host"], len(hosts.two.ours())) == ("one", 0)
 
 
+@pytest.mark.parametrize("passes", [0, 1], ids=["before its first pass", "before it saw its engine"])
+def test_a_daemon_that_just_started_gives_the_ready_members_of_its_host(hosts: Hosts, passes: int) -> None:
+    pool(hosts.one, "one")
+    hosts.settle()
+    hosts.one.engine.go_down()
+    hosts.one.daemon()
+    for _ in range(passes):
+        hosts.one.run_pass()
+    hosts.one.refer("a", "t")
+    assert found(hosts.one, "a").status["host"] == "one", "a ready member of its own host"
+    hosts.one.engine.come_up()
+    hosts.settle()
+    assert hosts.one.condition("a", "Ready") == "True Running"
+    assert found(hosts.one, "a").status["launchType"] == "Warm"
+
+
 def test_a_plan_is_foretold_by_the_host_that_makes_it(hosts: Hosts) -> None:
     hosts.one.apply("a", host="two")
     hosts.settle()

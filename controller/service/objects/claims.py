@@ -1,6 +1,7 @@
 """Claims: a new Sandbox takes over a ready member of a pool, in the transaction that creates it.
 
-Ready members come from the loop's last snapshot, their membership from the store. Two claims of one member write the
+Ready members come from the loop's last snapshot, their membership from the store. Those of other hosts, and of this one
+while its engine was not seen yet (after a start), come from the store alone. Two claims of one member write the
 same row, and the second sees that it is claimed. Resources beyond those of the member are reserved in the same
 transaction. Without quota for them, or behind other pending sandboxes, nothing is claimed: the planner queues it.
 """
@@ -60,34 +61,37 @@ class Claims:
         The caller puts the object in the same transaction.
         """
         last = self._snapshot()
-        if obj.kind != "Sandbox" or last is None or (not last.pools and self._place.alone):
+        alone = self._place.alone
+        if obj.kind != "Sandbox" or (alone and (last is None or not last.pools)):
             return obj
         try:
             spec = SandboxSpec.model_validate(obj.spec)
         except ValidationError:
             return obj
         own = self._place.host
-        here = last.pools and host_of(obj, own) == own
-        found = self._take(transaction, last, obj, spec) if here else None
-        if found is None and not self._place.alone:
-            found = self._take_elsewhere(transaction, obj, spec)
+        seen = last is not None and not last.observed.blind
+        found = None
+        if last is not None and last.pools and host_of(obj, own) == own:
+            found = self._take(transaction, last, obj, spec)
+        if found is None and not alone:
+            found = self._take_stored(transaction, obj, spec, besides=own if seen else "")
         self._count(last, obj, spec, found)
         if found is None:
             return obj
         member, reserves = found
-        bound = obj.status if self._place.alone else {**obj.status, "host": member.host}
+        bound = obj.status if alone else {**obj.status, "host": member.host}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
         message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))
         return claimed
 
-    def _count(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec, found: object) -> None:
+    def _count(self, last: Snapshot | None, obj: StoredObject, spec: SandboxSpec, found: object) -> None:
         """Count one claim, or one miss of each pool that matched."""
         if isinstance(found, tuple):
             self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found[0].parent_name)
             return
-        for pool in claim_candidates.pools_for(last, obj, spec):
+        for pool in claim_candidates.pools_for(last, obj, spec) if last else ():
             self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=pool.obj.name)
 
     def _take(
@@ -111,10 +115,12 @@ class Claims:
             return (member, reserves) if room else None
         return None
 
-    def _take_elsewhere(
-        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec
+    def _take_stored(
+        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, besides: str
     ) -> tuple[Instance, Limits] | None:
-        """Return the oldest ready member of other hosts' pools that is what the sandbox asks for, and its reservation.
+        """Return the oldest ready member of pools on hosts `besides` this one, by its row, and its reservation.
+
+        It is what the sandbox asks for.
 
         One that would have to reserve more is left: only its own host's daemon knows what that host has.
         """
@@ -131,8 +137,8 @@ class Claims:
         level = policy.levels[at_own_level(spec, template).security_level]
         desired = reserved(spec, template, level.limits)
         asked = host_of(obj, UNBOUND)
-        for pool in self._pools_elsewhere(transaction, obj, spec):
-            member = transaction.ready_member(pool, key, besides=self._place.host, on=asked)
+        for pool in self._pools(transaction, obj, spec, besides):
+            member = transaction.ready_member(pool, key, besides=besides, on=asked)
             if member is None or amount_of(reservations.larger(member.reserves, desired)) != amount_of(member.reserves):
                 continue
             held = amount_of(member.reserves)
@@ -140,8 +146,8 @@ class Claims:
                 return member, replace(member.reserves, cpu_shares=desired.cpu_shares)
         return None
 
-    def _pools_elsewhere(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec) -> Iterable[str]:
-        """Return the uids of the pools of the sandbox's template on other hosts; on its own one, if it names one."""
+    def _pools(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, besides: str) -> Iterable[str]:
+        """Return the uids of the pools of its template on hosts `besides` this one; on its own host, if it names one."""
         asked, default = host_of(obj, UNBOUND), self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
         found = (
@@ -150,7 +156,7 @@ class Claims:
             if each.deleted_at is None
             and each.spec.get("templateRef", {}).get("name") == name
             and (asked or host_of(each, default)) == host_of(each, default)
-            and host_of(each, default) not in (UNBOUND, self._place.host)
+            and host_of(each, default) not in (UNBOUND, besides)
         )
         return dict.fromkeys(found)
 
