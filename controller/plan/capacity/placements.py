@@ -202,7 +202,7 @@ def placements(
         record = had.get(wanted.uid)
         if record is None or replace(record.placement, labels=wanted.labels) != wanted:
             steps.append(Place(wanted))
-    steps += [Release(uid) for uid in sorted(had.keys() - boxes.keys() - slots)]
+    steps += [Release(uid) for uid in sorted(each for each in had if each not in boxes and each not in slots)]
     return Placements(tuple(steps), MappingProxyType(waits))
 
 

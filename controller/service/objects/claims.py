@@ -147,7 +147,7 @@ class Claims:
         return None
 
     def _pools(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, besides: str) -> Iterable[str]:
-        """Return the uids of the pools of its template on hosts `besides` this one; on its own host, if it names one."""
+        """Return the uids of its template's pools on hosts `besides` this one; on its own host, if it names one."""
         asked, default = host_of(obj, UNBOUND), self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
         found = (
