@@ -4,11 +4,12 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from sqlalchemy import CompoundSelect, Connection, Delete, Engine, Insert, Select, Update, event
+from sqlalchemy import CompoundSelect, Connection, Delete, Engine, Insert, Select, TextClause, Update, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
@@ -36,7 +37,7 @@ def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
 
 
 class Quick:
-    """A statement of the calls that are made most. On SQLite the driver alone runs it, in a fraction of the time.
+    """A statement of the calls that are made most: the driver alone runs it, in a fraction of SQLAlchemy's time.
 
     `columns` are those that a write sets. A parameter that is a list stands for an expanding one, and each length of it
     is a text of its own. The driver's errors are foreign.
@@ -44,82 +45,89 @@ class Quick:
 
     def __init__(
         self,
-        statement: "Select[Any] | CompoundSelect[Any] | Insert | Update | Delete",
+        statement: "Select[Any] | CompoundSelect[Any] | Insert | Update | Delete | TextClause",
         columns: Sequence[str] | None = None,
     ) -> None:
         self._statement, self._columns = statement, columns
-        self._compiled: dict[tuple[int, ...], _Compiled] = {}
+        self._compiled: dict[tuple[str, tuple[int, ...]], _Compiled] = {}
 
     def run(self, connection: Connection, parameters: Mapping[str, Any] | None = None) -> Any:
         """Run it in the transaction of a connection. The result has `fetchone` and `fetchall`."""
-        if connection.dialect.name != "sqlite":
-            return connection.execute(self._statement, parameters or {})
         return self.on_driver(connection.connection.dbapi_connection, connection.dialect, parameters or {})
 
     def many(self, connection: Connection, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Run it once for each of these parameters, none of which is a list."""
         if not parameters:
             return
-        if connection.dialect.name != "sqlite":
-            connection.execute(self._statement, parameters)
-            return
         made = self._compile(connection.dialect, parameters[0])
         driver: Any = connection.connection.dbapi_connection
-        driver.executemany(made.text, (made.values(each) for each in parameters))
+        if len(parameters) == 1:
+            driver.execute(made.text, made.values(parameters[0]))
+        else:
+            driver.cursor().executemany(made.text, [made.values(each) for each in parameters])
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """Return the rows that it finds in the transaction of a connection, by the names of their columns."""
-        if connection.dialect.name != "sqlite":
-            return connection.execute(self._statement, parameters).mappings().all()
         driver: Any = connection.connection.dbapi_connection
         return self.rows_on_driver(driver, connection.dialect, parameters)
 
     def on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> Any:
-        """Run it on a connection of SQLite's driver; return the cursor."""
+        """Run it on a connection of the driver; return the cursor."""
         made = self._compile(dialect, parameters)
         return driver.execute(made.text, made.values(parameters))
 
     def rows_on_driver(
         self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]
     ) -> Sequence[Mapping[Any, Any]]:
-        """Return the rows that it finds on a connection of SQLite's driver.
+        """Return the rows that it finds on a connection of the driver.
 
-        All are read: a cursor that is left open keeps its view of the file.
+        All are read: a cursor that is left open keeps its view of an SQLite file.
         """
         made, cursor = self._compile(dialect, parameters), driver.cursor()
-        cursor.row_factory = sqlite3.Row  # as small as a tuple
+        cursor.row_factory = _named_rows(dialect.name)
         found: Sequence[Mapping[Any, Any]] = cursor.execute(made.text, made.values(parameters)).fetchall()
         return found
 
     def _compile(self, dialect: Dialect, parameters: Mapping[str, Any]) -> "_Compiled":
         lists = {name: each for name, each in parameters.items() if isinstance(each, list)}
-        lengths = tuple(map(len, lists.values()))
-        found = self._compiled.get(lengths)
+        kind = (dialect.name, tuple(map(len, lists.values())))
+        found = self._compiled.get(kind)
         if found is None:
             made = self._statement.compile(dialect=dialect, column_keys=self._columns)
-            fixed = {name: each for name, each in made.params.items() if each is not None}
-            text, names = str(made), tuple(made.positiontup or ())
+            asked = {name for name in self._columns or () if name in made.params}
+            fixed = {name: each for name, each in made.params.items() if each is not None and name not in asked}
+            text, names = str(made), cast("Sequence[str] | None", made.positiontup)
             if lists:
                 expanded = made.construct_expanded_state(lists)
-                text, names = expanded.statement, tuple(expanded.positiontup or ())
-            found = self._compiled[lengths] = _Compiled(text, names, fixed)
+                text, names = expanded.statement, expanded.positiontup
+            found = self._compiled[kind] = _Compiled(text, names, fixed)
         return found
 
 
+@cache
+def _named_rows(dialect: str) -> Any:
+    """Return the driver's factory of rows by the names of their columns."""
+    if dialect == "sqlite":
+        return sqlite3.Row  # as small as a tuple
+    from psycopg.rows import dict_row
+
+    return dict_row
+
+
 class _Compiled(NamedTuple):
-    """The text of a statement, its parameters in order, and those with a value of their own."""
+    """The text of a statement, its parameters in order (None: by name), and those with a value of their own."""
 
     text: str
-    names: Sequence[str]
+    names: Sequence[str] | None
     fixed: Mapping[str, Any]
 
-    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return the values in order. Those of a list are named by their places, from 1 on."""
-        given = dict(parameters)
+    def values(self, parameters: Mapping[str, Any]) -> Any:
+        """Return the values as the driver takes them. Those of a list are named by their places, from 1 on."""
+        given = {**self.fixed, **parameters}
         for name, each in parameters.items():
             if isinstance(each, list):
                 given |= {f"{name}_{place}": value for place, value in enumerate(each, 1)}
-        return [given[each] if each in given else self.fixed[each] for each in self.names]
+        return given if self.names is None else [given[each] for each in self.names]
 
 
 class StoreLease(ABC):
@@ -156,6 +164,7 @@ class Database(ABC):
 
     def __init__(self, name: str, engine: Engine, *, reader: Engine, writer: Engine) -> None:
         self.name = name
+        self.driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._engine = engine
         self._reader = reader
         self._writer = writer

@@ -40,7 +40,7 @@ def inspect_store(
         return found if fleet is None or found.schema != found.newest else _with_hosts(database, found, fleet)
     except StoreError as error:
         return StoreFacts(database.name, trouble=str(error))
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, OSError, database.driver_error) as error:
         return StoreFacts(database.name, trouble=str(explain(error, database.name).error))
     finally:
         database.close()

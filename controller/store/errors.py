@@ -96,7 +96,7 @@ def reason_of(error: StoreError) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, sql.TimeoutError):  # no free connection in the pool
         return "timeout"
-    if isinstance(error, sqlite3.Error):
+    if isinstance(error, sqlite3.Error) or hasattr(error, "sqlstate"):  # psycopg's, which may not be installed
         return _of_driver(error, disconnected=False)
     if isinstance(error, sql.DBAPIError):
         return _of_driver(error.orig, disconnected=error.connection_invalidated)

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Connection, Update, func, insert, inspect, select, update
+from sqlalchemy import Connection, Update, bindparam, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.ports import LeaseState, StoreError
-from controller.store.database import DEFAULT_LEASE, Database, StoreLease
+from controller.store.database import DEFAULT_LEASE, Database, Quick, StoreLease
 from controller.store.errors import explain
 from controller.store.schema import leases, meta
 
@@ -37,6 +37,10 @@ _FILE_HOST = "daemon"
 # this one, and are excluded by it.
 _STORED = {DEFAULT_LEASE: "daemon"}
 _NOW = func.extract("epoch", func.clock_timestamp())
+_HOLDER_OF = select(leases.c.holder, leases.c.epoch).where(leases.c.name == bindparam("lease"))
+_HOLDER = Quick(_HOLDER_OF)
+# Whoever takes the lease moves its row: he waits for a transaction that holds it.
+_HOLDER_LOCKED = Quick(_HOLDER_OF.with_for_update(read=True))
 
 
 @dataclass
@@ -239,11 +243,9 @@ class RowLease(StoreLease):
             self._database.close()
 
     def fence(self, connection: Connection, *, alone: bool = False) -> None:
-        query = select(leases.c.holder, leases.c.epoch).where(self._row)
-        # Whoever takes the lease moves its row: he waits for a transaction that holds it.
-        found = connection.execute(query.with_for_update(read=True) if alone else query).one_or_none()
+        found = (_HOLDER_LOCKED if alone else _HOLDER).run(connection, {"lease": self._name}).fetchone()
         if found is None or not self._epoch or tuple(found) != (self.holder, self._epoch):
-            holder = found.holder if found is not None else "no daemon"
+            holder = found[0] if found is not None else "no daemon"
             raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")
 
     def _other(self, connection: Connection) -> str:

@@ -1,18 +1,20 @@
 """PostgreSQL, by psycopg 3. Every wait has a time-out: connecting, a statement, a lock, an idle transaction."""
 
 import os
+import select as polling
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 
 from controller.ports import Heard, LeaseState, StoreError, Wake
 from controller.store import portable
-from controller.store.database import MIGRATION_WAIT_SECONDS, Database
+from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
 from controller.store.errors import explain
 from controller.store.follow import Follower
 from controller.store.lease import RowLease, row_leases
@@ -23,6 +25,8 @@ from controller.store.schema import meta
 _MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
 _STATEMENT_SECONDS = 30.0
 _IDLE_TRANSACTION_SECONDS = 60.0
+# A connection that was used so shortly before, and whose server did not hang up, is not asked if it is there.
+_TRUSTED_SECONDS = 5.0
 # What libpq should do unless the URL says otherwise: notice within seconds that the server is gone.
 _LIBPQ = {
     "application_name": "paddock",
@@ -40,12 +44,49 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: URL, *, schema: str | None, wait_seconds: float) -> None:
         engine = _engine(url, schema, wait_seconds)
-        # Default READ COMMITTED for writers: after the counter row is theirs, they see all earlier commits.
+        # READ COMMITTED for writers, whatever the server's default: once they have the counter row, or wait for it no
+        # more, they see all earlier commits, and so who holds their lease.
         # Readers need one view of several tables, or a list and its revision would not belong together.
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        super().__init__(url.render_as_string(hide_password=True), engine, reader=reader, writer=engine)
+        writer = engine.execution_options(isolation_level="READ COMMITTED")
+        super().__init__(url.render_as_string(hide_password=True), engine, reader=reader, writer=writer)
         self._schema = schema
         self._followers: list[Follower] = []
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with super().reading() as connection, self._noting_loss(connection):
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with super().writing() as connection, self._noting_loss(connection):
+            yield connection
+
+    @contextmanager
+    def _noting_loss(self, connection: Connection) -> Iterator[None]:
+        """Have a connection that is lost to the driver's knowledge used no more."""
+        try:
+            yield
+        except self.driver_error as error:
+            driver: Any = connection.connection.dbapi_connection
+            if driver.closed:
+                connection.invalidate(error)
+            raise
+
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+        """As the base class, in one round trip. One statement is a transaction of its own."""
+        link = self._engine.raw_connection()
+        driver: Any = link.dbapi_connection
+        try:
+            driver.autocommit = True
+            found = statement.rows_on_driver(driver, self._engine.dialect, parameters)
+            driver.autocommit = False
+        except BaseException as error:
+            link.invalidate(error if isinstance(error, Exception) else None)
+            raise
+        link.close()
+        return found
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -103,9 +144,7 @@ class PostgresDatabase(Database):
 def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
     url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query})
     try:
-        engine = create_engine(
-            url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0), pool_pre_ping=True
-        )
+        engine = create_engine(url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0))
     except ModuleNotFoundError as error:
         raise StoreError("store: PostgreSQL needs psycopg; run `pip install 'paddock[postgres]'`") from error
     settings = [
@@ -117,14 +156,37 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
         settings.append(f"SET search_path TO {_quoted(schema)}")
     statement = "; ".join(settings)
 
-    def prepare(connection: Any, _record: object) -> None:
+    def prepare(connection: Any, record: Any) -> None:
         connection.autocommit = True
         connection.execute(statement)
         connection.autocommit = False
+        used(connection, record)
+
+    def used(_connection: object, record: Any) -> None:
+        record.info["used"] = time.monotonic()
+
+    def check(connection: Any, record: Any, _proxy: object) -> None:
+        if time.monotonic() - record.info["used"] < _TRUSTED_SECONDS and not _has_heard(connection):
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError from error
 
     # First of all: what SQLAlchemy reads from a new connection depends on the search path.
     event.listen(engine, "connect", prepare, insert=True)
+    event.listen(engine, "checkin", used)
+    event.listen(engine, "checkout", check)
     return engine
+
+
+def _has_heard(driver: Any) -> bool:
+    """Return True if the server said something unasked, or hung up."""
+    if driver.closed:
+        return True
+    ready = polling.poll()
+    ready.register(driver.fileno(), polling.POLLIN)
+    return bool(ready.poll(0))
 
 
 def _new(path: Path) -> BinaryIO:

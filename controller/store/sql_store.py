@@ -55,7 +55,7 @@ from controller.store.transaction import (
 
 _Foreign = tuple[type[Exception], ...]
 # Inside a caller's transaction an OSError is the caller's; here it can only be the database's.
-_RUNNING: _Foreign = (SQLAlchemyError, sqlite3.Error)
+_RUNNING: _Foreign = (SQLAlchemyError,)
 _OPENING: _Foreign = (*_RUNNING, OSError)
 _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
@@ -467,7 +467,7 @@ class SqlStore:
         except StoreError as error:
             self._failed(operation, reason_of(error))
             raise
-        except foreign as error:
+        except (*foreign, database.driver_error) as error:
             fault = explain(error, database.name)
             self._failed(operation, fault.reason)
             raise fault.error from error

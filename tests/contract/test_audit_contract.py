@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, event, select, update
-from sqlalchemy.engine import Engine
+from sqlalchemy import delete, select, update
 
 from controller.kinds.access.audit import AuditEntry
 from controller.store.audit import ChainEnd
@@ -389,21 +388,15 @@ def test_appending_is_two_statements(tmp_path: Path) -> None:
 
 @pytest.mark.postgres
 def test_a_server_is_asked_for_the_lease_besides(postgres: World) -> None:
-    store, ran = postgres.store(), list[str]()
-    lease = store.lease(seconds=60.0)
-    assert lease.acquire() == ""
-    store.audit.append([entry(1)])
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        ran.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
+    with traced() as ran:
+        store = postgres.store()
+        lease = store.lease(seconds=60.0)
+        assert lease.acquire() == ""
+        store.audit.append([entry(1)])
+        ran.clear()
         store.audit.append([entry(2)])
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    assert verbs(ran) == ["UPDATE audit_chains", "INSERT INTO", "SELECT leases.holder,"]
-    lease.release()
+        assert verbs(ran) == ["UPDATE audit_chains", "INSERT INTO", "SELECT leases.holder,"]
+        lease.release()
 
 
 def verbs(statements: list[str]) -> list[str]:

@@ -3,15 +3,18 @@
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, bindparam, make_url, select, update
 
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.ports import StoreError
 from controller.store.connect import connect
+from controller.store.database import Quick
+from controller.store.schema import meta
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
 from tests.daemon import wait_for
@@ -74,6 +77,39 @@ def test_a_server_that_restarts_is_found_again(world: World) -> None:
         other.close()
     assert [each.name for each in store.list("Sandbox")[0]] == ["before"]
     assert store.ping() == ""
+
+
+def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> None:
+    store = named(world, world.schema or "")
+    insert(store, box("before"))
+    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+
+    def cut_now() -> None:
+        with other.reading() as connection:
+            assert cut(connection, world.schema or "") >= 1
+
+    try:
+        cut_now()
+        assert store.get("Sandbox", "default", "before") is not None
+        cut_now()
+        insert(store, box("after"))
+        cut_now()
+        assert store.revision() == 2
+    finally:
+        other.close()
+
+
+def test_a_read_that_is_refused_leaves_its_connection_as_it_was(world: World) -> None:
+    """One read needs no transaction; the next user of its connection does."""
+    world.store()
+    with world.database() as database:
+        with pytest.raises(Exception, match="Event"):
+            database.rows(Quick(select(meta).where(meta.c.revision == bindparam("of"))), {"of": threading.Event()})
+        with suppress(KeyError), database.writing() as connection:
+            connection.execute(update(meta).values(revision=99))
+            raise KeyError
+        [found] = database.rows(Quick(select(meta.c.revision)), {})
+        assert found["revision"] == 0
 
 
 def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World) -> None:
