@@ -492,6 +492,11 @@ class FakeEngine:
             self._down = why
             self._show(observe_now=True)
 
+    def forget(self) -> None:
+        """Know nothing of what was seen before, as a daemon that has just started."""
+        with self._lock:
+            self._now = Observation(blind=self._down or "not observed yet")
+
     def come_up(self) -> None:
         """The engine answers again, and is looked at in full."""
         self._down = ""

@@ -69,13 +69,16 @@ def hosts(world: World) -> Iterator[Hosts]:
 
 def pool(house: LoopHarness, host: str) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    document = {
+    house.services.apply.apply([Source("test", json.dumps(_pool("warm", host)))])
+
+
+def _pool(name: str, host: str) -> dict[str, object]:
+    return {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
-        "metadata": {"name": "warm"},
+        "metadata": {"name": name},
         "spec": {"templateRef": {"name": "t"}, "warmReplicas": 2, "host": host},
     }
-    house.services.apply.apply([Source("test", json.dumps(document))])
 
 
 def found(house: LoopHarness, name: str) -> StoredObject:
@@ -130,6 +133,7 @@ def test_a_daemon_that_just_started_gives_the_ready_members_of_its_host(hosts: H
     pool(hosts.one, "one")
     hosts.settle()
     hosts.one.engine.go_down()
+    hosts.one.engine.forget()
     hosts.one.daemon()
     for _ in range(passes):
         hosts.one.run_pass()
@@ -139,6 +143,17 @@ def test_a_daemon_that_just_started_gives_the_ready_members_of_its_host(hosts: H
     hosts.settle()
     assert hosts.one.condition("a", "Ready") == "True Running"
     assert found(hosts.one, "a").status["launchType"] == "Warm"
+
+
+def test_while_a_hosts_engine_is_away_others_give_theirs(hosts: Hosts) -> None:
+    pool(hosts.one, "one")
+    hosts.one.services.apply.apply([Source("test", json.dumps(_pool("other", "two")))])
+    hosts.settle()
+    hosts.one.engine.go_down()
+    hosts.one.run_pass()
+    for name in ("a", "b", "c"):
+        hosts.one.refer(name, "t")
+    assert [found(hosts.one, name).status.get("host") for name in ("a", "b", "c")] == ["two", "two", None]
 
 
 def test_a_plan_is_foretold_by_the_host_that_makes_it(hosts: Hosts) -> None:

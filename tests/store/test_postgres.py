@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, bindparam, make_url, select, update
+from sqlalchemy import Connection, bindparam, make_url, select, text, update
 
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.ports import StoreError
@@ -157,6 +157,43 @@ def test_every_wait_has_an_end(world: World) -> None:
     finally:
         database.close()
     assert found == ["500ms", "30s", "1min", "UTF8"]
+
+
+@pytest.mark.parametrize("default", ["read committed", "repeatable read", "serializable"])
+def test_writers_see_what_is_committed_while_they_wait(world: World, default: str) -> None:
+    """Whatever the server's default: the lease is checked once the counter row is ours."""
+    options = f"-c default_transaction_isolation={default.replace(' ', chr(92) + ' ')}"
+    url = make_url(world.url).update_query_dict({"options": options})
+    database = connect(url.render_as_string(hide_password=False), schema=world.schema)
+    try:
+        with database.writing() as connection:
+            assert connection.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
+        with database.reading() as connection:
+            assert connection.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "repeatable read"
+    finally:
+        database.close()
+
+
+def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
+    """So that its time-out ends the transaction, and with it the wait of all others, wherever it froze."""
+    store = named(world, world.schema or "")
+    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    states = text("SELECT state FROM pg_stat_activity WHERE application_name = :name AND xact_start IS NOT NULL")
+
+    def state() -> list[str]:
+        with other.reading() as connection:
+            return list(connection.execute(states, {"name": world.schema}).scalars())
+
+    try:
+        with suppress(KeyError), store.transaction() as transaction:
+            assert state() == ["idle in transaction"]
+            transaction.put(box())
+            assert state() == ["idle in transaction"]
+            transaction.flush()
+            assert state() == ["idle in transaction"]
+            raise KeyError
+    finally:
+        other.close()
 
 
 def test_a_statement_that_takes_too_long_is_said(world: World) -> None:

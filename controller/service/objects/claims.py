@@ -1,7 +1,7 @@
 """Claims: a new Sandbox takes over a ready member of a pool, in the transaction that creates it.
 
 Ready members come from the loop's last snapshot, their membership from the store. Those of other hosts, and of this one
-while its engine was not seen yet (after a start), come from the store alone. Two claims of one member write the
+as long as its engine was not seen (after a start), come from the store alone. Two claims of one member write the
 same row, and the second sees that it is claimed. Resources beyond those of the member are reserved in the same
 transaction. Without quota for them, or behind other pending sandboxes, nothing is claimed: the planner queues it.
 """
@@ -69,12 +69,14 @@ class Claims:
         except ValidationError:
             return obj
         own = self._place.host
-        seen = last is not None and not last.observed.blind
+        seen = last is not None and bool(last.observed.at)  # since the daemon's start
         found = None
         if last is not None and last.pools and host_of(obj, own) == own:
             found = self._take(transaction, last, obj, spec)
         if found is None and not alone:
-            found = self._take_stored(transaction, obj, spec, besides=own if seen else "")
+            found = self._take_stored(transaction, obj, spec, host_of(obj, UNBOUND), besides=own)
+        if found is None and not alone and not seen and host_of(obj, own) == own:
+            found = self._take_stored(transaction, obj, spec, own)
         self._count(last, obj, spec, found)
         if found is None:
             return obj
@@ -116,11 +118,11 @@ class Claims:
         return None
 
     def _take_stored(
-        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, besides: str
+        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, on: str, besides: str = ""
     ) -> tuple[Instance, Limits] | None:
-        """Return the oldest ready member of pools on hosts `besides` this one, by its row, and its reservation.
+        """Return the oldest member that is ready by its row, and what the sandbox asks for, and its reservation.
 
-        It is what the sandbox asks for.
+        `on` is the only host that may have it ("": any, except `besides`).
 
         One that would have to reserve more is left: only its own host's daemon knows what that host has.
         """
@@ -136,9 +138,8 @@ class Claims:
         key = claim_candidates.ready_key(spec, template, obj.namespace, policy)
         level = policy.levels[at_own_level(spec, template).security_level]
         desired = reserved(spec, template, level.limits)
-        asked = host_of(obj, UNBOUND)
-        for pool in self._pools(transaction, obj, spec, besides):
-            member = transaction.ready_member(pool, key, besides=besides, on=asked)
+        for pool in self._pools(transaction, obj, spec, on, besides):
+            member = transaction.ready_member(pool, key, besides=besides, on=on)
             if member is None or amount_of(reservations.larger(member.reserves, desired)) != amount_of(member.reserves):
                 continue
             held = amount_of(member.reserves)
@@ -146,16 +147,18 @@ class Claims:
                 return member, replace(member.reserves, cpu_shares=desired.cpu_shares)
         return None
 
-    def _pools(self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, besides: str) -> Iterable[str]:
-        """Return the uids of its template's pools on hosts `besides` this one; on its own host, if it names one."""
-        asked, default = host_of(obj, UNBOUND), self._place.default
+    def _pools(
+        self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, on: str, besides: str
+    ) -> Iterable[str]:
+        """Return the uids of its template's pools on a host ("": on any, except `besides`)."""
+        default = self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
         found = (
             whole_uid(each)
             for each in transaction.list("SandboxPool", obj.namespace)
             if each.deleted_at is None
             and each.spec.get("templateRef", {}).get("name") == name
-            and (asked or host_of(each, default)) == host_of(each, default)
+            and on in ("", host_of(each, default))
             and host_of(each, default) not in (UNBOUND, besides)
         )
         return dict.fromkeys(found)
