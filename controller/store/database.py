@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from sqlalchemy import CompoundSelect, Connection, Delete, Engine, Insert, Select, TextClause, Update, event
+from sqlalchemy import CompoundSelect, Connection, Delete, Engine, Insert, Select, Update, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import QueuePool
 
@@ -45,7 +45,7 @@ class Quick:
 
     def __init__(
         self,
-        statement: "Select[Any] | CompoundSelect[Any] | Insert | Update | Delete | TextClause",
+        statement: "Select[Any] | CompoundSelect[Any] | Insert | Update | Delete",
         columns: Sequence[str] | None = None,
     ) -> None:
         self._statement, self._columns = statement, columns

@@ -33,24 +33,19 @@ _REPLICAS = Quick(
 _Reading = Callable[[Quick, Mapping[str, Any]], Sequence[Mapping[Any, Any]]]
 _SUMMED = "cpu_millicores, memory_bytes, pids, disk_bytes, gpus"
 _SEAT = f"CASE WHEN role = '{SANDBOX}' THEN 1 ELSE 0 END"
-_FORGET = Quick(delete(totals))
-_SUM_INSTANCES = Quick(
-    text(
-        f"INSERT INTO totals (scope, {_SUMMED}, sandboxes, objects)"  # noqa: S608 - constants
-        " SELECT scope, SUM(cpu_millicores), SUM(memory_bytes), SUM(pids), SUM(disk_bytes), SUM(gpus), SUM(seats), 0"
-        f" FROM (SELECT namespace AS scope, {_SUMMED}, {_SEAT} AS seats FROM instances WHERE namespace <> ''"
-        f" UNION ALL SELECT CASE WHEN host = 'host' THEN '' ELSE '{host_scope('')}' || host END, {_SUMMED}, {_SEAT}"
-        " FROM instances"
-        f" UNION ALL SELECT '{pool_scope('')}' || pool_uid, {_SUMMED}, 0 FROM instances WHERE pool_uid IS NOT NULL)"
-        " AS parts GROUP BY scope"
-    )
+_SUM_INSTANCES = text(
+    f"INSERT INTO totals (scope, {_SUMMED}, sandboxes, objects)"  # noqa: S608 - constants
+    " SELECT scope, SUM(cpu_millicores), SUM(memory_bytes), SUM(pids), SUM(disk_bytes), SUM(gpus), SUM(seats), 0"
+    f" FROM (SELECT namespace AS scope, {_SUMMED}, {_SEAT} AS seats FROM instances WHERE namespace <> ''"
+    f" UNION ALL SELECT CASE WHEN host = 'host' THEN '' ELSE '{host_scope('')}' || host END, {_SUMMED}, {_SEAT}"
+    " FROM instances"
+    f" UNION ALL SELECT '{pool_scope('')}' || pool_uid, {_SUMMED}, 0 FROM instances WHERE pool_uid IS NOT NULL)"
+    " AS parts GROUP BY scope"
 )
-_COUNT_OBJECTS = Quick(
-    text(
-        f"INSERT INTO totals (scope, {_SUMMED}, sandboxes, objects)"  # noqa: S608 - constants
-        " SELECT namespace, 0, 0, 0, 0, 0, 0, COUNT(*) FROM objects WHERE 1 = 1 GROUP BY namespace"
-        " ON CONFLICT (scope) DO UPDATE SET objects = excluded.objects"
-    )
+_COUNT_OBJECTS = text(
+    f"INSERT INTO totals (scope, {_SUMMED}, sandboxes, objects)"  # noqa: S608 - constants
+    " SELECT namespace, 0, 0, 0, 0, 0, 0, COUNT(*) FROM objects WHERE 1 = 1 GROUP BY namespace"
+    " ON CONFLICT (scope) DO UPDATE SET objects = excluded.objects"
 )
 
 
@@ -129,8 +124,9 @@ def add(connection: Connection, moves: Moves, *, tell: bool = False) -> Mapping[
 
 def recount(connection: Connection) -> None:
     """Make all rows anew; scopes that hold nothing any more lose theirs. The transaction holds the counter row."""
-    for each in (_FORGET, _SUM_INSTANCES, _COUNT_OBJECTS):
-        each.run(connection)
+    connection.execute(delete(totals))
+    connection.execute(_SUM_INSTANCES)
+    connection.execute(_COUNT_OBJECTS)
 
 
 @cache

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.doctor import HostSighting
@@ -51,3 +52,10 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
         )
     skew = found.skew_seconds  # only a server has a clock of its own
     assert skew is None if world.schema is None else -3660 < skew < -3540
+
+
+def test_what_the_database_refuses_is_told(world: World) -> None:
+    world.store()
+    with world.database() as database, database.writing() as connection:
+        connection.execute(text("ALTER TABLE objects RENAME TO others"))
+    assert "does not have the tables" in inspect_store(world.url, Seconds(0), schema=world.schema).trouble
