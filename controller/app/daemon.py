@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from _thread import start_new_thread
 from contextlib import ExitStack
 
 import structlog
@@ -89,7 +90,8 @@ def serve(settings: Settings) -> int:
     log = structlog.get_logger("paddock")
     stopping, each_second = threading.Event(), tune_malloc()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
+        signal.signal(number, lambda *_: start_new_thread(stopping.set, ()))
     daemon = Daemon(settings, stopping)
     end_with_endless_threads(daemon.fail)
     try:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -38,6 +39,20 @@ def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> N
         assert "engine" in refused.stderr
     finally:
         assert daemon.stop() == 0
+
+
+def test_signals_at_any_moment_end_it(tmp_path: Path) -> None:
+    """Also while its main thread is about to wait, or is handling the one before."""
+    daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
+    try:
+        for _ in range(500):
+            if daemon.process.poll() is not None:
+                break
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(30) == 0
+    finally:
+        if daemon.process.poll() is None:
+            daemon.kill()
 
 
 @pytest.mark.docker

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import webbrowser
+from _thread import start_new_thread
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def panel_(ctx: click.Context, port: int, no_open: bool) -> None:
     connection.get("auth/whoami")  # fail now if nobody answers
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+        # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
+        signal.signal(number, lambda *_: start_new_thread(over.set, ()))
     with PanelRelay(connection, port=port, failed=lambda text: note(f"error: {text}")) as relay:
         if no_open:
             say(relay.url())

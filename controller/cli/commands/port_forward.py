@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 import webbrowser
+from _thread import start_new_thread
 from collections.abc import Sequence
 
 import click
@@ -46,7 +47,8 @@ def port_forward_(
     connection.get(box.path)  # fail now if it does not exist
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+        # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
+        signal.signal(number, lambda *_: start_new_thread(over.set, ()))
     with contextlib.ExitStack() as held:
         for local, remote in pairs:
             listening = box.forward(
