@@ -44,8 +44,8 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: URL, *, schema: str | None, wait_seconds: float) -> None:
         engine = _engine(url, schema, wait_seconds)
-        # READ COMMITTED for writers, whatever the server's default: once they have the counter row, or wait for it no
-        # more, they see all earlier commits, and so who holds their lease.
+        # READ COMMITTED for writers, whatever the server's default: one that has waited for the counter row sees all
+        # earlier commits, and so who holds its lease.
         # Readers need one view of several tables, or a list and its revision would not belong together.
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         writer = engine.execution_options(isolation_level="READ COMMITTED")
@@ -65,7 +65,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _noting_loss(self, connection: Connection) -> Iterator[None]:
-        """Have a connection that is lost to the driver's knowledge used no more."""
+        """Drop a connection that is lost: of errors of statements on the driver, SQLAlchemy does not know."""
         try:
             yield
         except self.driver_error as error:
