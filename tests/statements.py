@@ -1,18 +1,22 @@
 """Statements that the databases' drivers run, whoever sent them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+
+from controller.store import pipeline
 
 
 @contextmanager
 def traced() -> Iterator[list[str]]:
     """Give the list that fills with the statements on connections opened from now on."""
     ran: list[str] = []
+    send = pipeline.send
 
     class Tracing(psycopg.Cursor[Any]):
         def execute(self, query: Any, *given: Any, **more: Any) -> Any:
@@ -25,8 +29,13 @@ def traced() -> Iterator[list[str]]:
         else:
             connection.set_trace_callback(ran.append)
 
+    def tracing(driver: Any, prepared: Any, statements: Sequence[Any]) -> None:
+        ran.extend(each.text for each in statements if not each.text.startswith(("BEGIN", "COMMIT")))
+        send(driver, prepared, statements)
+
     event.listen(Engine, "connect", trace)
     try:
-        yield ran
+        with patch.object(pipeline, "send", tracing):
+            yield ran
     finally:
         event.remove(Engine, "connect", trace)

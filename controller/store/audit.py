@@ -67,7 +67,7 @@ class _Tables:
         self.add = Quick(insert(entries), [each.name for each in entries.c])
         linking = update(ends).values(last_id=bindparam("to_id"), last_hash=bindparam("to_hash")).where(end)
         is_at = (ends.c.last_id == bindparam("at_id"), ends.c.last_hash == bindparam("at_hash"))
-        self.link, self.link_from = Quick(linking), Quick(linking.where(*is_at))
+        self.link, self.link_from = Quick(linking), Quick(linking.where(*is_at).returning(ends.c.last_id))
         self.set_pruned = update(ends).values(pruned_id=bindparam("to_id"), pruned_hash=bindparam("to_hash")).where(end)
 
     def of(self, writer: str) -> dict[str, Any]:
@@ -128,21 +128,21 @@ def _linked_from(
     made = _following(end, entries, chain.writer)
     tables, last = _tables(chain.writer), made[-1]
     link = {"at_id": end[0], "at_hash": end[1], "to_id": last.id, "to_hash": last.hash}
-    moved = tables.link_from.run(connection, tables.of(chain.writer) | link)
-    return made if moved.rowcount == 1 else None
+    moved = tables.link_from.rows(connection, tables.of(chain.writer) | link)
+    return made if moved else None
 
 
 def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> Sequence[AuditEntry]:
     """Lock and read the end of the chain, and move it. Return the entries in it."""
     tables = _tables(chain.writer)
     of_chain = tables.of(chain.writer)
-    end = tables.take_end.run(connection, of_chain).fetchone()
-    if end is None:
+    found = tables.take_end.rows(connection, of_chain)
+    if not found:
         first = {"last_id": 0, "last_hash": GENESIS, "pruned_id": 0, "pruned_hash": GENESIS}
         new = _INSERT_OF[connection.dialect.name](audit_chains).values(writer=chain.writer, **first)
         connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
-        end = tables.take_end.run(connection, of_chain).fetchone()
-    made = _following(tuple(end[:2]), entries, chain.writer)
+        found = tables.take_end.rows(connection, of_chain)
+    made = _following((found[0]["last_id"], found[0]["last_hash"]), entries, chain.writer)
     tables.link.run(connection, of_chain | {"to_id": made[-1].id, "to_hash": made[-1].hash})
     return made
 
@@ -229,7 +229,9 @@ class SqlAudit:
 def _end(connection: Connection, writer: str) -> Any:
     """Return last_id, last_hash, pruned_id and pruned_hash of a chain; None: it has no end."""
     tables = _tables(writer)
-    return tables.read_end.run(connection, tables.of(writer)).fetchone()
+    names = ("last_id", "last_hash", "pruned_id", "pruned_hash")
+    found = tables.read_end.rows(connection, tables.of(writer))
+    return tuple(found[0][name] for name in names) if found else None
 
 
 def _prune_before(connection: Connection, writer: str, before: float) -> int:

@@ -23,7 +23,9 @@ def connect(url: str, *, schema: str | None = None, wait_seconds: float = 5.0) -
         check_version()
         return SqliteDatabase(parsed, wait_seconds=wait_seconds)
     if backend in ("postgresql", "postgres"):
-        from controller.store.postgres import PostgresDatabase
-
+        try:
+            from controller.store.postgres import PostgresDatabase
+        except ModuleNotFoundError as error:
+            raise StoreError("store: PostgreSQL needs psycopg; run `pip install 'paddock[postgres]'`") from error
         return PostgresDatabase(parsed, schema=schema, wait_seconds=wait_seconds)
     raise StoreError(f"store: `{backend}` is not supported; use sqlite:////path/to/file or postgresql://...")

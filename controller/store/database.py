@@ -4,7 +4,6 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -23,6 +22,7 @@ DEFAULT_LEASE = "host/host"
 
 
 _IN_ONE_QUERY = 500
+_Rows = Sequence[Mapping[Any, Any]]
 
 
 def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
@@ -36,11 +36,16 @@ def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
         yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
+# In the info of a connection: the statements that are kept back there, if it has a pipeline.
+KEPT = "kept"
+
+
 class Quick:
     """A statement of the calls that are made most: the driver alone runs it, in a fraction of SQLAlchemy's time.
 
     `columns` are those that a write sets. A parameter that is a list stands for an expanding one, and each length of it
-    is a text of its own. The driver's errors are foreign.
+    is a text of its own. The driver's errors are foreign; on PostgreSQL, that of a statement may be raised by a later
+    one, or by the commit.
     """
 
     def __init__(
@@ -51,45 +56,52 @@ class Quick:
         self._statement, self._columns = statement, columns
         self._compiled: dict[tuple[str, tuple[int, ...]], _Compiled] = {}
 
-    def run(self, connection: Connection, parameters: Mapping[str, Any] | None = None) -> Any:
-        """Run it in the transaction of a connection. The result has `fetchone` and `fetchall`."""
-        return self.on_driver(connection.connection.dbapi_connection, connection.dialect, parameters or {})
+    def run(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
+        """Run it in the transaction of a connection, before anything else asks there, at the commit at the latest."""
+        self.many(connection, [parameters])
 
     def many(self, connection: Connection, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Run it once for each of these parameters, none of which is a list."""
+        """Run it once for each of these parameters, none of which is a list. As `run`."""
         if not parameters:
             return
-        made = self._compile(connection.dialect, parameters[0])
+        if kept := connection.info.get(KEPT):
+            for each in parameters:
+                kept.later(self, each)
+            return
+        made = self.compiled(connection.dialect, parameters[0])
         driver: Any = connection.connection.dbapi_connection
         if len(parameters) == 1:
             driver.execute(made.text, made.values(parameters[0]))
         else:
-            driver.cursor().executemany(made.text, [made.values(each) for each in parameters])
+            driver.executemany(made.text, [made.values(each) for each in parameters])
 
-    def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+    def then(self, connection: Connection, parameters: Mapping[str, Any], done: Callable[[_Rows], None]) -> None:
+        """As `run`, and call `done` with the rows that it found, before anything else that is asked there is told."""
+        if kept := connection.info.get(KEPT):
+            kept.later(self, parameters, done)
+        else:
+            done(self.rows(connection, parameters))
+
+    def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> _Rows:
         """Return the rows that it finds in the transaction of a connection, by the names of their columns."""
-        driver: Any = connection.connection.dbapi_connection
-        return self.rows_on_driver(driver, connection.dialect, parameters)
+        if kept := connection.info.get(KEPT):
+            found: _Rows = kept.rows(self, parameters)
+            return found
+        return self.rows_on_driver(connection.connection.dbapi_connection, connection.dialect, parameters)
 
-    def on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> Any:
-        """Run it on a connection of the driver; return the cursor."""
-        made = self._compile(dialect, parameters)
-        return driver.execute(made.text, made.values(parameters))
+    def rows_on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> _Rows:
+        """Return the rows that it finds on a connection of SQLite's driver.
 
-    def rows_on_driver(
-        self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]
-    ) -> Sequence[Mapping[Any, Any]]:
-        """Return the rows that it finds on a connection of the driver.
-
-        All are read: a cursor that is left open keeps its view of an SQLite file.
+        All are read: a cursor that is left open keeps its view of the file.
         """
-        made, cursor = self._compile(dialect, parameters), driver.cursor()
-        cursor.row_factory = _named_rows(dialect.name)
-        found: Sequence[Mapping[Any, Any]] = cursor.execute(made.text, made.values(parameters)).fetchall()
+        made, cursor = self.compiled(dialect, parameters), driver.cursor()
+        cursor.row_factory = sqlite3.Row  # as small as a tuple
+        found: _Rows = cursor.execute(made.text, made.values(parameters)).fetchall()
         return found
 
-    def _compile(self, dialect: Dialect, parameters: Mapping[str, Any]) -> "_Compiled":
-        lists = {name: each for name, each in parameters.items() if isinstance(each, list)}
+    def compiled(self, dialect: Dialect, parameters: Mapping[str, Any]) -> "_Compiled":
+        """Return it as a driver takes it, for lists as long as those of the parameters."""
+        lists = _lists(parameters)
         kind = (dialect.name, tuple(map(len, lists.values())))
         found = self._compiled.get(kind)
         if found is None:
@@ -100,34 +112,29 @@ class Quick:
             if lists:
                 expanded = made.construct_expanded_state(lists)
                 text, names = expanded.statement, expanded.positiontup
-            found = self._compiled[kind] = _Compiled(text, names, fixed)
+            found = self._compiled[kind] = _Compiled(text, names or (), fixed)
         return found
 
 
-@cache
-def _named_rows(dialect: str) -> Any:
-    """Return the driver's factory of rows by the names of their columns."""
-    if dialect == "sqlite":
-        return sqlite3.Row  # as small as a tuple
-    from psycopg.rows import dict_row
-
-    return dict_row
-
-
 class _Compiled(NamedTuple):
-    """The text of a statement, its parameters in order (None: by name), and those with a value of their own."""
+    """The text of a statement, its parameters in order, and those with a value of their own."""
 
     text: str
-    names: Sequence[str] | None
+    names: Sequence[str]
     fixed: Mapping[str, Any]
 
-    def values(self, parameters: Mapping[str, Any]) -> Any:
-        """Return the values as the driver takes them. Those of a list are named by their places, from 1 on."""
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return the values in order. Those of a list are named by their places, from 1 on."""
         given = {**self.fixed, **parameters}
-        for name, each in parameters.items():
-            if isinstance(each, list):
-                given |= {f"{name}_{place}": value for place, value in enumerate(each, 1)}
-        return given if self.names is None else [given[each] for each in self.names]
+        for name, each in _lists(parameters).items():
+            given |= {f"{name}_{place}": value for place, value in enumerate(each, 1)}
+        return list(map(given.__getitem__, self.names))
+
+
+def _lists(parameters: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    if list not in map(type, parameters.values()):  # nearly always
+        return {}
+    return {name: each for name, each in parameters.items() if type(each) is list}
 
 
 class StoreLease(ABC):
@@ -175,7 +182,7 @@ class Database(ABC):
         with self._reader.begin() as connection:
             yield connection
 
-    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+    def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> _Rows:
         """Return the rows that a statement finds: a read transaction of its own."""
         with self.reading() as connection:
             return statement.rows(connection, parameters)

@@ -15,10 +15,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Update, bindparam, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -243,9 +244,13 @@ class RowLease(StoreLease):
             self._database.close()
 
     def fence(self, connection: Connection, *, alone: bool = False) -> None:
-        found = (_HOLDER_LOCKED if alone else _HOLDER).run(connection, {"lease": self._name}).fetchone()
-        if found is None or not self._epoch or tuple(found) != (self.holder, self._epoch):
-            holder = found[0] if found is not None else "no daemon"
+        (_HOLDER_LOCKED if alone else _HOLDER).then(connection, {"lease": self._name}, self._check)
+
+    def _check(self, found: Sequence[Mapping[Any, Any]]) -> None:
+        """Raise StoreError unless this row of the lease says that it is ours."""
+        held = {(each["holder"], each["epoch"]) for each in found}
+        if not self._epoch or held != {(self.holder, self._epoch)}:
+            holder = found[0]["holder"] if found else "no daemon"
             raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")
 
     def _other(self, connection: Connection) -> str:

@@ -12,19 +12,24 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
 
-from controller.ports import Heard, LeaseState, StoreError, Wake
+from controller.ports import Heard, LeaseState, Wake
 from controller.store import portable
 from controller.store.database import MIGRATION_WAIT_SECONDS, Database, Quick
 from controller.store.errors import explain
 from controller.store.follow import Follower
 from controller.store.lease import RowLease, row_leases
 from controller.store.migrate import upgrade
+from controller.store.pipeline import pipelined, rows_alone, send_kept
 from controller.store.schema import meta
 
 # The number of our migration lock among the advisory locks of a database: "paddock" in ASCII.
 _MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
 _STATEMENT_SECONDS = 30.0
 _IDLE_TRANSACTION_SECONDS = 60.0
+# READ COMMITTED, whatever the server's default: a writer that has waited for the counter row sees all earlier commits,
+# and so who holds its lease. Readers need one view of several tables: a list and its revision belong together.
+_BEGIN_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A connection that was used so shortly before, and whose server did not hang up, is not asked if it is there.
 _TRUSTED_SECONDS = 5.0
 # What libpq should do unless the URL says otherwise: notice within seconds that the server is gone.
@@ -44,23 +49,18 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: URL, *, schema: str | None, wait_seconds: float) -> None:
         engine = _engine(url, schema, wait_seconds)
-        # READ COMMITTED for writers, whatever the server's default: one that has waited for the counter row sees all
-        # earlier commits, and so who holds its lease.
-        # Readers need one view of several tables, or a list and its revision would not belong together.
-        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        writer = engine.execution_options(isolation_level="READ COMMITTED")
-        super().__init__(url.render_as_string(hide_password=True), engine, reader=reader, writer=writer)
+        super().__init__(url.render_as_string(hide_password=True), engine, reader=engine, writer=engine)
         self._schema = schema
         self._followers: list[Follower] = []
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with super().reading() as connection, self._noting_loss(connection):
+        with super().reading() as connection, self._noting_loss(connection), pipelined(connection, _BEGIN_READING):
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with super().writing() as connection, self._noting_loss(connection):
+        with super().writing() as connection, self._noting_loss(connection), pipelined(connection, _BEGIN_WRITING):
             yield connection
 
     @contextmanager
@@ -77,11 +77,8 @@ class PostgresDatabase(Database):
     def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """As the base class, in one round trip. One statement is a transaction of its own."""
         link = self._engine.raw_connection()
-        driver: Any = link.dbapi_connection
         try:
-            driver.autocommit = True
-            found = statement.rows_on_driver(driver, self._engine.dialect, parameters)
-            driver.autocommit = False
+            found = rows_alone(link.dbapi_connection, link.info, statement, parameters)
         except BaseException as error:
             link.invalidate(error if isinstance(error, Exception) else None)
             raise
@@ -143,10 +140,7 @@ class PostgresDatabase(Database):
 
 def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
     url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query})
-    try:
-        engine = create_engine(url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0))
-    except ModuleNotFoundError as error:
-        raise StoreError("store: PostgreSQL needs psycopg; run `pip install 'paddock[postgres]'`") from error
+    engine = create_engine(url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0))
     settings = [
         f"SET statement_timeout = {int(_STATEMENT_SECONDS * 1000)}",
         f"SET lock_timeout = {int(wait_seconds * 1000)}",
@@ -157,6 +151,7 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
     statement = "; ".join(settings)
 
     def prepare(connection: Any, record: Any) -> None:
+        connection.prepare_threshold = None  # psycopg drops all prepared statements at times, and ours with its own
         connection.autocommit = True
         connection.execute(statement)
         connection.autocommit = False
@@ -177,6 +172,7 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
     event.listen(engine, "connect", prepare, insert=True)
     event.listen(engine, "checkin", used)
     event.listen(engine, "checkout", check)
+    event.listen(engine, "before_cursor_execute", send_kept)
     return engine
 
 

@@ -246,10 +246,11 @@ class SqlStore:
         `after` is namespace and name of the last object of the page before, `limit` the most objects.
         """
         with self._reading("list") as connection:
-            revision: int = _REVISION.run(connection).fetchone()[0]
+            revisions: list[int] = []
+            _REVISION.then(connection, {}, lambda found: revisions.append(found[0]["revision"]))
             found = listed(connection, kind, namespace, after=after, limit=limit)
         versions = [(row["uid"], row["resource_version"]) for row in found]
-        return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revision)
+        return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revisions[0])
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
@@ -416,7 +417,7 @@ class SqlStore:
     def _changing(self, operation: str) -> Iterator[Connection]:
         """Open a fenced write transaction for rows other than objects; the revision does not move."""
         with self._writing(operation) as connection:
-            _QUICKLY_TAKE_META.run(connection).fetchone()
+            _QUICKLY_TAKE_META.run(connection, {})
             self._fence(connection)
             yield connection
 

@@ -496,15 +496,19 @@ class _Counter:
 
     def __init__(self, connection: Connection, writer: str) -> None:
         self._connection, self._writer, self.words = connection, writer, ""
-        before: int | None = None  # the newest revision when the transaction began, once it is known
+        self._before: int | None = None  # the newest revision when the transaction began, once it is known
+        self._stored: int | None = None
+        self._last: int | None = None
         if connection.dialect.name != "sqlite":
-            before = int(_TAKE_COUNTER.run(connection).fetchone()[0])
-        self._before = self._stored = self._last = before
+            _TAKE_COUNTER.then(connection, {}, self._taken)
+
+    def _taken(self, found: Sequence[Mapping[Any, Any]]) -> None:
+        self._before = self._stored = self._last = int(found[0]["revision"])
 
     def next(self) -> int:
         """Return the revision of one more object."""
         if self._last is None:
-            self._stored = self._last = int(_STEP_COUNTER.run(self._connection).fetchall()[0][0])
+            self._stored = self._last = int(_STEP_COUNTER.rows(self._connection, {})[0]["revision"])
             self._before = self._last - 1
         else:
             self._last += 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event
@@ -258,6 +258,7 @@ def test_a_lease_is_not_taken_amid_an_append(postgres: World) -> None:
     new = SqlStore(postgres.url, schema=postgres.schema, wait_seconds=0.2).lease(seconds=60.0)
     with postgres.database() as database, database.writing() as connection:
         old.fence(connection, alone=True)
+        connection.execute(text("SELECT 1"))  # what was kept back goes first
         wait_for("it ran out", lambda: all(each.seconds_left <= 0 for each in second.leases()))
         assert "is held by another process" in str(refusal(new.acquire))
     assert new.acquire() == ""

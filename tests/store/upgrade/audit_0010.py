@@ -1,4 +1,4 @@
-"""The audit log as versions with schema 0010 keep it: their module, unchanged but for the report that it makes.
+"""The audit log as versions with schema 0010 keep it: their module, but for its report and how it calls Quick.
 
 Daemons of these may use a store beside newer ones, during an upgrade (test_audit_upgrade.py).
 """
@@ -27,7 +27,7 @@ _QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [each.name for each in audit.
 _LINK = Quick(update(audit_chain), ["last_id", "last_hash"])
 _TO: dict[str, Any] = {"last_id": bindparam("to_id"), "last_hash": bindparam("to_hash")}
 _IS_AT = (audit_chain.c.last_id == bindparam("at_id"), audit_chain.c.last_hash == bindparam("at_hash"))
-_LINK_FROM = Quick(update(audit_chain).values(_TO).where(*_IS_AT))
+_LINK_FROM = Quick(update(audit_chain).values(_TO).where(*_IS_AT).returning(audit_chain.c.last_id))
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
 
@@ -71,13 +71,13 @@ def _linked_from(
     made = _rows_after(end, entries)
     (at_id, at_hash), last = end, made[-1]
     link = {"at_id": at_id, "at_hash": at_hash, "to_id": last["id"], "to_hash": last["hash"]}
-    return made if _LINK_FROM.run(connection, link).rowcount == 1 else None
+    return made if _LINK_FROM.rows(connection, link) else None
 
 
 def _linked(connection: Connection, entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
     """Read the end of the chain and move it. Return the rows of the entries."""
-    chain = _QUICK_CHAIN.run(connection).fetchone()
-    made = _rows_after(tuple(chain[:2]) if chain else (0, GENESIS), entries)
+    chain = _QUICK_CHAIN.rows(connection, {})
+    made = _rows_after((chain[0]["last_id"], chain[0]["last_hash"]) if chain else (0, GENESIS), entries)
     last = {"last_id": made[-1]["id"], "last_hash": made[-1]["hash"]}
     if chain:
         _LINK.run(connection, last)

@@ -1,0 +1,251 @@
+"""How statements travel to a server: few messages, each of them whole, and what comes back for each of them."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import bindparam, insert, literal_column, make_url, select, text, update
+
+from controller.kinds.meta import Event, StoredObject
+from controller.store.database import Database, Quick
+from controller.store.schema import meta, objects
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import World, box, make_world, refusal
+from tests.daemon import wait_for
+
+pytestmark = pytest.mark.postgres
+_SENT_AT_ONCE = 8192  # what libpq keeps until it is told to send
+_REVISION = Quick(select(meta.c.revision))
+_MOVE = Quick(update(meta).values(revision=bindparam("to")))
+
+
+def write(database: Database, *statements: tuple[Quick, dict[str, Any]]) -> None:
+    with database.writing() as connection:
+        for statement, parameters in statements:
+            statement.run(connection, parameters)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world("postgres", tmp_path) as made:
+        yield made
+
+
+class Wire:
+    """A socket in front of the server's that notes what clients send."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.sent: list[bytearray] = []  # of each connection
+        self._target = target
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen(16)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._target)
+                sent = bytearray()
+                self.sent.append(sent)
+                for source, target, note in ((client, server, sent), (server, client, bytearray())):
+                    threading.Thread(target=self._forward, args=(source, target, note), daemon=True).start()
+
+    @staticmethod
+    def _forward(source: socket.socket, target: socket.socket, note: bytearray) -> None:
+        with suppress(OSError):
+            while piece := source.recv(1 << 16):
+                note += piece
+                target.sendall(piece)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def exchanges(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield the messages up to each Sync: their types and sizes."""
+        for sent in self.sent:
+            found: list[tuple[str, int]] = []
+            at = struct.unpack_from("!i", sent)[0]  # after the first one, which has no type
+            while at < len(sent):
+                size = 1 + struct.unpack_from("!i", sent, at + 1)[0]
+                found.append((chr(sent[at]), size))
+                at += size
+                if found[-1][0] in "SQ":
+                    yield found
+                    found = []
+
+
+@pytest.fixture
+def wired(world: World, tmp_path: Path) -> Iterator[tuple[SqlStore, Wire]]:
+    """A store, and what it sends."""
+    url = make_url(world.url)
+    wire = Wire(tmp_path, f"{url.query['host']}/.s.PGSQL.5432")
+    store = SqlStore(url.update_query_dict({"host": str(tmp_path)}).render_as_string(False), schema=world.schema)
+    try:
+        store.open()
+        yield store, wire
+    finally:
+        store.close()
+        wire.close()
+
+
+def test_what_holds_the_counter_row_goes_in_whole_messages(wired: tuple[SqlStore, Wire]) -> None:
+    """A client that is frozen between two parts of one would leave the server waiting for the other with it."""
+    store, wire = wired
+    with store.transaction() as transaction:
+        small = [transaction.put(box(f"small-{at}", spec={"x": "y" * 100 * at})) for at in range(60)]
+    with store.transaction() as transaction:
+        transaction.put(box("large", spec={"x": [str(at) for at in range(20_000)]}))
+        transaction.put(box("next-to-it"))
+    with store.transaction() as transaction:
+        for each in small[::2]:
+            transaction.remove(each)
+    assert len(store.list("Sandbox")[0]) == 32
+    together = [each for each in wire.exchanges() if sum(kind == "E" for kind, _ in each) > 1]
+    assert len(together) > 10
+    assert max(sum(size for _, size in each) for each in together) < _SENT_AT_ONCE
+
+
+def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, Wire]) -> None:
+    store, wire = wired
+
+    def exchanges(obj: StoredObject) -> list[int]:
+        """Numbers of statements of each message that puts it."""
+        before = len(list(wire.exchanges()))
+        with store.transaction() as transaction:
+            transaction.put(obj)
+        return [sum(kind == "E" for kind, _ in each) for each in list(wire.exchanges())[before:]]
+
+    assert exchanges(box()) == [3, 5], "begin, take, read; insert, change, move, count, commit"
+    assert exchanges(box(spec={"x": 1})) == [3, 4]
+    before = len(list(wire.exchanges()))
+    assert store.revision() == 2
+    assert len(list(wire.exchanges())) == before + 1
+
+
+def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World) -> None:
+    """The answer to who holds it is heard before the commit is sent."""
+    store, other = world.store(), world.store()
+    old, new = store.lease(seconds=0.001), other.lease(seconds=60.0)
+    assert old.acquire() == ""
+    wait_for("it ran out", lambda: new.acquire() == "")
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            transaction.add_event(Event(box().ref, "Normal", "Late", "words", 1.0))
+
+    assert "is held by" in str(refusal(write))
+    assert other.events() == []
+    old.release()
+    new.release()
+
+
+def test_a_statement_that_fails_is_said_and_leaves_nothing(world: World) -> None:
+    world.store()
+    wrong = Quick(select(meta.c.revision / literal_column("0")))
+    with world.database() as database:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            write(database, (_MOVE, {"to": 7}), (wrong, {}), (_MOVE, {"to": 8}))
+        assert database.rows(_REVISION, {})[0]["revision"] == 0
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            database.rows(wrong, {})
+        write(database, (_MOVE, {"to": 9}))
+        assert database.rows(_REVISION, {})[0]["revision"] == 9
+
+
+def test_other_statements_come_after_those_kept_back(world: World) -> None:
+    world.store()
+    with world.database() as database:
+        with database.writing() as connection:
+            _MOVE.run(connection, {"to": 5})
+            assert connection.execute(text("SELECT revision FROM meta")).scalar_one() == 5
+        with database.reading() as connection:
+            heard: list[Any] = []
+            _REVISION.then(connection, {}, heard.extend)
+            assert heard == []
+            connection.execute(text("SELECT 1"))
+            assert heard == [{"revision": 5}]
+
+
+def test_more_statements_than_a_server_should_keep(world: World) -> None:
+    world.store()
+    many = [Quick(select(meta.c.revision, literal_column(str(at)).label("at"))) for at in range(130)]
+    with world.database() as database, database.reading() as connection:
+        for _ in range(2):
+            assert [each.rows(connection, {})[0]["at"] for each in many] == list(range(130))
+        kept = connection.execute(text("SELECT count(*) FROM pg_prepared_statements")).scalar_one()
+        assert kept == 100
+
+
+def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> None:
+    """The server refuses a prepared statement whose columns are others now. If it told nothing before, we ask anew."""
+    world.store()
+    ids = Quick(select(meta.c.instance_id))
+    with world.database() as database, world.database() as migrating:
+
+        def alter(kind: str) -> None:
+            with migrating.migrating() as connection:
+                connection.execute(text(f"ALTER TABLE meta ALTER COLUMN instance_id TYPE {kind}"))
+
+        with database.writing() as connection:
+            before = ids.rows(connection, {})
+        alter("text")
+        with database.writing() as connection:
+            assert ids.rows(connection, {}) == before
+        alter("varchar")
+        assert database.rows(ids, {}) == before
+        with suppress(psycopg.errors.FeatureNotSupported), database.writing() as connection:
+            connection.execute(text("SELECT 1"))
+            alter("text")
+            ids.rows(connection, {})
+            pytest.fail("it was told what it did not ask for")
+        with database.writing() as connection:
+            assert ids.rows(connection, {}) == before
+
+
+@given(
+    words=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    number=st.integers(-(2**63), 2**63 - 1),
+    at=st.floats(allow_nan=False),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_values_come_back_as_they_went(world: World, words: str, number: int, at: float) -> None:
+    row = {
+        **dict.fromkeys(("uid", "kind", "namespace", "name", "labels", "annotations", "finalizers"), words),
+        **dict.fromkeys(("owner_references", "spec", "last_applied", "status"), words),
+        **dict.fromkeys(("generation", "resource_version"), number),
+        "created_at": at,
+        "deleted_at": None,
+    }
+    if not world.stores:
+        world.store()
+    with world.database() as database, suppress(_NotKept), database.writing() as connection:
+        Quick(insert(objects), list(row)).run(connection, row)
+        found = Quick(select(objects).where(objects.c.uid == bindparam("named"))).rows(connection, {"named": words})
+        assert [dict(each) for each in found] == [row]
+        raise _NotKept
+
+
+class _NotKept(Exception):
+    """Rolls back."""
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, object()])
+def test_values_that_no_column_takes_are_refused(world: World, value: object) -> None:
+    world.store()
+    with world.database() as database:
+        column = "revision" if isinstance(value, int) else "instance_id"
+        with pytest.raises((psycopg.Error, UnicodeEncodeError)):
+            write(database, (Quick(update(meta).values({column: bindparam("to")})), {"to": value}))
+        assert database.rows(_REVISION, {})[0]["revision"] == 0
