@@ -121,6 +121,7 @@ KIND = Kind(
     spec=InstanceSpec,
     status=InstanceStatus,
     read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",
+    seen_by_host=True,
     selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state", "status.host"),
     columns=(
         Column("PARENT", _parent),

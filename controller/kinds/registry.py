@@ -51,7 +51,7 @@ class Kind:
     its name in service/sources: nobody can write or watch it. If it is `deletable`, that source deletes objects. If
     it is `patchable`, PATCH changes spec, labels and annotations: they are stored from the first patch on, and the
     source adds the status. `by_host`: each object belongs to one host, whose daemon alone knows it; `status.host`
-    names that.
+    names that. `seen_by_host`: it is stored, and the daemon of that host alone knows its status.
     `ends_later` returns True for an object whose work must end first when its deletion is requested: it keeps
     ENDING_FINALIZER, and its dependents, until the loop that does the work removes that.
     `selectable` are the fields for field selectors besides name and namespace. `flat`: its fields stand at the top, not
@@ -71,6 +71,7 @@ class Kind:
     read_only: str = ""
     deletable: bool = False
     by_host: bool = False
+    seen_by_host: bool = False
     patchable: bool = False
     status: type[Model] | None = None
     selectable: tuple[str, ...] = ()

@@ -16,6 +16,10 @@ from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetTls
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.cli.main import cli
+from controller.kinds.common.labels import INSTANCE, UID
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Writes
+from controller.kinds.runtime.container import Limits
 from controller.kinds.volume import HostVolume
 from controller.ports import VolumesUnreachable
 from controller.ports.place import Place as HostsPlace
@@ -225,6 +229,72 @@ def test_the_command_shows_and_deletes_by_host(hosts: Hosts) -> None:
     missing = hosts.paddock("get", "volumes", "-n", "team")
     assert missing.stderr == f"Without the volumes of missing hosts: b ({AWAY}).\n"
     assert hosts.paddock("get", "volumes", "-n", "team", "-o", "json").stderr == missing.stderr
+
+
+INSTANCES = f"{API}/namespaces/team/instances"
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {{name: on-{host}, namespace: team}}
+spec: {{host: {host}, template: {{image: "both:1"}}}}
+"""
+
+
+@pytest.fixture
+def running(hosts: Hosts) -> Hosts:
+    """A sandbox on each host, whose container its daemon alone knows."""
+    store = hosts.a.world.store
+    for host, engine in hosts.engines.items():
+        hosts.a.world.apply(BOX.format(host=host))
+        obj = store.get("Sandbox", "team", f"on-{host}")
+        assert obj is not None
+        of = (obj.uid, obj.kind, obj.namespace, obj.name)
+        made = Instance(f"pdk-{host}", *of, role="sandbox", reserves=Limits(500, SIZE, 64), created_at=7.0, host=host)
+        store.record(Writes(instances=(made,)))
+        engine.add_foreign(made.name, {INSTANCE: host, UID: made.uid})
+        engine.observe_now(full=True)
+    return hosts
+
+
+def states(hosts: Hosts, **query: str) -> dict[str, str]:
+    found = hosts.get(INSTANCES, params=query).json()
+    assert "missing" not in found, "all are in it"
+    return {each["metadata"]["name"]: each["status"]["state"] for each in found["items"]}
+
+
+def test_instances_have_the_state_that_their_host_sees(running: Hosts) -> None:
+    assert states(running) == {"pdk-a": "Running", "pdk-b": "Running"}
+    assert states(running, fieldSelector="status.state=Running") == {"pdk-a": "Running", "pdk-b": "Running"}
+    assert states(running, fieldSelector="status.state!=Running") == {}
+    assert states(running, fieldSelector="status.host=b") == {"pdk-b": "Running"}
+    listed = {each["metadata"]["name"]: each for each in running.get(INSTANCES).json()["items"]}
+    for name, each in listed.items():
+        assert running.get(f"{INSTANCES}/{name}").json() == each
+        assert each["metadata"]["ownerReferences"][0]["name"] == f"on-{name[-1]}"
+        assert each["status"]["containerID"]
+    shown = running.paddock("get", "instances", "-n", "team").stdout
+    assert [line.split()[:5] for line in shown.splitlines()] == [
+        ["NAME", "HOST", "PARENT", "ROLE", "STATE"],
+        ["pdk-a", "a", "sandbox/on-a", "sandbox", "Running"],
+        ["pdk-b", "b", "sandbox/on-b", "sandbox", "Running"],
+    ]
+
+
+def test_an_instance_of_a_host_that_gives_no_answer_is_unknown(running: Hosts) -> None:
+    running.leased.held.remove("b")
+    assert states(running) == {"pdk-a": "Running", "pdk-b": "Unknown"}
+    assert states(running, fieldSelector="status.state=Running") == {"pdk-a": "Running"}
+    found = running.get(f"{INSTANCES}/pdk-b").json()
+    assert (found["status"]["state"], found["status"]["message"]) == ("Unknown", f"host `b` gives no answer: {AWAY}")
+    assert running.get(INSTANCES).json()["items"][1] == found
+
+
+def test_another_daemon_is_told_of_own_instances_alone(running: Hosts, authority: Authority) -> None:
+    tls = authority.tls("a", folder="again").current().client
+    with httpx.Client(verify=tls, headers=[identity("a", "")]) as made:
+        address = f"https://{running.b.listeners.fleet_address}{INSTANCES}"
+        found = made.get(address, extensions={"sni_hostname": "b"})
+    assert [each["metadata"]["name"] for each in found.json()["items"]] == ["pdk-b"]
 
 
 def images(hosts: Hosts, **more: Any) -> list[str]:

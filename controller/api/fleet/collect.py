@@ -53,8 +53,10 @@ class _NoAnswer(Exception):
     """The host was reached and gave no usable answer; the message says why."""
 
 
-def collect(connection: HTTPConnection, target: bytes = b"") -> Collected | None:
+def collect(connection: HTTPConnection, target: bytes = b"", only: str = "") -> Collected | None:
     """Ask the other hosts for `target` (b"": what this GET request asks for); None: only this host is asked.
+
+    `only` is the one that is asked ("": all).
 
     That is so on a single host, and for a request that another daemon sends: nobody asks around twice. On a worker
     thread of the request only.
@@ -62,7 +64,7 @@ def collect(connection: HTTPConnection, target: bytes = b"") -> Collected | None
     forwarding: Forwarding | None = connection.app.state.forwarding
     if forwarding is None or identity_of(connection.scope) is not None:
         return None
-    hosts = forwarding.locations.others()
+    hosts = [each for each in forwarding.locations.others() if only in ("", each.name)]
     if not hosts:
         return None
     scheme = "https" if connection.scope["scheme"] == "https" else "http"

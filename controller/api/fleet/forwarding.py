@@ -48,11 +48,11 @@ COLLECTED = frozenset(
 )
 # What is done on the host that the request names, else on the one that is asked.
 ON_ONE_HOST = frozenset(f"{PREFIX}/images/{each}" for each in ("pull", "push", "build"))
-# Objects that each belong to one host, and are not stored: hosted.py.
+# Objects that each belong to one host, which alone knows them, or their status: hosted.py.
 HOSTED = frozenset(
     path
     for kind in discover()
-    if kind.by_host
+    if kind.by_host or kind.seen_by_host
     for path in (
         f"{PREFIX}/{kind.plural}",
         *(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}{each}" for each in ("", "/{name}")),

@@ -2,6 +2,9 @@
 
 A host that gives no answer fails no list: it is named as missing. A request for one object fails closed: it names its
 host where several have one of that name, or one that may have it gives no answer.
+
+Of a stored kind, each host knows the status of its own objects. A status that its host does not tell is the one that
+every daemon can give, with the reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +33,11 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 @dataclass(frozen=True, slots=True)
 class OtherObjects:
-    """Objects of other hosts than `own` ("": this daemon keeps none), and the hosts that gave no answer."""
+    """Objects of the hosts besides `own` ("": this daemon keeps none) that answered, and the hosts that did not."""
 
     own: str
     objects: Sequence[StoredObject]
+    answered: frozenset[str]
     missing: Sequence[Missing]
 
 
@@ -42,9 +46,7 @@ def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> 
 
     `own` reads those of this one. On a worker thread of the request only.
     """
-    selectors = {name: connection.query_params[name] for name in _SELECTORS if name in connection.query_params}
-    path = connection.scope["raw_path"].partition(b"?")[0]
-    others = _read(kind, connection, path + (f"?{urlencode(selectors)}".encode() if selectors else b""))
+    others = _read(kind, connection, _target(connection))
     if others is None:
         return own(), None
     objects, missing = list(others.objects), list(others.missing)
@@ -55,9 +57,57 @@ def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> 
     return Found(sorted(objects, key=_order), 0), shown(missing)
 
 
+def seen(kind: Kind, connection: HTTPConnection, own: Found) -> Found:
+    """Return a list of a stored kind's objects, each with the status that its host gives.
+
+    On a worker thread of the request only.
+    """
+    others = _read(kind, connection, _target(connection))
+    if others is None:
+        return own
+    reasons = {each.host: each.message for each in others.missing}
+    left = (each for each in own.objects if each.status.get("host") not in others.answered)
+    return Found(sorted([*others.objects, *(_unseen(each, reasons) for each in left)], key=_order), own.revision)
+
+
+def own_fields(kind: Kind, connection: HTTPConnection, fields: str) -> str:
+    """Return a field selector, which another daemon asks for this host's objects alone."""
+    forwarding = forwarding_of(connection)
+    if not kind.seen_by_host or forwarding is None or identity_of(connection.scope) is None:
+        return fields
+    return ",".join(filter(None, (fields, f"status.host={own_host(forwarding)}")))
+
+
+def seen_one(kind: Kind, connection: HTTPConnection, own: StoredObject) -> StoredObject:
+    """Return an object of a stored kind with the status that its host gives. As `seen`."""
+    forwarding, host = forwarding_of(connection), str(own.status.get("host", ""))
+    if forwarding is None or host in ("", own_host(forwarding)):
+        return own
+    path = f"{PREFIX}/namespaces/{quote(own.namespace, safe='')}/{kind.plural}?fieldSelector=metadata.name%3D{own.name}"
+    others = _read(kind, connection, path.encode(), host)
+    if others is None:
+        return own
+    reasons = {each.host: each.message for each in others.missing}
+    return next((each for each in others.objects if each.uid == own.uid), _unseen(own, reasons))
+
+
+def _unseen(obj: StoredObject, reasons: Mapping[str, str]) -> StoredObject:
+    """Return the object with the reason why its host told nothing of it."""
+    host = str(obj.status.get("host", ""))
+    message = f"host `{host}` gives no answer: {reasons[host]}" if host in reasons else ""
+    return replace(obj, status={**obj.status, "message": message}) if message else obj
+
+
+def _target(connection: HTTPConnection) -> bytes:
+    """Return the path of a list with its selectors."""
+    selectors = {name: connection.query_params[name] for name in _SELECTORS if name in connection.query_params}
+    path: bytes = connection.scope["raw_path"].partition(b"?")[0]
+    return path + (f"?{urlencode(selectors)}".encode() if selectors else b"")
+
+
 def with_column(kind: Kind, connection: HTTPConnection) -> Kind:
     """Return the kind, with a column for the host if each object belongs to one and there may be several."""
-    if not kind.by_host or forwarding_of(connection) is None:
+    if not (kind.by_host or kind.seen_by_host) or forwarding_of(connection) is None:
         return kind
     return replace(kind, columns=(_HOST, *kind.columns))
 
@@ -147,19 +197,20 @@ def forwarding_of(connection: HTTPConnection) -> Forwarding | None:
     return found
 
 
-def _read(kind: Kind, connection: HTTPConnection, target: bytes) -> OtherObjects | None:
-    """Return the objects in the other hosts' answers to that request; None: only this host is asked."""
-    found, forwarding = collect(connection, target), forwarding_of(connection)
+def _read(kind: Kind, connection: HTTPConnection, target: bytes, only: str = "") -> OtherObjects | None:
+    """Return the objects in the other hosts' answers to that request; None: only this host is asked. As `collect`."""
+    found, forwarding = collect(connection, target, only), forwarding_of(connection)
     if found is None or forwarding is None:
         return None
     objects: list[StoredObject] = []
-    missing = list(found.missing)
+    unread: list[Missing] = []
     for host, answer in found.answers.items():
         try:
             objects += _objects(kind, host, answer)
         except (KeyError, TypeError, ValueError):
-            missing.append(unreadable(host))
-    return OtherObjects(own_host(forwarding), objects, missing)
+            unread.append(unreadable(host))
+    answered = frozenset(found.answers) - {each.host for each in unread}
+    return OtherObjects(own_host(forwarding), objects, answered, [*found.missing, *unread])
 
 
 def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:
@@ -175,6 +226,8 @@ def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:
             name=str(metadata["name"]),
             uid=str(metadata["uid"]),
             generation=0,
+            resource_version=int(metadata.get("resourceVersion", 0)),
+            owner_references=tuple(metadata.get("ownerReferences", ())),
             labels=dict(metadata.get("labels", {})),
             created_at=datetime.fromisoformat(made).timestamp() if made else 0.0,
             spec=dict(each["spec"]),

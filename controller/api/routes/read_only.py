@@ -65,6 +65,8 @@ class ReadOnlyHandlers:
         if self._kind.by_host:
             hosted.send_on(self._kind, request, services, namespace or "", name)
         found = services.objects.get(self._kind, namespace or "", name)
+        if self._kind.seen_by_host:
+            found = hosted.seen_one(self._kind, request, found)
         if version := as_table(accept):
             kind = hosted.with_column(self._kind, request)
             return JSONResponse(table(kind, [found], services.objects.now(), found.resource_version, version))
@@ -96,12 +98,14 @@ class ReadOnlyHandlers:
         if query.watch:
             message = f"{self._kind.plural} are computed at each request and can't be watched; poll instead"
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
-        objects = services.objects
+        objects, fields = services.objects, hosted.own_fields(self._kind, request, query.fields)
 
         def own() -> Found:
-            return objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
+            return objects.list(self._kind, namespace, labels=query.labels, fields=fields, limit=query.limit)
 
         found, missing = hosted.listed(self._kind, request, own) if self._kind.by_host else (own(), None)
+        if self._kind.seen_by_host:
+            found = hosted.seen(self._kind, request, found)
         if version := as_table(accept):
             return table_of(hosted.with_column(self._kind, request), found, objects.now(), version, missing)
         return list_of(self._kind, found, missing=missing)

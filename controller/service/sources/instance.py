@@ -19,7 +19,7 @@ from controller.version import API_VERSION
 class InstanceSource:
     """ports.Store.instances as objects. `observe` gives the engine's latest observation; it must not block.
 
-    `place` is this host: containers of others are Unknown to it.
+    `place` is this host: containers of others are Unknown to it (controller/api/fleet/hosted.py asks theirs).
     """
 
     def __init__(self, store: Store, observe: Callable[[], Observation], place: Place = ALONE) -> None:
@@ -30,7 +30,8 @@ class InstanceSource:
         return self._shown(one, self._observe()) if one is not None and one.namespace == namespace else None
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        found = [each for each in self._store.instances() if namespace in (None, each.namespace)]
+        host = None if self._place.alone else asked.equal.get("status.host")
+        found = [each for each in self._store.instances(host=host) if namespace in (None, each.namespace)]
         observed = self._observe()
         return [self._shown(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]
 
@@ -66,7 +67,7 @@ def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
     container = _container(instance, observed) if observed is not None else None
     made: dict[str, Any] = {"state": _state(container, observed)}
     if observed is None:
-        made["message"] = f"only host `{instance.host}` observes it; ask that host's daemon"
+        made["message"] = f"only host `{instance.host}` observes it"
     elif observed.blind:
         made["message"] = f"the engine can't be observed: {observed.blind}"
     made |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
