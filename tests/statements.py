@@ -16,7 +16,7 @@ from controller.store import pipeline
 def traced() -> Iterator[list[str]]:
     """Give the list that fills with the statements on connections opened from now on."""
     ran: list[str] = []
-    send = pipeline.send
+    send = pipeline._send
 
     class Tracing(psycopg.Cursor[Any]):
         def execute(self, query: Any, *given: Any, **more: Any) -> Any:
@@ -35,7 +35,7 @@ def traced() -> Iterator[list[str]]:
 
     event.listen(Engine, "connect", trace)
     try:
-        with patch.object(pipeline, "send", tracing):
+        with patch.object(pipeline, "_send", tracing):
             yield ran
     finally:
         event.remove(Engine, "connect", trace)

@@ -36,7 +36,7 @@ def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
         yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
-# In the info of a connection: the statements that are kept back there, if it has a pipeline.
+# Option of a connection: the statements that are kept back there, if it has a pipeline.
 KEPT = "kept"
 
 
@@ -44,8 +44,8 @@ class Quick:
     """A statement of the calls that are made most: the driver alone runs it, in a fraction of SQLAlchemy's time.
 
     `columns` are those that a write sets. A parameter that is a list stands for an expanding one, and each length of it
-    is a text of its own. The driver's errors are foreign; on PostgreSQL, that of a statement may be raised by a later
-    one, or by the commit.
+    is a text of its own. The driver's errors are foreign; on PostgreSQL, what `run`, `many` and `then` raise may be
+    raised by a later call of the transaction, or at its commit.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Quick:
         """Run it once for each of these parameters, none of which is a list. As `run`."""
         if not parameters:
             return
-        if kept := connection.info.get(KEPT):
+        if kept := connection.get_execution_options().get(KEPT):
             for each in parameters:
                 kept.later(self, each)
             return
@@ -77,14 +77,14 @@ class Quick:
 
     def then(self, connection: Connection, parameters: Mapping[str, Any], done: Callable[[_Rows], None]) -> None:
         """As `run`, and call `done` with the rows that it found, before anything else that is asked there is told."""
-        if kept := connection.info.get(KEPT):
+        if kept := connection.get_execution_options().get(KEPT):
             kept.later(self, parameters, done)
         else:
             done(self.rows(connection, parameters))
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> _Rows:
         """Return the rows that it finds in the transaction of a connection, by the names of their columns."""
-        if kept := connection.info.get(KEPT):
+        if kept := connection.get_execution_options().get(KEPT):
             found: _Rows = kept.rows(self, parameters)
             return found
         return self.rows_on_driver(connection.connection.dbapi_connection, connection.dialect, parameters)

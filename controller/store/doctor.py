@@ -87,7 +87,7 @@ def _refusal(database: Database) -> str:
             connection.rollback()
     except StoreError as error:
         return str(error)
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, OSError, database.driver_error) as error:
         return str(explain(error, database.name).error)
     return ""
 

@@ -272,5 +272,5 @@ class RowLease(StoreLease):
         try:
             with self._database.writing() as connection:
                 yield connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, self._database.driver_error) as error:
             raise explain(error, self._database.name).error from error

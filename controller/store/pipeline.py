@@ -6,7 +6,8 @@ trips. A statement whose answer nobody needs yet is kept back until one is neede
 psycopg has pipelines of its own, but sends each statement as it comes: a process that is frozen between two of them
 leaves the server waiting for the next one with the row locked, and no time-out ends that before PostgreSQL 17. Here
 each message is whole, ends with a Sync, and is small enough that libpq gives it to the kernel at once. So a server that
-waits for us says `idle in transaction`, which has a time-out.
+waits for us is `idle in transaction` to itself, which has a time-out. A statement too large for that goes alone, and
+what the server has of it, while it waits for the rest, does nothing yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,13 +29,14 @@ from controller.store.database import KEPT, Quick
 _Driver = psycopg.Connection[Any]
 _Rows = Sequence[Mapping[Any, Any]]
 _Then = Callable[[_Rows], None]
-_Prepared = dict[str, bytes]  # names of the prepared statements of a connection by text
+_Prepared = dict[str, bytes]  # names of the prepared statements of a connection by text, the one used last at the end
 _PREPARED = "prepared"  # these, in the info of a connection
-_MOST_PREPARED = 100  # the server keeps a plan of each; a text too many is planned each time
-# libpq sends what it has once that is 8 KiB. What a statement takes beside its text and values is less than this.
-_MOST_BYTES, _FRAME_BYTES = 8_000, 150
+_MOST_PREPARED = 100  # the server keeps a plan of each
+# libpq sends what it has once that is 8 KiB. A statement and each of its values take less than this beside the bytes.
+_MOST_BYTES, _STATEMENT_BYTES, _VALUE_BYTES = 8_000, 100, 6
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 _NUMBERS = count(1)
+_DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
 class _Statement(NamedTuple):
@@ -51,6 +53,7 @@ class Pipeline:
         self._driver, self._prepared = driver, prepared
         self._begin = [_Statement(begin)]
         self._kept: list[_Statement] = []
+        self._failed = False
 
     def later(self, statement: Quick, parameters: Mapping[str, Any], then: _Then | None = None) -> None:
         """Keep a statement back. `then` gets its rows, before those of later ones are returned."""
@@ -65,12 +68,17 @@ class Pipeline:
 
     def flush(self) -> None:
         """Begin the transaction if it has not begun, and send what was kept back."""
+        if self._failed:
+            raise psycopg.errors.InFailedSqlTransaction("an earlier statement of the transaction failed")
         sent, self._kept, self._begin = [*self._begin, *self._kept], [], []
-        send(self._driver, self._prepared, sent)
+        self._failed = True  # until all is well, and whoever was told agreed
+        _send(self._driver, self._prepared, sent)
+        self._failed = False
 
     def commit(self) -> None:
-        """Send what was kept back, and commit, unless there is nothing. Whoever hears an answer can still refuse."""
-        if not self._kept and self._driver.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+        """Send what was kept back, and commit, unless there is nothing. Whoever is told an answer can still refuse."""
+        idle = self._driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if idle and not self._kept and not self._failed:
             return
         if any(each.then is not None for each in self._kept):
             self.flush()
@@ -81,51 +89,68 @@ class Pipeline:
 @contextmanager
 def pipelined(connection: Connection, begin: str) -> Iterator[None]:
     """Run the block's quick statements in a pipeline; commit at its end."""
-    info = connection.info
     driver: Any = connection.connection.dbapi_connection
-    kept = info[KEPT] = Pipeline(driver, info.setdefault(_PREPARED, {}), begin)
-    try:
-        yield
-        kept.commit()
-    finally:
-        del info[KEPT]
+    kept = Pipeline(driver, connection.info.setdefault(_PREPARED, {}), begin)
+    connection.execution_options(**{KEPT: kept})
+    yield
+    kept.commit()
 
 
 def rows_alone(driver: Any, info: dict[Any, Any], statement: Quick, parameters: Mapping[str, Any]) -> _Rows:
     """Return the rows that a statement finds, in a transaction of its own and one round trip."""
     found: list[_Rows] = []
-    send(driver, info.setdefault(_PREPARED, {}), [_bound(statement, parameters, found.append)])
+    _send(driver, info.setdefault(_PREPARED, {}), [_bound(statement, parameters, found.append)])
     return found[0]
 
 
 def send_kept(connection: Connection, *_: object) -> None:
     """Send what was kept back on a connection: something else is about to use it."""
-    kept = connection.info.get(KEPT)
+    kept = connection.get_execution_options().get(KEPT)
     if kept is not None:
         kept.flush()
 
 
-def send(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> None:
+def _send(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> None:
     """Send statements, in as few messages as they fit in. Raises the driver's error of the first that fails."""
     begun = driver.pgconn.transaction_status != pq.TransactionStatus.IDLE
     try:
-        found = [each for message in _messages(statements) for each in _exchange(driver, prepared, message)]
+        found = _told(driver, prepared, statements)
     except psycopg.errors.FeatureNotSupported:
-        # A migration changed a table of a prepared statement.
-        prepared.clear()
+        # A migration changed a table of a prepared statement: the connection can't use that any more.
         if begun:
+            driver.close()
             raise
         driver.rollback()
-        found = [each for message in _messages(statements) for each in _exchange(driver, prepared, message)]
+        driver.execute("DEALLOCATE ALL")
+        driver.rollback()
+        prepared.clear()
+        found = _told(driver, prepared, statements)
     for then, its_rows in found:
         then(its_rows)
+
+
+def _told(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> Sequence[tuple[_Then, _Rows]]:
+    """Send statements. Return whom to tell which rows."""
+    _prepare(driver, prepared, [each.text for each in statements])
+    loading: abc.Transformer = Transformer(driver)
+    found: list[tuple[_Then, _Rows]] = []
+    for message in _messages(statements):
+        with _exchange(driver) as (pgconn, answers):
+            for each in message:
+                pgconn.send_query_prepared(prepared[each.text], each.values, each.formats)
+        found += (
+            (each.then, _loaded(loading, answer))
+            for each, answer in zip(message, answers, strict=True)
+            if each.then is not None
+        )
+    return found
 
 
 def _messages(statements: Sequence[_Statement]) -> Iterator[Sequence[_Statement]]:
     message: list[_Statement] = []
     size = 0
     for each in statements:
-        needed = _FRAME_BYTES + len(each.text) + sum(len(value) for value in each.values if value is not None)
+        needed = _STATEMENT_BYTES + sum(_VALUE_BYTES + len(value or b"") for value in each.values)
         if message and size + needed > _MOST_BYTES:
             yield message
             message, size = [], 0
@@ -135,39 +160,36 @@ def _messages(statements: Sequence[_Statement]) -> Iterator[Sequence[_Statement]
         yield message
 
 
-def _exchange(driver: _Driver, prepared: _Prepared, message: Sequence[_Statement]) -> Sequence[tuple[_Then, _Rows]]:
-    """Send a message. Return whom to tell which rows."""
-    pgconn = driver.pgconn
-    asked: list[tuple[_Statement, bytes]] = []  # with the name that it is prepared as; b"": it is run
+def _prepare(driver: _Driver, prepared: _Prepared, texts: Sequence[str]) -> None:
+    """Prepare the texts that are not, and drop those that were used longest ago."""
+    for each in texts:
+        name = prepared.pop(each, b"")
+        if not name:
+            name = b"paddock_%d" % next(_NUMBERS)
+            with _exchange(driver) as (pgconn, _):
+                pgconn.send_prepare(name, each.encode())
+        prepared[each] = name
+    while len(prepared) > _MOST_PREPARED:
+        with _exchange(driver) as (pgconn, _):
+            pgconn.send_query_params(b"DEALLOCATE " + prepared.pop(next(iter(prepared))), None)
+
+
+@contextmanager
+def _exchange(driver: _Driver) -> Iterator[tuple[pq.abc.PGconn, list[pq.abc.PGresult]]]:
+    """Send the commands of the block as one message. Its answers are in the list after the block."""
+    answers: list[pq.abc.PGresult] = []
     try:
-        pgconn.enter_pipeline_mode()
-        for each in message:
-            name = prepared.get(each.text) or next((name for other, name in asked if other.text == each.text), b"")
-            if not name and len(prepared) < _MOST_PREPARED:
-                name = b"paddock_%d" % next(_NUMBERS)
-                pgconn.send_prepare(name, each.text.encode())
-                asked.append((each, name))
-            if name:
-                pgconn.send_query_prepared(name, each.values, each.formats)
-            else:
-                pgconn.send_query_params(each.text.encode(), each.values, None, each.formats)
-            asked.append((each, b""))
-        pgconn.pipeline_sync()
-        answers = driver.wait(_answers(pgconn))
-        pgconn.exit_pipeline_mode()
+        driver.pgconn.enter_pipeline_mode()
+        yield driver.pgconn, answers
+        driver.pgconn.pipeline_sync()
+        answers += driver.wait(_answers(driver.pgconn))
+        driver.pgconn.exit_pipeline_mode()
     except BaseException:
         driver.close()  # what it would answer next is another question's
         raise
-    loading: abc.Transformer = Transformer(driver)
-    found: list[tuple[_Then, _Rows]] = []
-    for (each, name), answer in zip(asked, answers, strict=True):
-        if answer.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-            raise error_from_result(answer)
-        if name:
-            prepared[each.text] = name
-        elif each.then is not None:
-            found.append((each.then, _loaded(loading, answer)))
-    return found
+    failed = next((each for each in answers if each.status not in _DONE), None)
+    if failed is not None:
+        raise error_from_result(failed)
 
 
 def _answers(pgconn: pq.abc.PGconn) -> Any:
@@ -200,14 +222,20 @@ def _bound(statement: Quick, parameters: Mapping[str, Any], then: _Then | None) 
 
 
 # How the server reads a value. It knows the types of columns: so a text is one prepared statement, whatever the values.
-# Text goes with its length: nothing in it can end it.
 _DUMPS: dict[type, tuple[pq.Format, Callable[[Any], bytes | None]]] = {
-    str: (pq.Format.BINARY, str.encode),
+    str: (pq.Format.TEXT, lambda value: _whole(value.encode())),
     int: (pq.Format.TEXT, lambda value: b"%d" % value),
     float: (pq.Format.TEXT, lambda value: repr(value).encode()),
     bytes: (pq.Format.BINARY, bytes),
     NoneType: (pq.Format.TEXT, lambda _: None),
 }
+
+
+def _whole(text: bytes) -> bytes:
+    """Return the text. Raises DataError for a NUL, which would end it."""
+    if b"\0" in text:
+        raise psycopg.DataError("PostgreSQL text can't contain NUL (0x00) bytes")
+    return text
 
 
 def _dump_of(value: object) -> tuple[pq.Format, Callable[[Any], bytes | None]]:

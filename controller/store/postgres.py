@@ -28,14 +28,13 @@ _STATEMENT_SECONDS = 30.0
 _IDLE_TRANSACTION_SECONDS = 60.0
 # READ COMMITTED, whatever the server's default: a writer that has waited for the counter row sees all earlier commits,
 # and so who holds its lease. Readers need one view of several tables: a list and its revision belong together.
-_BEGIN_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A connection that was used so shortly before, and whose server did not hang up, is not asked if it is there.
 _TRUSTED_SECONDS = 5.0
 # What libpq should do unless the URL says otherwise: notice within seconds that the server is gone.
 _LIBPQ = {
     "application_name": "paddock",
-    "client_encoding": "utf8",
     "connect_timeout": "5",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -65,13 +64,14 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _noting_loss(self, connection: Connection) -> Iterator[None]:
-        """Drop a connection that is lost: of errors of statements on the driver, SQLAlchemy does not know."""
+        """Drop a connection that is lost: of statements on the driver, SQLAlchemy does not know."""
         try:
             yield
-        except self.driver_error as error:
-            driver: Any = connection.connection.dbapi_connection
-            if driver.closed:
-                connection.invalidate(error)
+        except BaseException as error:
+            if not connection.invalidated and not connection.closed:
+                driver: Any = connection.connection.dbapi_connection
+                if driver.closed:
+                    connection.invalidate(error)
             raise
 
     def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
@@ -130,7 +130,7 @@ class PostgresDatabase(Database):
                     target.execute(select(meta).with_for_update())  # as all writers do, but those of the audit log
                     target.execute(text("LOCK TABLE audit_chains IN EXCLUSIVE MODE"))
                     portable.copy_rows(rows, target)
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, self.driver_error, OSError) as error:
             raise explain(error, self.name).error from error
         return f"{self.name}: restored from {file}; the old store is kept as {aside}"
 
@@ -139,7 +139,7 @@ class PostgresDatabase(Database):
 
 
 def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
-    url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query})
+    url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query, "client_encoding": "utf8"})
     engine = create_engine(url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0))
     settings = [
         f"SET statement_timeout = {int(_STATEMENT_SECONDS * 1000)}",

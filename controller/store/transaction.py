@@ -490,8 +490,9 @@ class SqlTransaction:
 class _Counter:
     """The counter row in one write transaction: each object written takes the next revision.
 
-    On PostgreSQL taking the row waits for the other writers, so that comes first. On SQLite BEGIN IMMEDIATE has done
-    so, and the first write reads and moves the row at once. `words` go to the followers of the store.
+    On PostgreSQL taking the row waits for the other writers, and goes before anything else that is asked. On SQLite
+    BEGIN IMMEDIATE has done so, and the first write reads and moves the row at once. `words` go to the followers of
+    the store.
     """
 
     def __init__(self, connection: Connection, writer: str) -> None:

@@ -3,8 +3,9 @@
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import bindparam, insert, literal_column, make_url, select, text, update
+from sqlalchemy import bindparam, literal_column, make_url, select, text, update
 
 from controller.kinds.meta import Event, StoredObject
+from controller.store import pipeline
 from controller.store.database import Database, Quick
 from controller.store.schema import meta, objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, make_world, refusal
+from tests.contract.store_worlds import World, box, insert, make_world, refusal
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.postgres
@@ -44,6 +46,7 @@ class Wire:
 
     def __init__(self, folder: Path, target: str) -> None:
         self.sent: list[bytearray] = []  # of each connection
+        self.cut_after = b""  # words of a message, after which it loses what comes next, and the connection
         self._target = target
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
@@ -61,13 +64,16 @@ class Wire:
                 for source, target, note in ((client, server, sent), (server, client, bytearray())):
                     threading.Thread(target=self._forward, args=(source, target, note), daemon=True).start()
 
-    @staticmethod
-    def _forward(source: socket.socket, target: socket.socket, note: bytearray) -> None:
-        with suppress(OSError):
+    def _forward(self, source: socket.socket, target: socket.socket, note: bytearray) -> None:
+        with suppress(OSError), source, target:
             while piece := source.recv(1 << 16):
+                if self.cut_after and self.cut_after in note:
+                    self.cut_after = b""
+                    break
                 note += piece
                 target.sendall(piece)
-            target.shutdown(socket.SHUT_WR)
+            for each in (source, target):
+                each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.close()
@@ -115,6 +121,9 @@ def test_what_holds_the_counter_row_goes_in_whole_messages(wired: tuple[SqlStore
     together = [each for each in wire.exchanges() if sum(kind == "E" for kind, _ in each) > 1]
     assert len(together) > 10
     assert max(sum(size for _, size in each) for each in together) < _SENT_AT_ONCE
+    large = [each for each in wire.exchanges() if sum(size for _, size in each) >= _SENT_AT_ONCE]
+    assert ["".join(kind for kind, _ in each) for each in large] == ["BDES"] * len(large), "half a Bind does nothing"
+    assert large
 
 
 def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, Wire]) -> None:
@@ -127,10 +136,13 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
             transaction.put(obj)
         return [sum(kind == "E" for kind, _ in each) for each in list(wire.exchanges())[before:]]
 
+    exchanges(box("first"))  # prepares the statements
+    exchanges(box("first", spec={"x": 0}))
     assert exchanges(box()) == [3, 5], "begin, take, read; insert, change, move, count, commit"
     assert exchanges(box(spec={"x": 1})) == [3, 4]
+    assert store.revision() == 4
     before = len(list(wire.exchanges()))
-    assert store.revision() == 2
+    assert store.revision() == 4
     assert len(list(wire.exchanges())) == before + 1
 
 
@@ -145,10 +157,49 @@ def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World)
         with store.transaction() as transaction:
             transaction.add_event(Event(box().ref, "Normal", "Late", "words", 1.0))
 
+    def write_nonetheless() -> None:
+        with store.transaction() as transaction:
+            assert "is held by" in str(refusal(lambda: transaction.get("Sandbox", "default", "box")))
+            transaction.put(box())
+
     assert "is held by" in str(refusal(write))
-    assert other.events() == []
+    refusal(write_nonetheless)
+    assert (other.events(), other.list("Sandbox")) == ([], ([], 0))
     old.release()
     new.release()
+
+
+def test_a_lease_whose_renewal_is_lost_at_the_commit_says_so(wired: tuple[SqlStore, Wire]) -> None:
+    store, wire = wired
+    lease = store.lease(seconds=60.0)
+    assert lease.acquire() == ""
+    wire.cut_after = b"UPDATE leases SET expires_at"
+    assert "unreachable" in str(refusal(lease.renew))
+    assert lease.renew()
+    lease.release()
+
+
+def test_an_interrupt_amid_an_exchange_is_what_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = world.store()
+    answers = pipeline._answers
+
+    def interrupted(_: object) -> Any:
+        monkeypatch.setattr(pipeline, "_answers", answers)
+        raise KeyboardInterrupt
+
+    def interrupt(action: Callable[[], object]) -> None:
+        monkeypatch.setattr(pipeline, "_answers", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            action()
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            transaction.put(box())
+
+    interrupt(write)
+    interrupt(store.revision)
+    write()
+    assert store.list("Sandbox")[1] == 1
 
 
 def test_a_statement_that_fails_is_said_and_leaves_nothing(world: World) -> None:
@@ -178,14 +229,17 @@ def test_other_statements_come_after_those_kept_back(world: World) -> None:
             assert heard == [{"revision": 5}]
 
 
-def test_more_statements_than_a_server_should_keep(world: World) -> None:
+def test_the_server_keeps_the_statements_used_last(world: World) -> None:
     world.store()
     many = [Quick(select(meta.c.revision, literal_column(str(at)).label("at"))) for at in range(130)]
     with world.database() as database, database.reading() as connection:
         for _ in range(2):
-            assert [each.rows(connection, {})[0]["at"] for each in many] == list(range(130))
-        kept = connection.execute(text("SELECT count(*) FROM pg_prepared_statements")).scalar_one()
-        assert kept == 100
+            for at, each in enumerate(many):
+                assert each.rows(connection, {})[0]["at"] == at
+                assert many[0].rows(connection, {})[0]["at"] == 0
+        kept = connection.execute(text("SELECT statement FROM pg_prepared_statements")).scalars().all()
+        assert len(kept) == 100
+        assert {str(at) for at in (0, 129)} <= {each.split()[2] for each in kept if "AS at" in each}
 
 
 def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> None:
@@ -231,7 +285,7 @@ def test_values_come_back_as_they_went(world: World, words: str, number: int, at
     if not world.stores:
         world.store()
     with world.database() as database, suppress(_NotKept), database.writing() as connection:
-        Quick(insert(objects), list(row)).run(connection, row)
+        Quick(objects.insert(), list(row)).run(connection, row)
         found = Quick(select(objects).where(objects.c.uid == bindparam("named"))).rows(connection, {"named": words})
         assert [dict(each) for each in found] == [row]
         raise _NotKept
@@ -241,11 +295,28 @@ class _NotKept(Exception):
     """Rolls back."""
 
 
-@pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, object()])
-def test_values_that_no_column_takes_are_refused(world: World, value: object) -> None:
+@pytest.mark.parametrize("encoding", ["latin1", "utf8"])
+def test_text_is_text_whatever_the_encoding_of_the_url(world: World, encoding: str) -> None:
+    url = make_url(world.url).update_query_dict({"client_encoding": encoding})
+    store = replace(world, url=url.render_as_string(hide_password=False)).store()
+    [made] = [store.get("Sandbox", "default", each.name) for each in insert(store, box(spec={"x": "é ü €"}))]
+    assert made is not None
+    assert made.spec == {"x": "é ü €"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("instance_id", "a\0b"),
+        ("instance_id", "\ud800"),
+        ("revision", 2**63),
+        ("revision", "x"),
+        ("revision", object()),
+    ],
+)
+def test_values_that_a_column_does_not_take_are_refused(world: World, column: str, value: object) -> None:
     world.store()
     with world.database() as database:
-        column = "revision" if isinstance(value, int) else "instance_id"
         with pytest.raises((psycopg.Error, UnicodeEncodeError)):
             write(database, (Quick(update(meta).values({column: bindparam("to")})), {"to": value}))
         assert database.rows(_REVISION, {})[0]["revision"] == 0
