@@ -17,6 +17,8 @@ MOST_DEPTH = 32  # of objects and lists in a definition
 MOST_LIST_BYTES = 900 << 10  # of all definitions: the official client refuses events over 1 MiB
 _MOST_TEXT = 1024  # of any other text of a definition
 _MOST_SCHEMA_BYTES = 64 << 10
+_MARK = 16  # hexadecimal digits
+_MOST_CHANGES, _MOST_TOLD = 20, 500  # changes that are shown, and letters of a description there
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema")
 Tool = Mapping[str, Any]
@@ -38,12 +40,41 @@ def digest_of(listed: Sequence[Tool]) -> str:
     return f"sha256:{hashlib.sha256(chr(10).join(texts).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def pin(found: str, approved: str, pinned: str) -> Pin:
-    """Compare the digest of a server's tools with the approved one of its spec, else with that of its first use."""
-    known = approved or pinned
-    if not known:
-        return "first"
-    return "same" if found == known else "changed"
+def pin(found: str, approved: str, pinned: str, changed: str = "") -> Pin:
+    """Compare the digest of a server's tools with the approved one of its spec, else with that of its first use.
+
+    `changed` is that of a change that nobody looked at ("": none). A server that changed once is not believed again,
+    whatever it lists, until somebody approves one of the two.
+    """
+    if approved:
+        return "same" if found == approved else "changed"
+    if changed:
+        return "changed"
+    return "first" if not pinned else "same" if found == pinned else "changed"
+
+
+def marks(listed: Sequence[Tool]) -> dict[str, str]:
+    """Return a short digest of each definition by the name of its tool, to tell later which ones changed."""
+    named = [each for each in listed if isinstance(each.get("name"), str) and is_name(each["name"])]
+    return {each["name"]: digest_of([each]).removeprefix("sha256:")[:_MARK] for each in named[:MOST_TOOLS]}
+
+
+def changes(before: Mapping[str, str] | None, listed: Sequence[Tool]) -> list[dict[str, str]]:
+    """Return what changed since those marks, for people: the tool, how, and the description that it has now.
+
+    Without marks, as older versions left none, all that is listed.
+    """
+    now = marks(listed)
+    told = {
+        each["name"]: plain(str(each.get("description", "")), _MOST_TOLD) for each in listed if each.get("name") in now
+    }
+    found: list[dict[str, str]] = []
+    for name, mark in now.items():
+        how = "listed" if before is None else "changed" if name in before else "added"
+        if before is None or before.get(name) != mark:
+            found.append({"tool": name, "change": how, "description": told[name]})
+    gone = [name for name in before or () if name not in now]
+    return [*found, *({"tool": name, "change": "removed", "description": ""} for name in gone)][:_MOST_CHANGES]
 
 
 def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool) -> Offered:

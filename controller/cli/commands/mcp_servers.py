@@ -62,14 +62,23 @@ def disable(ctx: click.Context, /, names: Sequence[str], namespace: str | None) 
 @click.command("approve")
 @click.argument("name")
 @namespace_option
+@click.option("--keep", is_flag=True, help="Approve the tools that it had before the change instead.")
 @click.pass_context
-def approve(ctx: click.Context, /, name: str, namespace: str | None) -> None:
-    """Approve the changed tools of a server, as it listed them last."""
+def approve(ctx: click.Context, /, name: str, namespace: str | None, keep: bool) -> None:
+    """Approve the changed tools of a server, as it listed them last, and print what changed.
+
+    `paddock why mcpserver/NAME` shows it before.
+    """
+    from controller.cli.output import say
+
     tools = _read(ctx, name, namespace).get("status", {}).get("tools", {})
-    digest = tools.get("changedDigest") or tools.get("digest")
+    digest = (not keep and tools.get("changedDigest")) or tools.get("digest")
     if not digest:
         raise CliError(f"mcpserver/{name} has listed no tools yet; call one of them, or `paddock mcp connect {name}`")
     _patch(ctx, (name,), namespace, {"tools": {"digest": digest}}, "approved")
+    for each in () if keep else tools.get("changes", ()):
+        described = " ".join(each["description"].split())
+        say(f"  {each['change']} {each['tool']}" + (f": {described}" if described else ""))
 
 
 @click.command("connect")

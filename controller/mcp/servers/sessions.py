@@ -59,7 +59,7 @@ class Sessions:
 
     def __init__(self, servers: McpServers, meter: Meter, clock: Callable[[], float] = time.monotonic) -> None:
         self._servers, self._meter, self._clock = servers, meter, clock
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._lock, self._pinning, self._stop = threading.Lock(), threading.Lock(), threading.Event()
         self._sessions: dict[Key, Future[Session]] = {}
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
         self._modern: set[tuple[str, int]] = set()
@@ -425,6 +425,8 @@ class Sessions:
             raise StartRefused(f"{server} is being deleted")
         if not server.spec.enabled:
             raise StartRefused(f"{server} is disabled; enable it (`paddock mcp enable {server.obj.name}`)")
+        if not server.spec.tools.digest and self._servers.stored(server).status.get("tools", {}).get("changedDigest"):
+            raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
         if blind := self._servers.unavailable():
             raise self._refused(server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False)
         failed = self._failures.get(server.key)
@@ -469,14 +471,22 @@ class Sessions:
         server = session.server
         listed = [] if session.capabilities and not session.has("tools") else self._listed(session, deadline)
         self._capabilities[server.key] = session.capabilities
-        found = mcp_tools.digest_of(listed)
-        stored = server.obj.status.get("tools", {})
-        verdict = mcp_tools.pin(found, server.spec.tools.digest, str(stored.get("digest", "")))
-        if verdict == "changed":
-            self._servers.report(
-                server, _changed(server), {"tools": {**stored, "changedDigest": found, "changedCount": len(listed)}}
-            )
-            raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
+        with self._pinning:
+            now = self._servers.stored(server)  # another session may have pinned them since this one began
+            known = now.status.get("tools", {})
+            digests = [str(known.get(each, "")) for each in ("digest", "changedDigest")]
+            if mcp_tools.pin(mcp_tools.digest_of(listed), server.spec.tools.digest, *digests) != "changed":
+                self._accept(session, now, listed)
+                return
+            self._known.pop(server.key, None)
+            self._servers.report(server, _changed(server), {"tools": _with_changes(session, known, listed)})
+        if not server.spec.tools.digest:
+            self._end(lambda key: key[:2] == server.key)
+        raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
+
+    def _accept(self, session: Session, now: StoredObject, listed: Sequence[mcp_tools.Tool]) -> None:
+        """Offer the tools, and pin them. `now` is the stored server."""
+        server = session.server
         offered = mcp_tools.offered(listed, server.spec.tools, verified=server.spec.trust == "verified")
         session.offered = self._known[server.key] = offered
         left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
@@ -485,12 +495,13 @@ class Sessions:
                 "count": len(offered.tools),
                 "names": sorted(offered.tools),
                 "leftOut": len(offered.left_out),
-                "digest": found,
+                "digest": mcp_tools.digest_of(listed),
+                "marks": mcp_tools.marks(listed),
             },
             "protocol": MODERN if session.modern else LEGACY,
         }
         ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{left}")
-        if any(server.obj.status.get(each) != value for each, value in status.items()) or not _is_ready(server):
+        if any(now.status.get(each) != value for each, value in status.items()) or not _is_ready(now, server):
             self._servers.report(server, ready, status)
 
     def _listed(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
@@ -540,10 +551,22 @@ def _capabilities(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _changed(server: Server) -> Condition:
     name = server.obj.name
-    message = f"the definitions of its tools changed; look at them, then `paddock mcp approve {name}`"
-    return Condition(READY, "False", "ToolsChanged", message)
+    look = f"look at them (`paddock why mcpserver/{name}`), then `paddock mcp approve {name}`"
+    return Condition(READY, "False", "ToolsChanged", f"the definitions of its tools changed; {look}")
 
 
-def _is_ready(server: Server) -> bool:
-    ready = ready_condition(server.obj)
+def _with_changes(session: Session, known: Mapping[str, Any], listed: Sequence[mcp_tools.Tool]) -> dict[str, Any]:
+    """Return what is known of the pinned tools, with the change: the last one, unless the pinned ones are back."""
+    found = mcp_tools.digest_of(listed)
+    if found == known.get("digest") and known.get("changedDigest"):
+        return dict(known)
+    changes = [
+        {key: session.client.shown(text) for key, text in each.items()}
+        for each in mcp_tools.changes(known.get("marks"), listed)
+    ]
+    return {**known, "changedDigest": found, "changedCount": len(listed), "changes": changes}
+
+
+def _is_ready(now: StoredObject, server: Server) -> bool:
+    ready = ready_condition(now)
     return ready.get("status") == "True" and ready.get("observedGeneration") == server.obj.generation

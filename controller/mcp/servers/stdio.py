@@ -148,9 +148,10 @@ class StdioClient:
         text = decoded(b"".join(list(self._stderr)))
         if self._cut:  # half a secret would not be found
             text = text.partition("\n")[2]
-        return "\n".join(self._shown(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
+        return "\n".join(self.shown(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
 
-    def _shown(self, text: str) -> str:
+    def shown(self, text: str) -> str:
+        """Return a text of the process without the values of secrets."""
         for each in self._hidden:
             text = text.replace(each, "[secret]")
         return text
@@ -264,7 +265,7 @@ class StdioClient:
             if isinstance(error, dict):
                 code = error.get("code")
                 text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
-                waiting.set_exception(ServerRefused(code if type(code) is int else 0, self._shown(text)[:2000]))
+                waiting.set_exception(ServerRefused(code if type(code) is int else 0, self.shown(text)[:2000]))
             elif isinstance(result, dict):
                 waiting.set_result(result)
             else:

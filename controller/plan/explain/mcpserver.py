@@ -67,4 +67,11 @@ def _seen(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> It
 def _remembered(obj: StoredObject) -> Facts:
     tools = obj.status.get("tools", {})
     found = (("pinned tools", tools.get("digest")), ("changed tools", tools.get("changedDigest")))
-    return tuple((name, str(value)) for name, value in found if value)
+    changes = ((f"tool {each['change']}", _change(each)) for each in tools.get("changes", ()))
+    return tuple((name, str(value)) for name, value in (*found, *changes) if value)
+
+
+def _change(change: Mapping[str, str]) -> str:
+    """Return a change of a tool in one line."""
+    described = " ".join(change["description"].split())
+    return f"{change['tool']}: {described}" if described else change["tool"]

@@ -161,6 +161,12 @@ class McpServers:
             self.remove_sandbox(each)
         return len(left)
 
+    def stored(self, server: Server) -> StoredObject:
+        """Return the server as it is stored now; as it was known, if it is gone."""
+        with errors.translate_store_errors():
+            current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
+        return server.obj if current is None or current.uid != server.obj.uid else current
+
     def report(
         self, server: Server, found: Condition, parts: Mapping[str, Any] | None = None, *, quiet: bool = False
     ) -> None:

@@ -22,13 +22,14 @@ function Actions({ kind, object }) {
   const can = useCan('update', kind.kind, namespace, name);
   const [asking, setAsking] = useState(false);
   const enabled = object.spec.enabled !== false;
-  const { changedDigest: changed, changedCount: count } = object.status?.tools ?? {};
+  const { changedDigest: changed, changedCount: count, changes = [] } = object.status?.tools ?? {};
   const pending = changed && changed !== object.spec.tools?.digest && readyOf(object)?.reason === 'ToolsChanged';
   const set = (next) => patch(kind, object, { enabled: next }).then(() => toast(`${name}: ${next ? 'enabled' : 'disabled'}`), fail);
   return html`${pending ? html`<${Button} icon="ok" tone="primary" allowed=${can} onClick=${() => setAsking(true)}>Approve tools</${Button}>` : ''}
     <${Button} icon=${enabled ? 'idle' : 'play'} allowed=${can} onClick=${() => set(!enabled)}>${enabled ? 'Disable' : 'Enable'}</${Button}>
     ${asking ? html`<${Confirm} title=${`Approve the tools of ${name}`} action="Approve" tone="primary" onClose=${() => setAsking(false)} onDo=${async () => { await patch(kind, object, { tools: { digest: changed } }); toast(`${name}: tools approved`); }}>
       <p>The server lists ${count ?? 'other'} tools now, with other definitions than those that were approved. What a tool describes is text of the server’s author: read it before agents do.</p>
+      ${changes.length ? html`<ul class="words">${changes.map((each) => html`<li key=${each.tool}>${each.change} <code>${visibleText(each.tool)}</code>${each.description ? html`: ${visibleText(each.description)}` : ''}</li>`)}</ul>` : ''}
       <p class="gap"><code class="wrap">${visibleText(changed)}</code></p></${Confirm}>` : ''}`;
 }
 
