@@ -136,7 +136,11 @@ class Updates:
             except Exception:  # else every subscription would wait for ever, without a word
                 _log.exception("resource updates failed")
             watching.set()  # without a watch, subscriptions still hear of what is polled
-            await asyncio.sleep(_POLL_SECONDS)  # the store is away or was restored, or the daemon stops
+            if self._services.watches.is_closed:  # the daemon stops
+                for _, scope in self._served:
+                    scope.cancel()
+                return
+            await asyncio.sleep(_POLL_SECONDS)  # the store is away, or was restored
 
     async def _publish_changes(self, watching: asyncio.Event) -> None:
         """Publish changes until the watch of the store ends. Raises ServiceError."""

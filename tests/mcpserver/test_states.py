@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from controller.kinds.mcpserver import KIND, is_sandboxed, ready_condition, stat
 from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.sandboxpool import KIND as POOL
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
+from controller.mcp.servers import gateway
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from tests.daemon import ROOT, wait_for
@@ -178,6 +180,66 @@ def test_a_daemon_that_stops_begins_no_session(world: World, sessions: Sessions)
     with pytest.raises(StartRefused, match="the daemon stops"):
         anyio.run(Starts(sessions).session, server, "ann", "")
     assert sessions.count() == 0
+
+
+def test_a_slow_server_is_listed_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "_SLOW_SECONDS", 0.2)
+    may_answer = threading.Event()
+
+    def slow(message: dict[str, Any]) -> Any:
+        may_answer.wait(60)
+        return talks(message)
+
+    programs = {"quick": talks, "slow": slow}
+
+    class ByName(Servers):
+        def start(self, server: Any, _sandbox: Any, stdin: Any) -> Any:
+            return Program(programs[server.obj.name]).start(stdin)
+
+    servers: Any = ByName(world, lambda: Program(talks))
+    sessions = Sessions(servers, world.meter)
+    for name in programs:
+        world.apply(document(name))
+
+    async def ask() -> list[list[str]]:
+        path = "/mcp/servers?namespace=default"
+        async with client(world.socket, path=path) as mcp, mcp.listen(tools_list_changed=True) as changes:
+            before = [each.name for each in (await mcp.list_tools()).tools]
+            may_answer.set()
+            await anext(aiter(changes))
+            return [before, [each.name for each in (await mcp.list_tools()).tools]]
+
+    with serving(world, sessions=sessions):
+        assert anyio.run(ask) == [["quick.echo"], ["quick.echo", "slow.echo"]]
+    sessions.close(0)
+
+
+def test_streams_end_with_the_daemon(world: World, sessions: Sessions) -> None:
+    """Else its end would wait for clients that listen."""
+    world.apply(document("one"))
+    held = http.client.HTTPConnection("localhost")
+    held.sock = socket.socket(socket.AF_UNIX)
+    held.sock.connect(str(world.socket))
+    held.request("GET", f"{PLACE}/one/mcp", headers={"Paddock-Connection": "a"})
+    answer = held.getresponse()
+
+    async def listen() -> None:
+        theirs, ours = "/mcp/servers?namespace=default", "/mcp"
+        async with (
+            client(world.socket, path=theirs) as one,
+            client(world.socket, path=ours) as two,
+            one.listen(tools_list_changed=True) as changes,
+            two.listen(resources_list_changed=True) as updates,
+        ):
+            await anyio.to_thread.run_sync(world.services.watches.close)
+            await anyio.to_thread.run_sync(sessions.close, 0)
+            for each in (changes, updates):
+                with anyio.fail_after(60):
+                    assert [event async for event in each] == []
+
+    anyio.run(listen)
+    assert set(answer.read().split(b"\n\n")) == {b": connected", b""}
+    held.close()
 
 
 def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessions: Sessions) -> None:

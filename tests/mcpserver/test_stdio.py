@@ -79,6 +79,28 @@ def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(world: W
     assert servers.starts == 3
 
 
+def test_calls_that_end_a_server_keep_only_their_caller_waiting(world: World) -> None:
+    def ends_when_called(message: dict[str, Any]) -> list[Chunk]:
+        return [Chunk("exit", b"5")] if message["method"] == "tools/call" else talks(message)
+
+    servers: Any = Servers(world, lambda: Program(ends_when_called))
+    sessions, found = Sessions(servers, world.meter, lambda: 100.0), server(world)
+
+    async def ask(caller: str) -> str:
+        with anyio.fail_after(60):
+            try:
+                session = await Starts(sessions).session(found, caller, "")
+            except StartRefused as error:
+                return str(error)
+            session.client.request("tools/call", {"name": "echo"})
+            while not session.client.is_gone:
+                await anyio.sleep(0.01)
+        return ""
+
+    assert "CrashLoopBackOff" in [anyio.run(ask, "ann") for _ in range(4)][-1]
+    assert anyio.run(ask, "bob") == ""
+
+
 def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
     slow = [Program(lambda _: ()) for _ in range(4)]
     left = iter(slow)

@@ -104,7 +104,10 @@ class ServersEndpoint:
         await Response(status_code=204)(scope, receive, send)
 
     async def _hold(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
-        """Keep the response open as long as the client does, with notifications; then its sessions end."""
+        """Keep the response open as long as the client does, with notifications; then its sessions end.
+
+        A daemon that stops ends it.
+        """
         place, undo = _place(target), ExitStack()
         if UNSANDBOXED_HEADER.lower().encode() in dict(scope["headers"]):
             await anyio.to_thread.run_sync(self._note_unsandboxed, target, undo)
@@ -117,11 +120,10 @@ class ServersEndpoint:
             )
             async with anyio.create_task_group() as group:
                 group.start_soon(_keep_alive, send)
-                group.start_soon(_notify, gateway.stream(target), send)
-                message: Message = {}
-                while message.get("type") != "http.disconnect":
-                    message = await receive()
+                group.start_soon(_until_gone, receive, group.cancel_scope.cancel)
+                await _notify(gateway.stream(target), send)
                 group.cancel_scope.cancel()
+            await send({"type": "http.response.body", "body": b""})
         except* OSError:  # it is gone
             pass
         finally:
@@ -147,6 +149,12 @@ async def _keep_alive(send: Send) -> None:
     while True:
         await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
         await anyio.sleep(_KEEP_ALIVE_SECONDS)
+
+
+async def _until_gone(receive: Receive, then: Callable[[], None]) -> None:
+    while (await receive()).get("type") != "http.disconnect":
+        pass
+    then()
 
 
 async def _notify(messages: AsyncIterator[Sequence[Mapping[str, Any]]], send: Send) -> None:

@@ -49,6 +49,7 @@ INSTRUCTIONS = (
 _TTL_MS = 10_000
 _MOST_TOOL_LETTERS = 64  # of a call's name in the audit log before it starts
 _MOST_PAGES, _MOST_LISTED = 20, 1000
+_SLOW_SECONDS = 20.0  # that a list of several servers waits for one; clients usually wait for a minute
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _RESOURCE_NOT_FOUND = -32002  # before 2026-07-28
 _REQUEST_CANCELLED = -32800
@@ -157,7 +158,10 @@ class Gateway:
         return types.ListPromptsResult(prompts=kept)
 
     async def _of_servers(self, target: Target, read: Callable[[Server, Target], Awaitable[list[Item]]]) -> list[Item]:
-        """Return what these read of each server. One of several that fails adds nothing; its status says why."""
+        """Return what these read of each server. One of several that fails adds nothing; its status says why.
+
+        Nor does one that is slow: the client would give up, and have nothing of the others.
+        """
         servers, listed = await anyio.to_thread.run_sync(self._servers, target), list[Item]()
 
         async def add(server: Server) -> None:
@@ -171,12 +175,18 @@ class Gateway:
                 if target.name:
                     raise
 
+        async def add_in_time(server: Server) -> None:
+            with anyio.move_on_after(_SLOW_SECONDS) as waiting:
+                await add(server)
+            if waiting.cancelled_caught:
+                self._sessions.miss(server)
+
         if target.name:
             await add(servers[0])
         else:
             async with anyio.create_task_group() as group:
                 for each in servers:
-                    group.start_soon(add, each)
+                    group.start_soon(add_in_time, each)
         return listed
 
     async def _described(self, server: Server, target: Target) -> list[types.Tool]:

@@ -100,7 +100,7 @@ class Listening:
         followed: Mapping[str, tuple[Session, str]],
         meta: dict[str, Any],
     ) -> None:
-        while not any(session.client.is_gone for session, _ in followed.values()):
+        while not (mailbox.is_closed or any(session.client.is_gone for session, _ in followed.values())):
             await mailbox.wait()
             for notice in mailbox.take():
                 shown = shown_notice(notice, target)
@@ -117,10 +117,10 @@ class Listening:
                 )
 
     async def stream(self, target: Target, place: Place) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
-        """Yield messages for the event stream of a connection, as they come."""
+        """Yield messages for the event stream of a connection, as they come, until the daemon stops."""
         mailbox = Mailbox(place, lambda notice: notice.method != ENDED and _is_for(notice, target))
         with self._sessions.notices.listening(mailbox):
-            while True:
+            while not mailbox.is_closed:
                 await mailbox.wait()
                 both = [(each, shown_notice(each, target)) for each in mailbox.take()]
                 yield [

@@ -43,6 +43,12 @@ class Mailbox:
         self._loop, self._filled = asyncio.get_running_loop(), asyncio.Event()
         self._lock = threading.Lock()
         self._waiting: dict[object, Notice] = {}
+        self.is_closed = False
+
+    def close(self) -> None:
+        """End the wait for good: the daemon stops."""
+        self.is_closed = True
+        self.wake()
 
     def put(self, notice: Notice) -> None:
         """Add a notice, in the place of one that waits and says the same; log messages are all kept."""
@@ -77,12 +83,22 @@ class Notices:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mailboxes: list[Mailbox] = []
+        self._closed = False
+
+    def close(self) -> None:
+        """Close all mailboxes, also those to come: who listens would delay the end of the daemon."""
+        with self._lock:
+            self._closed = True
+        for each in self._all():
+            each.close()
 
     @contextmanager
     def listening(self, mailbox: Mailbox) -> Iterator[Mailbox]:
         """Let the mailbox receive notices within the block."""
         with self._lock:
             self._mailboxes.append(mailbox)
+            if self._closed:
+                mailbox.close()
         try:
             yield mailbox
         finally:

@@ -63,7 +63,8 @@ class Sessions:
         self._sessions: dict[Key, Future[Session]] = {}
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
         self._modern: set[tuple[str, int]] = set()
-        self._failures: dict[tuple[str, int], _Failures] = {}
+        # Failed starts of a server; and early deaths by its caller, for his calls may be their cause.
+        self._failures: dict[tuple[str, int, str], _Failures] = {}
         self._capabilities: dict[tuple[str, int], Mapping[str, Any]] = {}
         self._sweeper: threading.Thread | None = None
         self._closing = False
@@ -72,6 +73,7 @@ class Sessions:
         self._blind_sweeps = 0
         self._offering: Mapping[str, frozenset[tuple[str, int]]] | None = None
         self._levels: dict[Place, str] = {}
+        self._missed: set[tuple[str, int]] = set()  # servers that a list did not wait for
         self._held: dict[tuple[str, Place], set[str]] = {}  # URIs that connections follow, by the uid of the server
         self.notices = Notices()
 
@@ -85,6 +87,7 @@ class Sessions:
     def close(self, seconds: float = _STOP_SECONDS) -> None:
         """End every session, and wait so many seconds until the sandboxes are gone: the loop must still run."""
         self._stop.set()
+        self.notices.close()
         if self._sweeper is not None:
             self._sweeper.join()
         with self._lock:
@@ -109,6 +112,10 @@ class Sessions:
             return None
         session = self.running(server, place)
         return None if session is not None and session.client.tools_changed else self._known.get(server.key)
+
+    def miss(self, server: Server) -> None:
+        """Note that a list was given without the server: once it is there, listeners are told to list again."""
+        self._missed.add(server.key)
 
     def lacks(self, server: Server, capability: str) -> bool:
         """Return True if the server is known not to do this."""
@@ -214,9 +221,9 @@ class Sessions:
             return idle or session.client.is_gone
 
         self._end(is_over)
-        known: dict[tuple[str, int], Any]
-        for known in (self._known, self._failures, self._capabilities):
-            for each in [each for each in known if each not in current]:
+        several: Any = (self._known, self._failures, self._capabilities)
+        for known in several:
+            for each in [each for each in known if each[:2] not in current]:
                 known.pop(each, None)
         self._keep_states(servers)
         self._keep_pools(servers)
@@ -294,16 +301,20 @@ class Sessions:
             server = current.get(uid)
             if not uris and not any(key[0] == uid and key[2:] == place for key in list(self._sessions)):
                 self._held.pop((uid, place), None)
-            if not uris or server is None or not self.notices.is_heard(place) or self._may_not_start(server):
+            if not uris or server is None or not self.notices.is_heard(place) or self._may_not_start(server, place[0]):
                 continue
             with suppress(errors.ServiceError):
                 key, made, is_new = self.claim(server, *place)
                 if is_new:
                     threading.Thread(target=self.open, args=(key, server, made), name="mcp follow", daemon=True).start()
 
-    def _may_not_start(self, server: Server) -> bool:
-        failed = self._failures.get(server.key)
-        return bool(self._servers.unavailable()) or (failed is not None and self._clock() < failed.not_before)
+    def _may_not_start(self, server: Server, caller: str) -> bool:
+        return bool(self._servers.unavailable()) or self._waiting(server, caller) is not None
+
+    def _waiting(self, server: Server, caller: str) -> _Failures | None:
+        """Return the failures after which the next start must wait; None: it need not."""
+        found = [self._failures.get((*server.key, each)) for each in ("", caller)]
+        return next((each for each in found if each is not None and self._clock() < each.not_before), None)
 
     def let_go(self, server: Server, place: Place, uri: str) -> None:
         """Have a connection follow a resource no more, nor in a session to come."""
@@ -353,9 +364,10 @@ class Sessions:
         early = session.client.is_gone and self._clock() - session.began_at < _EARLY_SECONDS
         if early:
             why = f"{session.client.why}, within {_EARLY_SECONDS:.0f} s of its start"
-            self._refused(session.server, "StartFailed", why)
+            self._refused(session.server, "StartFailed", why, caller=session.place[0])
         else:
-            self._failures.pop(session.server.key, None)
+            for caller in ("", session.place[0]):
+                self._failures.pop((*session.server.key, caller), None)
 
     def _remove(self, session: Session) -> None:
         with suppress(StreamError):
@@ -374,7 +386,7 @@ class Sessions:
         made.set_exception(error)
 
     def _started(self, server: Server, place: Place) -> Session:
-        self._check(server)
+        self._check(server, place[0])
         server = self._servers.await_install(server)
         deadline = self._clock() + server.spec.startup_seconds
         try:
@@ -419,7 +431,7 @@ class Sessions:
         with suppress(StreamError):
             client.close()
 
-    def _check(self, server: Server) -> None:
+    def _check(self, server: Server, caller: str) -> None:
         """Raise StartRefused if no session of the server may begin now."""
         if server.obj.deleted_at is not None:
             raise StartRefused(f"{server} is being deleted")
@@ -429,18 +441,29 @@ class Sessions:
             raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
         if blind := self._servers.unavailable():
             raise self._refused(server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False)
-        failed = self._failures.get(server.key)
-        if failed is not None and self._clock() < failed.not_before:
+        failed = self._waiting(server, caller)
+        if failed is not None:
             wait = f"it failed {failed.count} times; the next start is in {failed.not_before - self._clock():.0f} s"
             message = f"{wait}: {failed.message}"
             raise self._refused(server, "CrashLoopBackOff", message, counted=False, written=failed.message)
 
     def _refused(
-        self, server: Server, reason: str, message: str, *, counted: bool = True, written: str = "", said: str = ""
+        self,
+        server: Server,
+        reason: str,
+        message: str,
+        *,
+        counted: bool = True,
+        caller: str = "",
+        written: str = "",
+        said: str = "",
     ) -> StartRefused:
-        """Report why no session began, and return the error. Only that has what the server said: it may be secret."""
+        """Report why no session began, and return the error. Only that has what the server said: it may be secret.
+
+        It counts for all callers, or for one.
+        """
         if counted:
-            failed = self._failures.setdefault(server.key, _Failures())
+            failed = self._failures.setdefault((*server.key, caller), _Failures())
             failed.count, failed.message = failed.count + 1, message
             more = failed.count - _FREE_FAILURES
             failed.not_before = self._clock() + min(2.0**more, _MOST_BACKOFF_SECONDS) if more > 0 else 0.0
@@ -503,6 +526,9 @@ class Sessions:
         ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{left}")
         if any(now.status.get(each) != value for each, value in status.items()) or not _is_ready(now, server):
             self._servers.report(server, ready, status)
+        if server.key in self._missed:
+            self._missed.discard(server.key)
+            self.notices.publish_to_all(Notice(server.obj.namespace, None, TOOLS_CHANGED))
 
     def _listed(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
         found: list[mcp_tools.Tool] = []

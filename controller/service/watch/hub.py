@@ -101,6 +101,10 @@ class Watches:
         with self._lock:
             watch.offer((), bookmark=self._at)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """End every watch and the thread. Later watches are refused."""
         with self._lock:
