@@ -87,11 +87,11 @@ class Sessions:
     def close(self, seconds: float = _STOP_SECONDS) -> None:
         """End every session, and wait so many seconds until the sandboxes are gone: the loop must still run."""
         self._stop.set()
-        self.notices.close()
         if self._sweeper is not None:
             self._sweeper.join()
         with self._lock:
             self._closing, going = True, list(self._sessions.values())
+        self.notices.close()
         deadline = time.monotonic() + seconds
         self._end(lambda _key: True)
         wait_for(going, seconds)
