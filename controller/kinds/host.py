@@ -4,7 +4,7 @@ With one host its spec, labels and annotations are stored once somebody changes 
 read. Each of many hosts is stored by its own daemon, with its status; that of the daemon that is asked is computed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -174,16 +174,28 @@ def stored_host(obj: StoredObject) -> StoredHost:
         return StoredHost(obj, None)
 
 
-def other_engine(host: StoredObject | None, engine_id: str) -> str:
-    """Return why this engine may not act for one of many hosts; "" if it may. Its sandboxes are in another engine."""
-    known = host.annotations.get(ENGINE, "") if host is not None else ""
-    if host is None or not engine_id or known in ("", engine_id):
-        return ""
-    return (
-        f"host {host.name}: it may be another machine's: its engine is {known}, this one is {engine_id}. Set another "
-        "host_name here; or, if this is its machine and Docker has a new id (installed anew, or upgraded), or the "
-        f"other one is gone for good with all its containers, run `paddock annotate host {host.name} {ENGINE}-`"
-    )
+def other_engine(hosts: Iterable[StoredObject], name: str, engine_id: str) -> str:
+    """Return why this engine may not act for host `name`, one of many; "" if it may.
+
+    The sandboxes of a host that is another engine's are there; and an engine that is another host's has the sandboxes
+    of that host.
+    """
+    of = {each.name: engine for each in hosts if (engine := each.annotations.get(ENGINE, ""))}
+    known = of.get(name, "")
+    if engine_id and known not in ("", engine_id):
+        return (
+            f"host {name}: it may be another machine's: its engine is {known}, this one is {engine_id}. Set another "
+            "host_name here; or, if this is its machine and Docker has a new id (installed anew, or upgraded), or the "
+            f"other one is gone for good with all its containers, run `paddock annotate host {name} {ENGINE}-`"
+        )
+    other = next((each for each, engine in of.items() if engine == engine_id and each != name), "")
+    if engine_id and other:
+        return (
+            f"host {name}: its engine {engine_id} is that of host {other}, whose sandboxes are there. Set another "
+            f'docker_host or `host_name = "{other}"` here; or, if {other} is gone for good with all its sandboxes, run '
+            f"`paddock host remove {other}`"
+        )
+    return ""
 
 
 KIND = Kind(

@@ -14,7 +14,7 @@ from controller.kinds import hostquota, modelserver, plugin, provider, quota, se
 from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
+from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, binding_of, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -97,7 +97,9 @@ class Desired:
         self._store, self._garbage = store, garbage
         self._host, self._default, self._everywhere = host, default, everywhere
         self.unbound: Mapping[str, StoredObject] = MappingProxyType({})
-        self.elsewhere: set[str] = set()  # uids of the sandboxes that are bound to other hosts
+        # Uids of the sandboxes that are bound to other hosts, and those of them that were bound more than once.
+        self.elsewhere: set[str] = set()
+        self.rebound: set[str] = set()
         self._revision: int | None = None
         # Immutable, and the same mapping as long as nothing in it changes.
         self._sandboxes: TrackedMap[Sandbox] = TrackedMap()
@@ -150,6 +152,7 @@ class Desired:
         found: dict[str, Sandbox] = {}
         unbound = {obj.uid: obj for obj in pools if self._is_unbound(obj)}
         elsewhere: set[str] = set()
+        rebound: set[str] = set()
         for objects in self._sandbox_pages():
             changes = [Change(revision, "ADDED", each) for each in objects]
             self._garbage.take_in(changes)
@@ -157,6 +160,8 @@ class Desired:
             found.update((obj.uid, self._read(obj, None)) for obj in objects if self._is_here(obj))
             unbound.update((obj.uid, obj) for obj in objects if self._is_unbound(obj))
             elsewhere.update(obj.uid for obj in objects if self._is_elsewhere(obj))
+            rebound.update(obj.uid for obj in objects if self._is_elsewhere(obj) and binding_of(obj) > 1)
+        self.rebound = rebound
         self._sandboxes, self.unbound, self.elsewhere = TrackedMap(found), MappingProxyType(unbound), elsewhere
         self._revision = revision
 
@@ -245,10 +250,12 @@ class Desired:
 
     def _take_in_elsewhere(self, changes: Sequence[Change]) -> None:
         for each in changes:
+            for uids in (self.elsewhere, self.rebound):
+                uids.discard(each.obj.uid)
             if each.type != "DELETED" and self._is_elsewhere(each.obj):
                 self.elsewhere.add(each.obj.uid)
-            else:
-                self.elsewhere.discard(each.obj.uid)
+                if binding_of(each.obj) > 1:
+                    self.rebound.add(each.obj.uid)
 
     def _is_elsewhere(self, obj: StoredObject) -> bool:
         return not self._is_here(obj) and not self._is_unbound(obj)

@@ -179,6 +179,7 @@ class ReconcilePass:
             host=self._place.host,
             unbound=self._desired.unbound,
             moved=moved,
+            unmoved=self._unmoved(observed, moved, sandboxes, instances),
             waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
             pools_elsewhere=self._pools_elsewhere(instances),
@@ -186,10 +187,26 @@ class ReconcilePass:
             alone=self._place.alone,
         )
 
+    def _unmoved(
+        self,
+        observed: Observation,
+        moved: frozenset[str],
+        sandboxes: Mapping[str, Sandbox],
+        instances: Mapping[str, Instance],
+    ) -> frozenset[str]:
+        """Return the uids of containers that are here though their sandboxes never were this host's."""
+        if self._place.alone:
+            return frozenset()
+        unknown = [
+            uid for uid in observed.containers if uid not in sandboxes and uid not in instances and uid not in moved
+        ]
+        claimed = {each.uid for each in self._store.instances(unknown)} if unknown else set()
+        return frozenset(claimed) | (moved - self._desired.rebound)
+
     def _as_own(self, observed: Observation) -> Observation:
         """Return the observation; a blind one of an engine that may not act for this host."""
-        own = (each.obj for each in self._desired.hosts.now.values() if each.obj.name == self._place.host)
-        words = "" if self._place.alone else other_engine(next(own, None), observed.facts.engine_id)
+        hosts = [each.obj for each in self._desired.hosts.now.values()]
+        words = "" if self._place.alone else other_engine(hosts, self._place.host, observed.facts.engine_id)
         return replace(observed, blind=words) if words else observed
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:

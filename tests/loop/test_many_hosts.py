@@ -213,6 +213,40 @@ def test_another_machine_of_the_same_name_creates_nothing(hosts: Hosts) -> None:
     assert (len(hosts.two.ours()), hosts.one.condition("a", "Ready")) == (1, "True Running")
 
 
+def test_the_engine_of_another_host_is_left_alone(hosts: Hosts) -> None:
+    """Two names for one machine would remove each other's containers."""
+    with hosts.one.store.transaction() as transaction:
+        transaction.put(StoredObject("Host", "", "one", "uid-one", {}, annotations={ENGINE: "the engine of one"}))
+    hosts.two.engine.facts = replace(FACTS, engine_id="the engine of one")
+    hosts.two.engine.request_observation()
+    hosts.one.apply("a", host="two")
+    hosts.settle()
+    assert hosts.two.ours() == {}
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["made", "claimed"])
+def test_a_sandbox_of_another_host_that_was_never_here_is_not_removed(hosts: Hosts, *, claimed: bool) -> None:
+    """The host was renamed, or two daemons use one engine that says no id."""
+    if claimed:
+        pool(hosts.one, "one")
+        hosts.settle()
+    spec = {"templateRef": {"name": "t"}} if claimed else {"template": {"image": TINY}}
+    made = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": "a"},
+        "spec": spec | {"host": "one"},
+    }
+    hosts.one.services.apply.apply([Source("test", json.dumps(made))])
+    hosts.settle()
+    name = found(hosts.one, "a").status["instanceRef"]["name"]
+    assert (found(hosts.one, "a").status.get("launchType") == "Warm") == claimed
+    hosts.two.engine.add_foreign(name, hosts.one.engine.box(name).labels)
+    for _ in range(5):
+        hosts.two.settle(seconds=300)
+    assert hosts.two.engine.exists(name)
+
+
 def test_a_single_host_has_one_name(world: World) -> None:
     house = LoopHarness(world.store())
     with pytest.raises(errors.Invalid, match=r"spec\.host: there is one host, `host`"):

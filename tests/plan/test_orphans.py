@@ -158,3 +158,13 @@ def test_removals_in_flight_are_kept_and_reported() -> None:
         told = decide(later(host(), 201, results={lost.uid: result}), memo)
         assert told.orphans_removed == counted
         assert [each.reason for each in told.writes.events] == reasons
+
+
+def test_another_host_s_sandbox_is_removed_only_if_it_moved() -> None:
+    moved, kept = stray("moved"), stray("kept-there")
+    seen = replace(host(moved, kept), moved=frozenset((moved.uid, kept.uid)), unmoved=frozenset((kept.uid,)))
+    planned = decide(later(seen, 1e6), Memo())
+    assert removed(planned) == [f"remove {moved.name}"]
+    assert "sandbox/default/kept-there waits  # OrphanKept: its sandbox is another host's and never was here" in str(
+        planned
+    )

@@ -104,8 +104,8 @@ class Snapshot:
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
     reserve by namespace, `pools_elsewhere` of the pools that have a part here (`pool_scope`, `replicas_scope`).
-    `moved` are sandboxes of other hosts that
-    have a container here. `leads`: it decides for what belongs to no host, too.
+    `moved` are uids of other hosts' sandboxes that have a container here, `unmoved` those whose host was never this
+    one. `leads`: it decides for what belongs to no host, too.
     `alone`: there are no other hosts.
     """
 
@@ -136,6 +136,7 @@ class Snapshot:
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     waits: Mapping[str, tuple[str, str]] | None = None
     moved: frozenset[str] = frozenset()
+    unmoved: frozenset[str] = frozenset()
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True

@@ -46,7 +46,7 @@ class HostReport:
         try:
             stored = self._store.get(made.kind, made.namespace, made.name)
             engine_id = str(made.status.get("engine", {}).get("id") or "")
-            if words := other_engine(stored, engine_id):
+            if words := other_engine(self._store.list(made.kind)[0], made.name, engine_id):
                 self._give_up(made, words, now)
                 return
             if stored is None or stored.status != made.status or (engine_id and ENGINE not in stored.annotations):

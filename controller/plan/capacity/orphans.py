@@ -1,6 +1,7 @@
 """Orphans: containers of ours without a stored object. Removed late, a few at a time, and only with proof.
 
-The copy of a sandbox that was started on another host, while this one was lost, is removed at once.
+The copy of a sandbox that was started on another host, while this one was lost, is removed at once. A container whose
+sandbox is another host's, and never was this one's, is kept: two hosts have one engine, or this one was renamed.
 
 An orphan bears our instance id, but no object or instance with its uid is stored: somebody deleted the row, or an older
 database was restored. A container with our labels is not always ours: `docker commit` copies them to an image, and to
@@ -26,6 +27,9 @@ from controller.plan.common.backoff import waits
 _UNREADABLE = (State.UNKNOWN, State.REMOVING)
 _NO_OBJECT = "no object is stored for it"
 _MOVED = "its sandbox was started on another host while this one was lost"
+_UNMOVED = (
+    "its sandbox is another host's and never was here; kept: is this that host's engine, or was host_name changed?"
+)
 _EMPTY = "the store holds no sandbox at all: if that is right, remove it manually (`docker rm -f`)"
 
 
@@ -96,7 +100,9 @@ def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list
     resting = waits(now, next_sweep, rules.grace_seconds)
     for each in sorted(orphans, key=lambda each: (sightings.since[each.id], each.id)):
         grace_ends = sightings.since[each.id] + rules.grace_seconds
-        if each.uid in snapshot.moved and not rules.withheld:
+        if each.uid in snapshot.unmoved and not rules.withheld:
+            _wait(made, each, "OrphanKept", _UNMOVED, None)
+        elif each.uid in snapshot.moved and not rules.withheld:
             _remove(made, snapshot, sightings, each, _MOVED)
         elif each.uid in snapshot.moved and each.state is State.RUNNING:
             _freeze(made, each)
