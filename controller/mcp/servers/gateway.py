@@ -225,12 +225,13 @@ class Gateway:
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         target, given = _target(ctx), params.arguments or {}
         server, name = await self._server_of(target, params.name)
-        began, outcome = time.monotonic(), "cancelled"
+        began, outcome, is_allowed = time.monotonic(), "cancelled", True
         try:
             if not target.name:  # a server's own address is audited as all work is
                 await self._record_use(server, {"tool": name[:_MOST_TOOL_LETTERS], "arguments": shape(given)})
             session = await self._session(server, target)
             if name not in session.offered.tools:
+                outcome, is_allowed = "refused", False
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}; see tools/list")
             raw = await self._passed_on(ctx, session, "tools/call", {"name": name, "arguments": dict(given)}, name)
             given_back = raw, name, Naming(server, target)
@@ -250,7 +251,7 @@ class Gateway:
             self._meter.observe("paddock_mcp_server_call_duration_seconds", seconds, **place)
             detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
             tool = f"{server.obj.name}.{name}"
-            self._services.recorder.called(tool, server.obj.namespace, detail, allowed=True)
+            self._services.recorder.called(tool, server.obj.namespace, detail, allowed=is_allowed)
         return result
 
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:

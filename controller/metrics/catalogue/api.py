@@ -37,7 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_mcp_server_calls_total",
-        "Calls of tools of other people's MCP servers; refused: the server could not be started.",
+        "Calls of tools of other people's MCP servers; refused: no such tool, or no start of the server.",
         ("namespace", "server", "outcome"),
         values={"outcome": ("ok", "error", "refused", "cancelled")},
     ),

@@ -1,0 +1,74 @@
+"""Refused calls of other people's servers: what callers hear, the audit log, the metrics, and tokens with tools."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.chunk import Chunk
+from controller.mcp.servers.sessions import Sessions
+from tests.helpers_api import World
+from tests.mcpserver.clients import serving
+from tests.mcpserver.programs import Program, Servers, out
+from tests.mcpserver.test_servers import PLACE, document, post
+
+ONE, ALL = f"{PLACE}/one/mcp", "/mcp/servers"
+NAMES = ("echo", "other", "denied")
+
+
+def talks(message: dict[str, Any]) -> list[Chunk]:
+    """Answer as a server whose tools all return their own name."""
+    pages: dict[str, Any] = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}, "resources": {}}},
+        "tools/list": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in NAMES]},
+        "prompts/list": {"prompts": [{"name": "greet"}]},
+        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]},
+        "resources/list": {"resources": [{"uri": "demo://a", "name": "a"}]},
+        "resources/read": {"contents": [{"uri": "demo://a", "text": "content"}]},
+    }
+    if "id" not in message:
+        return []
+    method, params = message["method"], message.get("params", {})
+    content = [{"type": "text", "text": params.get("name")}]
+    result = {"content": content} if method == "tools/call" else pages.get(method, {})
+    return [out({"id": message["id"], "result": result})]
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[World]:
+    """A world whose server `one` runs as a program of the test."""
+    servers: Any = Servers(world, lambda: Program(talks))
+    sessions = Sessions(servers, world.meter)
+    world.apply(document("one", tools={"deny": ["denied"]}))
+    with serving(world, sessions=sessions):
+        yield world
+    sessions.close(0)
+
+
+def call(world: World, path: str, name: str, text: str = "") -> Any:
+    """Return the status and the answer of a call, with a token if one is given."""
+    headers = {"Authorization": f"Bearer {text}"} if text else {}
+    return post(world, path, "tools/call", {"name": name, "arguments": {}}, **headers)
+
+
+def entries(world: World, **fields: Any) -> list[AuditEntry]:
+    """Return the entries of the audit log with these fields, oldest first."""
+    world.services.recorder.flush()
+    found = [each for each in world.store.audit.entries() if all(getattr(each, k) == v for k, v in fields.items())]
+    return sorted(found, key=lambda each: each.id)
+
+
+def counted(world: World) -> list[str]:
+    """Return the outcomes of calls, as the metrics count them."""
+    return [labels["outcome"] for name, labels in world.meter.counted if name == "paddock_mcp_server_calls_total"]
+
+
+@pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
+@pytest.mark.parametrize("name", ["denied", "nothing"])
+def test_a_denied_or_unknown_tool_counts_as_refused(served: World, path: str, prefix: str, name: str) -> None:
+    _, answer = call(served, path, f"{prefix}{name}")
+    assert answer["error"]["message"] == f"Unknown tool: {prefix}{name}; see tools/list"
+    [found] = entries(served, kind="Tool")
+    assert (found.name, found.outcome, found.detail["result"]) == (f"one.{name}", "refused", "refused")
+    assert counted(served) == ["refused"]
