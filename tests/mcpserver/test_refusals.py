@@ -8,6 +8,8 @@ import pytest
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
+from tests.api.listeners import token
+from tests.daemon import wait_for
 from tests.helpers_api import World
 from tests.mcpserver.clients import serving
 from tests.mcpserver.programs import Program, Servers, out
@@ -52,6 +54,14 @@ def call(world: World, path: str, name: str, text: str = "") -> Any:
     return post(world, path, "tools/call", {"name": name, "arguments": {}}, **headers)
 
 
+def said(answer: Any) -> str:
+    """Return the message of a failed call."""
+    if "error" in answer:
+        return str(answer["error"]["message"])
+    assert answer["result"]["isError"], answer
+    return str(answer["result"]["content"][0]["text"])
+
+
 def entries(world: World, **fields: Any) -> list[AuditEntry]:
     """Return the entries of the audit log with these fields, oldest first."""
     world.services.recorder.flush()
@@ -72,3 +82,36 @@ def test_a_denied_or_unknown_tool_counts_as_refused(served: World, path: str, pr
     [found] = entries(served, kind="Tool")
     assert (found.name, found.outcome, found.detail["result"]) == (f"one.{name}", "refused", "refused")
     assert counted(served) == ["refused"]
+
+
+ASKED = [
+    ("tools/call", {"name": "one.echo", "arguments": {}}, "Unknown tool: one.echo"),
+    ("prompts/get", {"name": "one.greet"}, "Unknown prompt: one.greet"),
+    ("resources/read", {"uri": "one+demo://a"}, "Unknown resource: one+demo://a"),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "unknown"), ASKED)
+def test_refusals_at_the_common_address_are_audited(
+    served: World, method: str, params: dict[str, Any], unknown: str
+) -> None:
+    role = "viewer may not use MCPServer mcp; it needs the role user in namespace `default`"
+    for name, given, tools, heard in (
+        ("viewer", ("viewer", "default"), None, role),
+        ("stranger", ("admin", "team-a"), None, unknown),
+        ("limited", ("user", "default"), ["docker.file.*"], unknown),
+    ):
+        text = token(served, *given, name=name, **({"tools": tools} if tools else {}))
+        answer = post(served, ALL, method, params, Authorization=f"Bearer {text}")[1]
+        assert heard in said(answer)
+        found = wait_for("the entry", lambda who=f"token {name}": entries(served, actor=who))[0]
+        assert (found.kind, found.name, found.verb, found.outcome) == ("MCPServer", "one", "mcp", "refused")
+
+
+def test_what_names_no_server_is_not_audited(served: World) -> None:
+    text = token(served, "viewer", "default", name="viewer")
+    assert "Unknown tool: two.echo" in said(call(served, ALL, "two.echo", text)[1])
+    assert post(served, ALL, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"] == []
+    call(served, ALL, "one.echo", text)
+    found = wait_for("the entry", lambda: entries(served, actor="token viewer"))
+    assert [each.name for each in found] == ["one"]

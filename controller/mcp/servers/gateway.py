@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from controller.kinds.access.access import AccessRequest
+from controller.kinds.access.access import AccessRequest, Decision
 from controller.kinds.mcpserver import KIND
 from controller.mcp.arguments import shape
 from controller.mcp.calls import OPTIONS_KEY
@@ -37,7 +37,7 @@ from controller.mcp.servers.target import Target
 from controller.mcp.text import plain
 from controller.ports import Meter
 from controller.service.access import access
-from controller.service.errors import ServiceError
+from controller.service.errors import Forbidden, ServiceError
 from controller.service.mcp.server import Server
 from controller.service.services import Services
 from controller.version import VERSION
@@ -224,7 +224,10 @@ class Gateway:
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         target, given = _target(ctx), params.arguments or {}
-        server, name = await self._server_of(target, params.name)
+        try:
+            server, name = await self._server_of(target, params.name)
+        except Forbidden as error:
+            return results.failed(plain(str(error)))
         began, outcome, is_allowed = time.monotonic(), "cancelled", True
         try:
             if not target.name:  # a server's own address is audited as all work is
@@ -297,7 +300,7 @@ class Gateway:
 
     async def _unsubscribe(self, ctx: _Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         target = _target(ctx)
-        server, uri = await anyio.to_thread.run_sync(self._found_resource, target, str(params.uri))
+        server, uri = await self._server_of_resource(target, str(params.uri))
         self._sessions.let_go(server, _place(target), uri)
         return types.EmptyResult()
 
@@ -402,7 +405,7 @@ class Gateway:
     async def _resource(self, ctx: _Context, uri: str, method: str) -> tuple[Session, str]:
         """Return the session that has a resource, and its URI there. Raises MCPError."""
         target = _target(ctx)
-        server, own = await anyio.to_thread.run_sync(self._found_resource, target, uri)
+        server, own = await self._server_of_resource(target, uri)
         if not Naming(server, target).may_read(own):
             code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _RESOURCE_NOT_FOUND
             raise MCPError(code, f"Unknown resource: {uri[:200]}", {"uri": uri})
@@ -412,7 +415,10 @@ class Gateway:
 
     async def _prompt(self, target: Target, given: str) -> tuple[Server, str]:
         """Return the server of a prompt, and its name there. Raises MCPError."""
-        server, name = await self._server_of(target, given, "prompt")
+        try:
+            server, name = await self._server_of(target, given, "prompt")
+        except Forbidden as error:
+            raise MCPError(types.INVALID_PARAMS, plain(str(error))) from error
         if not Naming(server, target).may_prompt(name):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {given[:100]}; see prompts/list")
         return server, name
@@ -421,32 +427,43 @@ class Gateway:
         if target.server is not None:
             return [target.server]
         found = self._services.mcp_servers.list(target.namespace)
-        return [each for each in found if each.spec.enabled and _may(each)]
+        return [each for each in found if each.spec.enabled and _decision(each).allowed]
 
     async def _server_of(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
-        """Return the server of a tool or prompt, and its name there. Raises MCPError."""
+        """Return the server of a tool or prompt, and its name there. Raises MCPError, Forbidden."""
         if target.server is not None:
             return target.server, given
         return await anyio.to_thread.run_sync(self._found, target, given, what)
 
     def _found(self, target: Target, given: str, what: str) -> tuple[Server, str]:
-        for server in self._servers(target):
-            prefix = f"{server.obj.name}."
-            if given.startswith(prefix):
-                return server, given[len(prefix) :]
-            offered = self._sessions.tools(server, _place(target))
-            for name in offered.tools if offered is not None else ():
-                if Naming(server, target).name(name) == given:
-                    return server, name
+        for server in self._services.mcp_servers.list(target.namespace):
+            name = self._own_name(server, target, given)
+            if name is not None and _may_use(server):
+                return server, name
         raise MCPError(types.INVALID_PARAMS, f"Unknown {what}: {given[:100]}; {what}s/list names all that you may use")
 
-    def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
+    def _own_name(self, server: Server, target: Target, given: str) -> str | None:
+        """Return the name that a tool or prompt of the namespace has at this server; None: it is of another one."""
+        prefix = f"{server.obj.name}."
+        if given.startswith(prefix):
+            return given[len(prefix) :]
+        offered = self._sessions.tools(server, _place(target))
+        names = offered.tools if offered is not None else ()
+        return next((name for name in names if Naming(server, target).name(name) == given), None)
+
+    async def _server_of_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         """Return the server of a resource, and its URI there. Raises MCPError."""
         if target.server is not None:
             return target.server, uri
+        try:
+            return await anyio.to_thread.run_sync(self._found_resource, target, uri)
+        except Forbidden as error:
+            raise MCPError(types.INVALID_PARAMS, plain(str(error))) from error
+
+    def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         name, plus, own = uri.partition("+")
-        for server in self._servers(target) if plus else ():
-            if server.obj.name == name:
+        for server in self._services.mcp_servers.list(target.namespace) if plus else ():
+            if server.obj.name == name and _may_use(server):
                 return server, own
         raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}; resources/list names all")
 
@@ -484,8 +501,22 @@ def _level(ctx: _Context) -> str:
     return level if isinstance(level, str) and level in LEVELS else ""
 
 
-def _may(server: Server) -> bool:
-    return access.decision(_use(server)).allowed
+def _decision(server: Server) -> Decision:
+    return access.decision(_use(server))
+
+
+def _may_use(server: Server) -> bool:
+    """Return True if the caller may use a server that they named, and it is enabled. A refusal goes to the audit log.
+
+    Raises Forbidden if they may not, but may read the server. To others it does not exist.
+    """
+    found = _decision(server)
+    if found.allowed:
+        return server.spec.enabled
+    access.note(_use(server), found.reason)
+    if access.decision(AccessRequest("get", KIND.name, server.obj.namespace, server.obj.name)).allowed:
+        raise Forbidden(found.reason)
+    return False
 
 
 def _use(server: Server) -> AccessRequest:
