@@ -1,7 +1,7 @@
 """Contents of a request to an agent: which tools it calls, with arguments of which shape, and for how long. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +50,15 @@ def label_of(uses: tuple[ToolUse, ...]) -> str:
     return "other" if names or name not in TOOLS else name
 
 
-def audit_details(uses: tuple[ToolUse, ...], method: str = "") -> Mapping[str, Any]:
-    """Return the audit's detail of a request: names of tools and of arguments, and their shapes, never a value."""
-    tools = [{"tool": _known(each.tool), "arguments": _shape(each.arguments)} for each in uses]
+def audit_details(
+    uses: tuple[ToolUse, ...], method: str = "", named: Callable[[str], str] | None = None
+) -> Mapping[str, Any]:
+    """Return the audit's detail of a request: names of tools and of arguments, and their shapes, never a value.
+
+    `named` returns a tool's name as it is recorded. Default: the agent's own tools alone are named.
+    """
+    named = named or _known
+    tools = [{"tool": named(each.tool), "arguments": _shape(each.arguments)} for each in uses]
     if len(tools) == 1:
         return tools[0]
     return {"tools": tools} if tools else {"method": method} if _method(method) else {}

@@ -19,7 +19,8 @@ _MOST_TEXT = 1024  # of any other text of a definition
 _MOST_SCHEMA_BYTES = 64 << 10
 _MARK = 16  # hexadecimal digits
 _MOST_CHANGES, _MOST_TOLD = 20, 500  # changes that are shown, and letters of a description there
-_NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
+_MOST_NAME = 64
+_NAME = re.compile(rf"[A-Za-z0-9_./-]{{1,{_MOST_NAME}}}")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema")
 Tool = Mapping[str, Any]
 Pin = Literal["first", "same", "changed"]
@@ -131,6 +132,11 @@ def is_listed(text: str, allow: Iterable[str], deny: Iterable[str]) -> bool:
 def is_name(text: str) -> bool:
     """Return True if it can be the name of a tool or a prompt."""
     return _NAME.fullmatch(text) is not None
+
+
+def audited_name(text: str) -> str:
+    """Return the name of a tool or a prompt as the audit log has it: a caller's own words, cleaned and cut."""
+    return plain(text[: 4 * _MOST_NAME], _MOST_NAME)
 
 
 def definition(given: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

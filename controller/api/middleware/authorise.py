@@ -16,9 +16,11 @@ from controller.api.fleet.identity import identity_of
 from controller.api.routes.discovery import PATH as DISCOVERY
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.host import KIND as HOST
+from controller.kinds.mcpserver import KIND as MCP_SERVER
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
 from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
+from controller.policy.mcp_tools import audited_name
 from controller.service.access import access
 from controller.service.services import Services
 from controller.version import API_GROUP
@@ -133,7 +135,8 @@ async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[
         return {}
     if asked.sub == "mcp":
         method = body.get("method", "") if isinstance(body, dict) else ""
-        return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "")
+        named = audited_name if asked.kind == MCP_SERVER.name else None
+        return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "", named)
     return audit_details(tools_of_execute(body))
 
 
