@@ -42,6 +42,9 @@ def nested(depth: int) -> Any:
         ({"content": [text("x" * (1 << 20))]}, "larger than 900 KiB"),
         ({"content": [], "other": "x" * (1 << 20)}, "larger than 900 KiB"),
         ({"content": [], "structuredContent": nested(900)}, "nested too deeply"),
+        ({"content": "nope"}, "the result of one.tool is not valid"),
+        ({"content": "nope", "structuredContent": {"a": 1}}, "the result of one.tool is not valid"),
+        ({}, "the result of one.tool is not valid"),
     ],
 )
 def test_results_are_bounded_before_they_are_parsed(raw: Any, says: str) -> None:
@@ -52,8 +55,15 @@ def test_results_are_bounded_before_they_are_parsed(raw: Any, says: str) -> None
 
 def test_blocks_of_no_known_form_are_left_out() -> None:
     found = results.call_result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool", ALONE)
-    assert [each.text for each in found.content] == ["a", "b"]
+    assert [each.text for each in found.content] == ["a", "b", "[2 blocks left out: not valid]"]
     assert not found.is_error
+    [one] = results.call_result({"content": [5]}, "one.tool", ALONE).content
+    assert one.text == "[1 block left out: not valid]"
+
+
+def test_structured_content_needs_no_blocks() -> None:
+    found = results.call_result({"structuredContent": {"a": 1}}, "one.tool", ALONE)
+    assert (found.content, found.structured_content, found.is_error) == ([], {"a": 1}, False)
 
 
 def test_no_text_of_a_result_controls_a_terminal() -> None:

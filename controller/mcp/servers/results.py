@@ -243,15 +243,26 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
     too_large = f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less"
     if len(json.dumps(raw)) > MESSAGE_BYTES:  # before anything is made of it
         return failed(too_large)
-    found = [_valid(_CONTENT, _block(each, naming)) for each in (content if isinstance(content, list) else ())]
     structured = _cleaned(raw.get("structuredContent"))
+    structured = structured if isinstance(structured, dict) else None
+    if content is None and structured is not None:
+        content = []
+    if not isinstance(content, list):
+        return failed(f"the result of {tool} is not valid: its content is no list")
+    found = [_valid(_CONTENT, _block(each, naming)) for each in content]
+    kept = [each for each in found if each is not None]
     made = types.CallToolResult(
-        content=[each for each in found if each is not None],
-        structured_content=structured if isinstance(structured, dict) else None,
+        content=[*kept, *_left_out(len(found) - len(kept))],
+        structured_content=structured,
         is_error=raw.get("isError") is True,
         _meta={IN_SANDBOX: True},
     )
     return failed(too_large) if len(json.dumps(made.model_dump(mode="json", by_alias=True))) > MESSAGE_BYTES else made
+
+
+def _left_out(count: int) -> list[types.TextContent]:
+    """Return what clients read in the place of blocks that are not valid."""
+    return [_text(f"[{count} block{'s' if count > 1 else ''} left out: not valid]")] if count else []
 
 
 def _block(value: Any, naming: Naming) -> Any:
