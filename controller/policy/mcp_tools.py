@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from controller.kinds.mcpserver import ServerTools
@@ -21,6 +22,9 @@ _MARK = 16  # hexadecimal digits
 _MOST_CHANGES, _MOST_TOLD = 20, 500  # changes that are shown, and letters of a description there
 _MOST_NAME = 64
 _NAME = re.compile(rf"[A-Za-z0-9_./-]{{1,{_MOST_NAME}}}")
+_HINTS: Mapping[str, type] = MappingProxyType(
+    {"title": str, **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), bool)}
+)
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema")
 Tool = Mapping[str, Any]
 Pin = Literal["first", "same", "changed"]
@@ -98,13 +102,15 @@ def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool) -> Of
             left_out.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
         elif not isinstance(each.get("inputSchema"), dict):
             left_out.append(f"{name}: it has no input schema")
+        elif fault := _fault((cleaned := _cleaned(each, verified=verified))["inputSchema"]):
+            left_out.append(f"{name}: its input schema is not valid: {fault}")
         elif len(found) >= MOST_TOOLS:
             left_out.append(f"{name}: more than {MOST_TOOLS} tools")
         elif total + size > MOST_LIST_BYTES:
             left_out.append(f"{name}: the definitions together are larger than {MOST_LIST_BYTES >> 10} KiB")
         else:
             total += size
-            found[name] = _cleaned(each, verified=verified)
+            found[name] = cleaned
     return Offered(found, tuple(left_out))
 
 
@@ -163,12 +169,31 @@ def _cleaned(tool: Tool, *, verified: bool) -> Tool:
             made[key] = _texts_cleaned(made[key])
     made["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
     output = made.get("outputSchema", {"type": "object"})
-    if not isinstance(output, dict) or output.get("type") != "object":
+    if not isinstance(output, dict) or _fault(output):
         del made["outputSchema"]
-    annotations = tool.get("annotations")
+    annotations = _texts_cleaned(tool.get("annotations"))
     if verified and isinstance(annotations, dict):
-        made["annotations"] = _texts_cleaned(annotations)
+        known = {key: value for key, value in annotations.items() if key in _HINTS}
+        made["annotations"] = {key: value for key, value in known.items() if isinstance(value, _HINTS[key])}
     return made
+
+
+def _fault(schema: Mapping[str, Any]) -> str:
+    """Return why clients of some version could not read a schema, and the whole list with it; "" if all can."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if schema.get("type") != "object":
+        return "its `type` must be `object`"
+    if properties is not None and not _is_of(properties, dict, dict | bool):
+        return "its `properties` must be schemas by name"
+    if required is not None and not _is_of(required, list, str):
+        return "its `required` must be a list of names"
+    return "" if isinstance(schema.get("$schema"), str | None) else "its `$schema` must be text"
+
+
+def _is_of(value: Any, whole: type, part: Any) -> bool:
+    """Return True for an object or list of this type, all of whose values are of the type `part`."""
+    values = value.values() if isinstance(value, dict) else value
+    return isinstance(value, whole) and all(isinstance(each, part) for each in values)
 
 
 def _texts_cleaned(value: Any) -> Any:

@@ -4,15 +4,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
-from controller.kinds.mcpserver import KIND, MCPServerSpec
+from controller.kinds.mcpserver import KIND, MCPServerSpec, ServerTools
 from controller.kinds.meta import StoredObject
 from controller.mcp.servers import results
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice
 from controller.mcp.servers.results import Naming
 from controller.mcp.servers.target import Target
+from controller.policy.mcp_tools import offered
 from controller.service.mcp.server import Server
+from tests.examples import examples
 
 
 def naming(name: str = "one", **spec: Any) -> Naming:
@@ -100,6 +104,23 @@ def test_what_a_version_can_not_read_is_left_out() -> None:
     }
     listed = [results.types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
     assert [each.name for each in results.fitting("tools/list", "tools", listed)] == ["good"]
+
+
+_VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["object", "array"])
+_PARTS = st.lists(_VALUES, max_size=2) | st.dictionaries(st.text(max_size=3), _VALUES | st.just({}), max_size=2)
+_SCHEMAS = st.dictionaries(
+    st.sampled_from(["type", "ty\u200bpe", "properties", "required", "$schema"]), _VALUES | _PARTS
+)
+_HINTS = st.dictionaries(st.sampled_from(["title", "readOnlyHint", "openWorldHint", "other"]), _VALUES)
+_KEYS: Any = {"inputSchema": _SCHEMAS, "outputSchema": _SCHEMAS | _VALUES, "annotations": _HINTS, "title": _VALUES}
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.fixed_dictionaries(_KEYS))
+def test_clients_get_every_tool_that_is_counted(definition: dict[str, Any]) -> None:
+    counted = offered([{"name": "a", **definition}], ServerTools(), verified=True).tools
+    listed = [results.types.Tool.model_validate(each) for each in counted.values()]
+    assert results.fitting("tools/list", "tools", listed) == listed
 
 
 def test_uris_of_a_namespace_name_their_server() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,32 @@ def test_bad_definitions_are_left_out() -> None:
     found = offered(listed, ALL, verified=True)
     assert list(found.tools) == ["a"]
     assert len(found.left_out) == 6
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "array"}, "its `type` must be `object`"),
+        ({"type": None}, "its `type` must be `object`"),
+        ({"properties": 5}, "its `properties` must be schemas by name"),
+        ({"properties": {"a": 5}}, "its `properties` must be schemas by name"),
+        ({"required": "a"}, "its `required` must be a list of names"),
+        ({"required": [1]}, "its `required` must be a list of names"),
+        ({"$schema": 5}, "its `$schema` must be text"),
+    ],
+)
+def test_a_schema_no_client_can_read_is_left_out(schema: dict[str, Any], says: str) -> None:
+    listed = [tool("bad", inputSchema=schema), tool("good", inputSchema={}), tool("out", outputSchema=schema)]
+    found = offered(listed, ALL, verified=False)
+    assert list(found.tools) == ["good", "out"]
+    assert found.left_out == (f"bad: its input schema is not valid: {says}",)
+    assert "outputSchema" not in found.tools["out"]
+
+
+def test_annotations_of_a_wrong_type_are_dropped() -> None:
+    given = {"title": "T\u200b", "readOnlyHint": "yes", "idempotentHint": True, "other": 1}
+    found = offered([tool("a", annotations=given)], ALL, verified=True)
+    assert found.tools["a"]["annotations"] == {"title": "T", "idempotentHint": True}
 
 
 def nested(depth: int) -> Any:
