@@ -76,6 +76,77 @@ def test_an_import_with_a_refused_server_changes_nothing(paddock: Run, file: Pat
 
 
 @pytest.mark.parametrize(
+    ("args", "which"),
+    [
+        (["--token=hunter2"], "argument 1 (`--token`)"),
+        (["--verbose", "--api-key", "hunter2"], "argument 2 (`--api-key`)"),
+        (["--authToken", "hunter2"], "argument 1 (`--authToken`)"),
+        (["-e", "DB_PASS=hunter2"], "argument 2 (`DB_PASS`)"),
+        (["--header", "Authorization: Bearer hunter2"], "argument 2 (`Authorization`)"),
+        (["postgres://ann:hunter2@db/x"], "argument 1 (a URL with a login)"),
+        (["--url=https://hunter2@example.org"], "argument 1 (a URL with a login)"),
+        (["https://example.org/?a=1&access_token=hunter2"], "argument 1 (`access_token`)"),
+        (["ghp_hunter2hunter2hunter2"], "argument 1 (a token)"),
+    ],
+)
+def test_a_server_with_a_secret_argument_is_left_out(
+    paddock: Run, world: World, file: Path, args: list[str], which: str
+) -> None:
+    bad = {"command": "python3", "args": args}
+    file.write_text(json.dumps({"mcpServers": {"bad": bad, "good": {"command": "python3", "args": ["-y", "/key/a"]}}}))
+    for words in (("--dry-run",), ()):
+        done = paddock("import", str(file), *words)
+        assert done.exit_code == 0, done.output
+        assert f"bad: left out, {which} looks secret" in done.output
+        assert "hunter2" not in done.output
+    assert [each.obj.name for each in world.services.mcp_servers.list()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--token-file", "/run/token"],
+        ["--no-auth", "--verbose"],
+        ["-y", "@scope/monkey@1.2.3", "http://localhost:80/@a"],
+        ["https://example.org:443/a?b=c", "--auth"],
+        ["--from", "keyring-mcp==1.2"],
+    ],
+)
+def test_arguments_without_a_secret_are_imported(paddock: Run, world: World, file: Path, args: list[str]) -> None:
+    file.write_text(json.dumps({"servers": {"good": {"command": "python3", "args": args}}}))
+    assert paddock("import", str(file)).exit_code == 0
+    assert stored(world, "good").spec["args"] == args
+
+
+def test_a_variable_with_a_login_becomes_a_secret(paddock: Run, world: World, file: Path) -> None:
+    env = {"MONGO": "mongodb://ann:hunter2@db", "PLACE": "https://example.org"}
+    file.write_text(json.dumps({"servers": {"good": {"command": "python3", "env": env}}}))
+    assert "hunter2" not in paddock("import", str(file)).output
+    spec = stored(world, "good").spec
+    assert (spec["env"], spec["secrets"]) == (
+        [{"name": "PLACE", "value": "https://example.org"}],
+        [{"name": "mongo", "env": "MONGO"}],
+    )
+
+
+def test_disabled_entries_become_disabled_servers(paddock: Run, world: World, file: Path) -> None:
+    entries = {"a": {"disabled": True}, "b": {"enabled": False}, "c": {"disabled": False, "enabled": True}}
+    file.write_text(json.dumps({"servers": {key: {"command": "python3", **each} for key, each in entries.items()}}))
+    assert paddock("import", str(file)).exit_code == 0
+    assert [stored(world, each).spec["enabled"] for each in "abc"] == [False, False, True]
+
+
+def test_a_dry_run_of_an_import_exits_as_the_import(paddock: Run, world: World, file: Path) -> None:
+    file.write_text(json.dumps({"servers": {"bad": {"command": "npx", "args": ["a\0b"]}}}))
+    for words in (("--dry-run",), ()):
+        done = paddock("import", str(file), *words)
+        assert done.exit_code == 1
+        assert "spec.args[0]" in done.output
+    assert paddock("import", str(file), "--dry-run").output.startswith("apiVersion")
+    assert list(world.services.mcp_servers.list()) == []
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("{", "1:2"),

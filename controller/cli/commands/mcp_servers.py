@@ -109,7 +109,8 @@ def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsa
 def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: bool) -> None:
     """Make MCPServers of the servers in a client's configuration: Claude Desktop, Claude Code, Cursor, VS Code.
 
-    All of them, or none and every reason. Values that look secret are not read.
+    All of them, or none and every reason. Values that look secret are not read: a server with such an argument is left
+    out. --dry-run is refused as the import would be.
     """
     from controller.cli.client import connect
     from controller.cli.mcp import client_import
@@ -123,12 +124,10 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
         raise CliError(f"{file}: has no server that a sandbox could run")
     if dry_run:
         say("---\n".join(dump(each) for each in found.documents).rstrip("\n"))
-        return
     documents = [{"file": f"{file} ({each['metadata']['name']})", "text": json.dumps(each)} for each in found.documents]
-    items = connect(ctx).request(
-        "POST", "apply", json={"documents": documents, "namespace": _namespace(ctx, namespace)}
-    )["items"]
-    for each in items:
+    body = {"documents": documents, "namespace": _namespace(ctx, namespace), "dryRun": dry_run}
+    items = connect(ctx).request("POST", "apply", json=body)["items"]
+    for each in items if not dry_run else ():
         say(f"mcpserver/{each['metadata']['name']} {each['result']}")
 
 

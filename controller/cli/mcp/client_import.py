@@ -11,7 +11,16 @@ from controller.cli.errors import CliError
 from controller.version import API_VERSION
 
 _TABLES = ("mcpServers", "servers")
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH|PRIVATE|DATABASE_URL|DSN", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|(?<![A-Z])PASS(?![A-Z])|BEARER|CREDENTIAL|AUTH|PRIVATE|DATABASE_URL|DSN",
+    re.IGNORECASE,
+)
+_OF_A_FILE = re.compile(r"(FILE|PATH|DIR)\Z", re.IGNORECASE)  # where a secret is, not the secret
+_NAMED_VALUE = re.compile(
+    r"([A-Za-z0-9_.-]+)=[^=]|\A([A-Za-z0-9_.-]+):(?!//)\s*."
+)  # an option, a variable, a header; no version
+_LOGIN = re.compile(r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@", re.IGNORECASE)
+_KNOWN_TOKEN = re.compile(r"\b(gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[A-Za-z0-9_-]{12,}")
 _PROGRAM_END = re.compile(r"\.(cmd|exe|bat)\Z", re.IGNORECASE)
 _SHELLS = ("cmd", "sh", "bash", "powershell", "pwsh", "docker", "podman")
 _NAME_LETTERS = 52
@@ -76,19 +85,53 @@ def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
     if program in _SHELLS:
         notes.append(f"{name}: left out, it is started by `{program}`; write the server's own command in the file")
         return None
-    given = entry.get("env")
-    variables = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
-    hidden = sorted(key for key in variables if _SECRET.search(key))
+    if found := _secret_argument(args):
+        words = "whoever reads the server reads its arguments; have the program take it from a variable, in the file's"
+        notes.append(f"{name}: left out, {found} looks secret: {words} `env`, and import it again")
+        return None
     spec: dict[str, Any] = {"trust": "user_added", "command": program}
+    spec |= {"enabled": False} if entry.get("disabled") is True or entry.get("enabled") is False else {}
     spec |= {"args": args} if args else {}
+    spec |= _variables(name, entry.get("env"), notes)
+    metadata = {"name": server_name(name)}
+    return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
+
+
+def _variables(name: str, given: Any, notes: list[str]) -> dict[str, Any]:
+    """Return the fields of a spec for the variables of an entry: those that look secret without their values."""
+    variables = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
+    hidden = sorted(key for key, value in variables.items() if _SECRET.search(key) or _is_secret(value))
     plain = [{"name": key, "value": value} for key, value in variables.items() if key not in hidden]
-    spec |= {"env": plain} if plain else {}
+    spec: dict[str, Any] = {"env": plain} if plain else {}
     if hidden:
         spec["secrets"] = [{"name": server_name(key), "env": key} for key in hidden]
         words = ", ".join(f"{key} as secret `{server_name(key)}`" for key in hidden)
         notes.append(f"{name}: values that look secret were not read; give {words} to the operator")
-    metadata = {"name": server_name(name)}
-    return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
+    return spec
+
+
+def _secret_argument(args: Sequence[str]) -> str:
+    """Return which argument looks secret, without its value; "" if none does."""
+    for place, each in enumerate(args):
+        number, following = place + 1, args[place + 1 : place + 2]
+        takes_next = each.startswith("-") and following and not following[0].startswith("-")
+        names = [left or right for left, right in _NAMED_VALUE.findall(each)]
+        names += [each] if takes_next and "=" not in each else []
+        if found := next((name for name in names if _is_secret_option(name)), ""):
+            return f"argument {number} (`{found[:_NAME_LETTERS]}`)"
+        if _is_secret(each):
+            return f"argument {number} ({'a URL with a login' if _LOGIN.search(each) else 'a token'})"
+    return ""
+
+
+def _is_secret_option(name: str) -> bool:
+    words = name.replace("-", "_")
+    return _SECRET.search(words) is not None and not _OF_A_FILE.search(words)
+
+
+def _is_secret(value: str) -> bool:
+    """Return True for a value that is secret whatever its name: a URL with a login, or a well-known form of token."""
+    return _LOGIN.search(value) is not None or _KNOWN_TOKEN.search(value) is not None
 
 
 def server_name(text: str) -> str:
