@@ -9,15 +9,16 @@ admin     also writes its quotas, and verifies its MCP servers; with namespace `
           backups
 
 Anything else requires an admin: a new route is closed until it is named here. A grant with `tools` counts only for
-calls of these MCP tools.
+calls of these MCP tools. Those of an MCP server are SERVER.TOOL.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from controller.kinds.access.access import EVERYWHERE, ROLES, AccessRequest, Caller, Decision, Grant, Role
 from controller.kinds.base import Model
 from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.mcpserver import KIND as MCP_SERVER
 from controller.kinds.mcpserver import MCPServerSpec
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
@@ -41,6 +42,7 @@ _SEEN = (
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "WorkflowRun": "user", "Quota": "admin"}
 _USED_BY_USERS = ("MCPServer", "Provider", "ModelServer")  # written by operators
 _LEAST_WRITER: Role = "user"
+_OWN_TOOLS = MCP_SERVER.built_in  # how the names of Paddock's own tools begin
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 _ORDINARY_SHARES = 1024  # the default weight of a container
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
@@ -55,11 +57,12 @@ def decide(caller: Caller, ask: AccessRequest) -> Decision:
         words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
         writes = any(_at_least(each, _LEAST_WRITER) for each in _usable(caller))
         return Decision(True) if writes else Decision(False, words)
-    role = _role(ask)
-    if any(_reaches(each, ask) and _at_least(each, role) for each in _usable(caller)):
-        return Decision(True)
-    sees = any(_reaches(each, ask) for each in caller.grants)
-    return Decision(False, _words(caller, ask, role), hidden=not sees)
+    return _decided(caller, ask, _usable(caller))
+
+
+def decide_server(caller: Caller, ask: AccessRequest) -> Decision:
+    """Decide if the caller may use any tool of an MCP server. `decide` then decides each call, by the tool's name."""
+    return _decided(caller, ask, (each for each in caller.grants if _has_tool_of(each, ask.name)))
 
 
 def may_write(caller: Caller) -> bool:
@@ -104,6 +107,15 @@ def is_work(ask: AccessRequest) -> bool:
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
+def _decided(caller: Caller, ask: AccessRequest, granted: Iterable[Grant]) -> Decision:
+    """Decide by these of the caller's grants."""
+    role = _role(ask)
+    if any(_reaches(each, ask) and _at_least(each, role) for each in granted):
+        return Decision(True)
+    sees = any(_reaches(each, ask) for each in caller.grants)
+    return Decision(False, _words(caller, ask, role), hidden=not sees)
+
+
 def _usable(caller: Caller) -> Iterator[Grant]:
     """Yield the grants that count for the caller's request."""
     return (each for each in caller.grants if _has_tool(each, caller.tool))
@@ -112,7 +124,17 @@ def _usable(caller: Caller) -> Iterator[Grant]:
 def _has_tool(grant: Grant, tool: str) -> bool:
     if grant.tools is None:
         return True
-    return bool(tool) and any(is_glob_of(each, tool) for each in grant.tools)
+    return bool(tool) and any(_is_of_tool(each, tool) for each in grant.tools)
+
+
+def _has_tool_of(grant: Grant, server: str) -> bool:
+    return grant.tools is None or any(each.startswith(f"{server}.") for each in grant.tools)
+
+
+def _is_of_tool(pattern: str, tool: str) -> bool:
+    """Return True if the pattern is of the tool. A server's name is written out: `*` is of Paddock's own tools."""
+    server = tool.partition(".")[0]
+    return (server in _OWN_TOOLS or pattern.startswith(f"{server}.")) and is_glob_of(pattern, tool)
 
 
 def is_glob_of(pattern: str, name: str) -> bool:
@@ -165,7 +187,8 @@ def _matches(pattern: str, namespace: str) -> bool:
 def _words(caller: Caller, ask: AccessRequest, role: Role) -> str:
     if not any(_usable(caller)) and caller.grants:
         patterns = sorted({name for each in caller.grants for name in each.tools or ()})
-        return f"{caller.name} may only call MCP tools ({_listed(patterns)}); use `POST /mcp`, or another token"
+        words = f"{caller.name} may only call MCP tools ({_listed(patterns)})"
+        return f"{words}; use `POST /mcp` or `/mcp/servers`, or another token"
     what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
     if ask.verb == "admin" or not ask.kind:
         return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"

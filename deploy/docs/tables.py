@@ -159,7 +159,8 @@ def grants() -> str:
         "limits": "highest `cpu`, `memory`, `pids`, `disk` and `gpus` of one sandbox (disk and gpus: settings only)",
         "cpuShares": "highest CPU weight of one sandbox; with any other bound at most 1024 unless it says more",
         "priority": "highest `priority`; with any other bound at most 0 unless it says more",
-        "tools": "MCP tools that it may call, such as `docker.file.*`; with them the grant holds for MCP calls alone",
+        "tools": "MCP tools that it may call, such as `docker.file.*`, or `SERVER.TOOL` of an MCPServer; with them the"
+        " grant holds for MCP calls alone",
     }
     options = {
         "role": ("--role",),

@@ -8,6 +8,7 @@ import pytest
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
+from tests.api.listeners import client as http_client
 from tests.api.listeners import token
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -124,3 +125,63 @@ def test_the_audit_names_a_tool_before_its_work(served: World, path: str, prefix
     found = [each.detail["tool"] for each in entries(served, kind="MCPServer", verb="mcp")]
     assert found == ["echo", "[2J" + "x" * 60 + "…"]
     assert [each.name for each in entries(served, kind="Tool")] == [f"one.{each}" for each in found]
+
+
+def tools_of(world: World, path: str, text: str) -> list[str]:
+    listed = post(world, path, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"]
+    return [each["name"] for each in listed]
+
+
+@pytest.mark.parametrize("pattern", ["one.echo", "one.e*", "one.*ho"])
+@pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
+def test_a_token_for_a_tool_of_a_server_calls_it_alone(served: World, path: str, prefix: str, pattern: str) -> None:
+    text = token(served, "user", "default", name="limited", tools=[pattern, "two.*"])
+    assert tools_of(served, path, text) == [f"{prefix}echo"]
+    assert call(served, path, f"{prefix}echo", text)[1]["result"]["content"][0]["text"] == "echo"
+    assert f"Unknown tool: {prefix}other" in said(call(served, path, f"{prefix}other", text)[1])
+    found = wait_for("the refusal", lambda: entries(served, actor="token limited", outcome="refused"))
+    assert [(each.kind, each.name) for each in found] == [("MCPServer", "one")]
+
+
+@pytest.mark.parametrize(("path", "name", "uri"), [(ONE, "greet", "demo://a"), (ALL, "one.greet", "one+demo://a")])
+def test_a_token_for_tools_has_neither_prompts_nor_resources(served: World, path: str, name: str, uri: str) -> None:
+    text = token(served, "admin", "default", tools=["one.*"])
+    reference = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": "b"}}
+    for method, params in (
+        ("prompts/get", {"name": name}),
+        ("resources/read", {"uri": uri}),
+        ("resources/unsubscribe", {"uri": uri}),
+        ("completion/complete", reference),
+    ):
+        answer = post(served, path, method, params, Authorization=f"Bearer {text}")[1]
+        assert said(answer).startswith("Unknown "), (method, answer)
+    for method, key in (("prompts/list", "prompts"), ("resources/list", "resources")):
+        assert post(served, path, method, Authorization=f"Bearer {text}")[1]["result"][key] == []
+    assert post(served, path, "prompts/get", {"name": name})[1]["result"]["messages"]
+
+
+@pytest.mark.parametrize("pattern", ["*", "*.echo", "o*", "on*.echo", "two.echo", "one", "docker.file.*"])
+def test_other_patterns_open_no_server(served: World, pattern: str) -> None:
+    text = token(served, "admin", "default", tools=[pattern])
+    assert call(served, ONE, "echo", text)[0] == 403
+    assert "Unknown tool: one.echo" in said(call(served, ALL, "one.echo", text)[1])
+    assert tools_of(served, ALL, text) == []
+
+
+def test_a_token_for_a_tool_needs_role_and_namespace(served: World) -> None:
+    viewer = token(served, "viewer", "default", tools=["one.*"])
+    stranger = token(served, "user", "team-a", tools=["one.*"])
+    assert call(served, ONE, "echo", viewer)[0] == 403
+    assert call(served, ONE, "echo", stranger)[0] == 404
+    for text in (viewer, stranger):
+        assert tools_of(served, ALL, text) == []
+        assert "Unknown tool: one.echo" in said(call(served, ALL, "one.echo", text)[1])
+
+
+def test_a_token_for_a_tool_opens_no_other_request(served: World) -> None:
+    with http_client(served, token(served, "admin", "default", tools=["one.*"])) as http:
+        assert http.get(f"{PLACE}/one").status_code == 403
+        assert http.delete(f"{PLACE}/one").status_code == 403
+        assert http.patch(f"{PLACE}/one", json={"spec": {"enabled": False}}).status_code == 403
+        held = http.get(ONE, headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "1"})
+        assert held.status_code == 403

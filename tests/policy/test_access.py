@@ -12,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import ResourceLimits
 from controller.kinds.securityprofile import stored_profile
-from controller.policy.access import decide, decide_tool, refusals
+from controller.policy.access import decide, decide_server, decide_tool, refusals
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 
@@ -330,6 +330,28 @@ def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
 def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, allowed: bool) -> None:
     grant = Grant.model_construct(role="user", namespaces=("*",), tools=(pattern,))
     assert decide_tool(caller(grant), tool, "user").allowed == allowed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tool", "allowed"),
+    [
+        ("files.read", "files.read", True),
+        ("files.*", "files.a/b.c", True),
+        ("files.read", "files.write", False),
+        ("files*", "files.read", False),
+        ("*.read", "files.read", False),
+        ("*", "files.read", False),
+        ("files.*", "files-2.read", False),
+    ],
+)
+def test_patterns_of_server_tools_name_the_server(pattern: str, tool: str, allowed: bool) -> None:
+    limited = granted("user", tools=[pattern])
+    ask = AccessRequest("use", "MCPServer", "team-a", tool.partition(".")[0], "mcp")
+    assert decide(replace(limited, tool=tool), ask).allowed == allowed
+    assert not decide(limited, ask).allowed
+    assert decide_server(limited, ask).allowed == (pattern.startswith("files.") and ask.name == "files")
+    assert decide_server(granted("user"), ask).allowed
+    assert not decide_server(granted("viewer", tools=[pattern]), ask).allowed
 
 
 def test_a_tool_needs_its_role_in_some_grant() -> None:

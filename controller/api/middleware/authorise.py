@@ -10,7 +10,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
-from controller.api.common.models import PREFIX
+from controller.api.common.models import PREFIX, SERVER_PATH
 from controller.api.fleet.forwarding import Elsewhere, Forwarding
 from controller.api.fleet.identity import identity_of
 from controller.api.routes.discovery import PATH as DISCOVERY
@@ -48,7 +48,7 @@ _AGENT = ("mcp", "mcp/execute")
 # Their routes call `state.record` on the thread that does the work, before it begins: a thread less for each call.
 _RECORDED_AT_START = (
     *(f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/{sub}" for sub in ("exec", *_AGENT)),
-    f"{PREFIX}/namespaces/{{namespace}}/mcpservers/{{name}}/mcp",
+    SERVER_PATH,
 )
 _PROXY = "proxy"
 _MOST_LETTERS = 256
@@ -82,7 +82,9 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
 
     async def check(connection: HTTPConnection) -> None:
         asked = ask(connection)
-        access.require(asked, registry)
+        # Of a server, one tool is enough: the gateway decides each request.
+        is_server = connection.scope["route"].path == SERVER_PATH
+        (access.require_server if is_server else access.require)(asked, registry)
         forwarding: Forwarding | None = connection.app.state.forwarding
         elsewhere = None if forwarding is None else await forwarding.find(connection, asked)
         if is_work(asked):

@@ -45,7 +45,7 @@ def token_() -> None:
     "tools",
     multiple=True,
     metavar="NAME",
-    help="Only calls of this MCP tool, or of a pattern such as docker.file.*, and no other request. Repeatable.",
+    help="Only calls of this MCP tool, or a pattern such as docker.file.* or SERVER.*, no other request. Repeatable.",
 )
 @click.option("--require-digest", is_flag=True, help="Only images pinned by digest.")
 @click.option("--max-cpu", metavar="CPU", help="Maximum CPU limit of one sandbox.")

@@ -33,8 +33,11 @@ Subject = Annotated[
 
 ToolPattern = Annotated[
     Text,
-    Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.*-]+$"),
-    Form("the name of an MCP tool, such as docker.container.exec; `*` stands for any part of a name"),
+    Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.*/-]+$"),
+    Form(
+        "the name of an MCP tool, such as docker.container.exec, or SERVER.TOOL of an MCPServer; `*` stands for any"
+        " part of a name, but for none of a server's"
+    ),
 ]
 
 
@@ -45,7 +48,8 @@ class Grant(Model):
     or `priority` allows at most 1024 (the default weight) and 0. Templates stored in the namespace are open to everyone
     who may use them, whatever the bounds on images and levels say.
 
-    A grant with `tools` holds for calls of these MCP tools only, and for no other request.
+    A grant with `tools` holds for calls of these MCP tools only, and for no other request. Tools of an MCPServer are
+    `SERVER.TOOL`: a `*` never stands for the server.
     """
 
     role: Role

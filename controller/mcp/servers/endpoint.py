@@ -21,7 +21,7 @@ from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY
 from controller.mcp.servers.notices import Place
 from controller.mcp.servers.sessions import Sessions
-from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNSANDBOXED_HEADER, Target
+from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNSANDBOXED_HEADER, Target, use_of
 from controller.ports import Meter
 from controller.service.access import access
 from controller.service.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, ServiceError
@@ -138,8 +138,9 @@ class ServersEndpoint:
                     await anyio.to_thread.run_sync(self._sessions.end, *place)
 
     def _note_unsandboxed(self, target: Target, undo: ExitStack) -> None:
-        """Note that the connection is that of a server which runs as its client's own process. Raises Conflict."""
+        """Note that the connection is that of a server which runs as its client's own process. Raises ServiceError."""
         server = self._services.mcp_servers.get(target.namespace, target.name)
+        access.require(use_of(server), self._services.registry)  # not with a grant for some tools alone
         if server.spec.sandbox != "Preferred" or server.spec.trust != "verified":
             raise Conflict(f"{server} runs in a sandbox only; connect without --allow-unsandboxed")
         undo.enter_context(self._sessions.unsandboxed(server))

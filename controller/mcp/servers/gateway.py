@@ -33,7 +33,7 @@ from controller.mcp.servers.session import Session
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import ServerGone, ServerRefused
-from controller.mcp.servers.target import Target
+from controller.mcp.servers.target import Target, use_of
 from controller.mcp.text import plain
 from controller.policy.mcp_tools import audited_name
 from controller.ports import Meter
@@ -71,6 +71,35 @@ class _SdkServer(SdkServer[Any]):
             "resources": types.ResourcesCapability(subscribe=True, list_changed=True),
         }
         return found.model_copy(update=changes)
+
+
+def _decision(server: Server, tool: str | None = None) -> Decision:
+    """Return the decision on the use of a server, or of one of its tools alone."""
+    if tool is None:
+        return access.decision(use_of(server))
+    with access.through(f"{server.obj.name}.{tool}"):
+        return access.decision(use_of(server))
+
+
+def _some_tool(server: Server) -> Decision:
+    return access.server_decision(use_of(server))
+
+
+def _may_use(server: Server, tool: str | None = None) -> bool:
+    """Return True if the caller may use a server, or this tool of it. A refusal goes to the audit log.
+
+    Raises Forbidden if they may not, but may read the server. To others it does not exist.
+    """
+    found = _decision(server, tool)
+    if not found.allowed:
+        access.note(use_of(server), found.reason)
+        if access.decision(AccessRequest("get", KIND.name, server.obj.namespace, server.obj.name)).allowed:
+            raise Forbidden(found.reason)
+    return found.allowed
+
+
+def _unknown(what: str, given: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"Unknown {what}: {given[:100]}; {what}s/list names all that you may use")
 
 
 class Gateway:
@@ -127,7 +156,7 @@ class Gateway:
 
     async def _list_tools(self, ctx: _Context, _params: _Paged) -> types.ListToolsResult:
         target = _target(ctx)
-        listed = await self._of_servers(target, self._described)
+        listed = await self._of_servers(target, self._described, _some_tool)
         return types.ListToolsResult(tools=await anyio.to_thread.run_sync(fitting, "tools/list", "tools", listed))
 
     async def _list_resources(self, ctx: _Context, _params: _Paged) -> types.ListResourcesResult:
@@ -157,12 +186,18 @@ class Gateway:
         kept = await anyio.to_thread.run_sync(fitting, "prompts/list", "prompts", listed)
         return types.ListPromptsResult(prompts=kept)
 
-    async def _of_servers(self, target: Target, read: Callable[[Server, Target], Awaitable[list[Item]]]) -> list[Item]:
-        """Return what these read of each server. One of several that fails adds nothing; its status says why.
+    async def _of_servers(
+        self,
+        target: Target,
+        read: Callable[[Server, Target], Awaitable[list[Item]]],
+        decide: Callable[[Server], Decision] = _decision,
+    ) -> list[Item]:
+        """Return what `read` returns for each server that the caller may use, by `decide`.
 
-        Nor does one that is slow: the client would give up, and have nothing of the others.
+        One of several that fails adds nothing; its status says why. Nor does one that is slow: the client would give
+        up, and have nothing of the others.
         """
-        servers, listed = await anyio.to_thread.run_sync(self._servers, target), list[Item]()
+        servers, listed = await anyio.to_thread.run_sync(self._servers, target, decide), list[Item]()
 
         async def add(server: Server) -> None:
             try:
@@ -182,7 +217,8 @@ class Gateway:
                 self._sessions.miss(server)
 
         if target.name:
-            await add(servers[0])
+            for each in servers:
+                await add(each)
         else:
             async with anyio.create_task_group() as group:
                 for each in servers:
@@ -198,6 +234,8 @@ class Gateway:
             offered = (await self._begun(server, target)).offered
         found, naming = list[types.Tool](), Naming(server, target)
         for name, each in offered.tools.items():
+            if not _decision(server, name).allowed:
+                continue
             with suppress(ValidationError):
                 found.append(types.Tool.model_validate({**each, "name": naming.name(name)}))
         return found
@@ -423,24 +461,26 @@ class Gateway:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {given[:100]}; see prompts/list")
         return server, name
 
-    def _servers(self, target: Target) -> Sequence[Server]:
+    def _servers(self, target: Target, decide: Callable[[Server], Decision]) -> Sequence[Server]:
         if target.server is not None:
-            return [target.server]
+            return [target.server] if decide(target.server).allowed else []
         found = self._services.mcp_servers.list(target.namespace)
-        return [each for each in found if each.spec.enabled and _decision(each).allowed]
+        return [each for each in found if each.spec.enabled and decide(each).allowed]
 
     async def _server_of(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
         """Return the server of a tool or prompt, and its name there. Raises MCPError, Forbidden."""
-        if target.server is not None:
+        if target.server is None:
+            return await anyio.to_thread.run_sync(self._found, target, given, what)
+        if _may_use(target.server, given if what == "tool" else None):
             return target.server, given
-        return await anyio.to_thread.run_sync(self._found, target, given, what)
+        raise _unknown(what, given)
 
     def _found(self, target: Target, given: str, what: str) -> tuple[Server, str]:
         for server in self._services.mcp_servers.list(target.namespace):
             name = self._own_name(server, target, given)
-            if name is not None and _may_use(server):
+            if name is not None and _may_use(server, name if what == "tool" else None) and server.spec.enabled:
                 return server, name
-        raise MCPError(types.INVALID_PARAMS, f"Unknown {what}: {given[:100]}; {what}s/list names all that you may use")
+        raise _unknown(what, given)
 
     def _own_name(self, server: Server, target: Target, given: str) -> str | None:
         """Return the name that a tool or prompt of the namespace has at this server; None: it is of another one."""
@@ -453,23 +493,23 @@ class Gateway:
 
     async def _server_of_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         """Return the server of a resource, and its URI there. Raises MCPError."""
-        if target.server is not None:
-            return target.server, uri
         try:
+            if target.server is not None and _may_use(target.server):
+                return target.server, uri
             return await anyio.to_thread.run_sync(self._found_resource, target, uri)
         except Forbidden as error:
             raise MCPError(types.INVALID_PARAMS, plain(str(error))) from error
 
     def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         name, plus, own = uri.partition("+")
-        for server in self._services.mcp_servers.list(target.namespace) if plus else ():
-            if server.obj.name == name and _may_use(server):
+        for server in self._services.mcp_servers.list(target.namespace) if plus and not target.name else ():
+            if server.obj.name == name and _may_use(server) and server.spec.enabled:
                 return server, own
         raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}; resources/list names all")
 
     async def _record_use(self, server: Server, detail: Mapping[str, Any]) -> None:
         """Record work before it starts. Raises ServiceUnavailable if that fails."""
-        await anyio.to_thread.run_sync(self._services.recorder.used, _use(server), detail)
+        await anyio.to_thread.run_sync(self._services.recorder.used, use_of(server), detail)
 
     async def _record_asked(self, server: Server, detail: Mapping[str, Any]) -> None:
         """Record it. Raises MCPError if that fails."""
@@ -499,28 +539,6 @@ def _level(ctx: _Context) -> str:
         return _ANY
     level = dict(ctx.meta or {}).get(_LOG_LEVEL)
     return level if isinstance(level, str) and level in LEVELS else ""
-
-
-def _decision(server: Server) -> Decision:
-    return access.decision(_use(server))
-
-
-def _may_use(server: Server) -> bool:
-    """Return True if the caller may use a server that they named, and it is enabled. A refusal goes to the audit log.
-
-    Raises Forbidden if they may not, but may read the server. To others it does not exist.
-    """
-    found = _decision(server)
-    if found.allowed:
-        return server.spec.enabled
-    access.note(_use(server), found.reason)
-    if access.decision(AccessRequest("get", KIND.name, server.obj.namespace, server.obj.name)).allowed:
-        raise Forbidden(found.reason)
-    return False
-
-
-def _use(server: Server) -> AccessRequest:
-    return AccessRequest("use", KIND.name, server.obj.namespace, server.obj.name, "mcp")
 
 
 def _target(ctx: _Context) -> Target:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.mcpserver import KIND
 from controller.service.mcp.server import Server
 
 CONNECTION_HEADER, SESSION_HEADER = "Paddock-Connection", "Mcp-Session-Id"
@@ -19,3 +21,8 @@ class Target:
     name: str = ""
     connection: str = ""
     server: Server | None = field(default=None, compare=False)
+
+
+def use_of(server: Server) -> AccessRequest:
+    """Return the request for access that each use of a server is."""
+    return AccessRequest("use", KIND.name, server.obj.namespace, server.obj.name, "mcp")

@@ -14,7 +14,7 @@ from controller.kinds.access.access import AccessRequest, Caller, Decision, Verb
 from controller.kinds.base import Model
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, Registry
-from controller.policy.access import decide, refusals
+from controller.policy.access import decide, decide_server, refusals
 from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.admission import Admit, Profiles, cached_policy
@@ -68,6 +68,12 @@ def decision(ask: AccessRequest) -> Decision:
     return Decision(True) if asking is None else decide(asking, ask)
 
 
+def server_decision(ask: AccessRequest) -> Decision:
+    """Return the decision on the use of any tool of this MCP server."""
+    asking = caller()
+    return Decision(True) if asking is None else decide_server(asking, ask)
+
+
 def may(ask: AccessRequest) -> bool:
     """Return True if the caller may do this. A refusal goes to the audit log."""
     found = decision(ask)
@@ -78,7 +84,15 @@ def may(ask: AccessRequest) -> bool:
 
 def require(ask: AccessRequest, registry: Registry) -> None:
     """Raise Forbidden unless the caller may do this. Objects they may not read are NotFound."""
-    found = decision(ask)
+    _require(decision(ask), ask, registry)
+
+
+def require_server(ask: AccessRequest, registry: Registry) -> None:
+    """Raise Forbidden or NotFound unless the caller may use any tool of this MCP server."""
+    _require(server_decision(ask), ask, registry)
+
+
+def _require(found: Decision, ask: AccessRequest, registry: Registry) -> None:
     if found.allowed:
         return
     note(ask, found.reason)
