@@ -2,8 +2,10 @@
 
 import json
 import re
+import time
 import urllib.request
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ spec:
   resources: {limits: {memory: 128Mi}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
+LIFETIME_SECONDS = 8
 
 
 def read(daemon: RunningDaemon, word: str) -> dict[str, Any]:
@@ -56,6 +59,28 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
         daemon.paddock("delete", "sandbox/a", "sandboxtemplate/t", "sandboxpool/p", "--timeout=60s")
         assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
+
+
+def test_a_claimed_sandbox_has_its_whole_lifetime(tmp_path: Path) -> None:
+    """Its member ran before, and its daemon is started again meanwhile."""
+    with running(tmp_path) as daemon:
+        daemon.apply(POOL.replace("warmReplicas: 2", "warmReplicas: 1"))
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
+        filled_at = time.monotonic()
+        wait_for("its member is some seconds old", lambda: time.monotonic() > filled_at + 4)
+        daemon.apply(CLAIM.replace("lifecycle: {", f"lifecycle: {{activeDeadlineSeconds: {LIFETIME_SECONDS}, "))
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
+        box = read(daemon, "sandbox/a")
+        assert box["status"]["launchType"] == "Warm"
+        created = datetime.fromisoformat(box["metadata"]["creationTimestamp"])
+        assert datetime.fromisoformat(box["status"]["startTime"]) >= created
+        daemon.works_at.stop()
+        daemon.works_at.start_again()
+        daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/a")
+        end = read(daemon, "sandbox/a")["status"]["lastTermination"]
+        assert end["reason"] == "DeadlineExceeded"
+        lived = (datetime.fromisoformat(end["finishedTime"]) - created).total_seconds()
+        assert LIFETIME_SECONDS - 1 <= lived < LIFETIME_SECONDS + 20
 
 
 def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ import contextlib
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.planning.action import CreateContainer, RenameContainer, UpdateLimits
 from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
+from controller.kinds.workflowrun import seconds_of
 from controller.plan.capacity.reservations import held
 from controller.policy.images import ImageRules
 from controller.policy.levels.levels import Policy
@@ -44,6 +46,25 @@ def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: Lo
     assert (len(actions(first, RenameContainer)), actions(first, UpdateLimits)) == (1, [])
     house.settle()
     assert house.container_name("a") in boxes(house)
+
+
+def test_the_deadline_of_a_claimed_one_counts_from_its_claim(house: LoopHarness) -> None:
+    filled(house, 1)
+    house.clock.advance(5000)
+    house.refer("a", "t", lifecycle={"activeDeadlineSeconds": 100, "keepRunning": True})
+    house.settle(seconds=60)
+    assert house.condition("a", "Ready") == "True Running"
+    box = house.get("a")
+    assert box is not None
+    assert seconds_of(box.status["startTime"]) == pytest.approx(box.created_at, abs=1)
+    house.engine.kill(house.container_name("a"))
+    house.daemon()
+    house.settle(seconds=0)
+    house.clock.advance(box.created_at + 99 - house.clock.now())
+    house.settle(seconds=0)
+    assert house.condition("a", "Ready") == "True Running"
+    house.settle(seconds=30)
+    assert house.condition("a", "Finished") == "True DeadlineExceeded"
 
 
 def test_limits_come_before_ready_and_the_name_after_it(house: LoopHarness) -> None:

@@ -156,6 +156,20 @@ def test_while_a_hosts_engine_is_away_others_give_theirs(hosts: Hosts) -> None:
     assert [found(hosts.one, name).status.get("host") for name in ("a", "b", "c")] == ["two", "two", None]
 
 
+def test_a_claim_of_another_hosts_member_begins_its_deadline(hosts: Hosts) -> None:
+    pool(hosts.one, "two")
+    hosts.settle()
+    for each in (hosts.one, hosts.two):
+        each.clock.advance(5000)
+    hosts.one.refer("a", "t", lifecycle={"activeDeadlineSeconds": 100, "keepRunning": True})
+    hosts.settle()
+    status = found(hosts.one, "a").status
+    assert (status["host"], status["launchType"]) == ("two", "Warm")
+    assert hosts.one.condition("a", "Ready") == "True Running"
+    hosts.settle(seconds=120)
+    assert hosts.one.condition("a", "Finished") == "True DeadlineExceeded"
+
+
 def test_a_plan_is_foretold_by_the_host_that_makes_it(hosts: Hosts) -> None:
     hosts.one.apply("a", host="two")
     hosts.settle()

@@ -2,7 +2,7 @@
 
 A file is YAML: `now` is 1000 unless said; `sandboxes` are specs by name, with what is known of each object;
 `containers` are given by the sandbox they belong to. A container is as the spec wants it, but for what is given:
-times are relative to now, `template: old` gives it another template, `inside` what is not as
+times are relative to now (`created` is an object's), `template: old` gives it another template, `inside` what is not as
 rendered in there. `plan` is the print that must come out.
 """
 
@@ -45,7 +45,14 @@ def decide(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
     return plan(snapshot, POLICY, POLICY.version(), memo)
 
 
-def sandbox(name: str, spec: dict[str, Any], *, generation: int = 1, deleted_at: float | None = None) -> Sandbox:
+def sandbox(
+    name: str,
+    spec: dict[str, Any],
+    *,
+    generation: int = 1,
+    deleted_at: float | None = None,
+    created_at: float = 0.0,
+) -> Sandbox:
     obj = StoredObject(
         kind="Sandbox",
         namespace="default",
@@ -53,6 +60,7 @@ def sandbox(name: str, spec: dict[str, Any], *, generation: int = 1, deleted_at:
         uid=uid_of(name),
         spec=spec,
         generation=generation,
+        created_at=created_at,
         deleted_at=deleted_at,
         finalizers=(FINALIZER,),
     )
@@ -237,7 +245,10 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
     boxes, instances, results = {}, {}, {}
     for name, said in data["sandboxes"].items():
         deleted = NOW + said["deleted"] if "deleted" in said else None
-        boxes[name] = sandbox(name, said["spec"], generation=said.get("generation", 1), deleted_at=deleted)
+        created = NOW + said["created"] if "created" in said else 0.0
+        boxes[name] = sandbox(
+            name, said["spec"], generation=said.get("generation", 1), deleted_at=deleted, created_at=created
+        )
         if "memory" in said:
             remembered = memory(boxes[name], **said["memory"])
             instances[uid_of(name)] = instance(boxes[name], remembered, said.get("reserves"))

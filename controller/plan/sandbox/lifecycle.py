@@ -199,14 +199,18 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
 
 
 def _started(context: ReconcileContext, made: Decision) -> InstanceState:
-    """Return the state with its first start: the one decided now, or that of a run that goes on."""
+    """Return the state with its first start: the one decided now, or that of a run that goes on.
+
+    A run that began before the sandbox was created was claimed with it, and the time before is not the sandbox's.
+    """
     container = context.container
     if made.memory.first_start:
         return made.memory
     if any(isinstance(each, StartContainer) for each in made.actions):
         return replace(made.memory, first_start=context.now)
     if container is not None and container.state in ALIVE and not was_asked_to_stop(container, made.memory):
-        return replace(made.memory, first_start=container.started_at)
+        claimed_at = min(context.obj.created_at, context.now)
+        return replace(made.memory, first_start=max(container.started_at, claimed_at))
     return made.memory
 
 

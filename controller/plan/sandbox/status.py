@@ -88,7 +88,8 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
         if container.limits is not None:
             made["resources"] = {"limits": limits_to_json(container.limits)}
         if container.started_at:
-            made["startTime"] = rfc3339(container.started_at)
+            # A claimed container has run before: the sandbox began when it was created.
+            made["startTime"] = rfc3339(max(container.started_at, context.obj.created_at))
         if container.state is not State.UNKNOWN:
             made |= {"user": user_ids.shown(container)} | ({"userShared": True} if user_ids.shares(context) else {})
     elif context.blind:  # a daemon that has just started knows no container yet
