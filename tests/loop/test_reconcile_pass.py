@@ -98,6 +98,20 @@ def test_failed_calls_back_off_and_are_forgotten(house: LoopHarness) -> None:
     assert house.store.instances()[0].memory.failure is None
 
 
+def test_readiness_names_a_missing_image_at_each_try(house: LoopHarness) -> None:
+    house.apply("web", template={"image": "gone:1"})
+    house.settle(seconds=0)
+    seen = set()
+    for _ in range(40):
+        house.run_pass()
+        seen.add(house.condition("web", "Ready"))
+        house.clock.advance(5)
+    assert seen == {"False ImagePullFailed"}
+    house.engine.add_image("gone:1")
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+
+
 def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_the_new_one(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()

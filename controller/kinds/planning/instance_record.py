@@ -59,7 +59,8 @@ class Failure:
 
     `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's generation
     that failed. `deleting`: it was being deleted. A change of either starts afresh.
-    `subnet` is that of the network that could not be created ("": it was another call).
+    `subnet` is that of the network that could not be created ("": it was another call). `absent`: another try found
+    its image still missing, and it is pulled now; the failure of the last pull stays until that has ended.
     """
 
     count: int
@@ -71,6 +72,7 @@ class Failure:
     terminal: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     subnet: str = ""
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

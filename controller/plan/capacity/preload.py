@@ -10,7 +10,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Pool, Snapshot
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, waits
+from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
 from controller.plan.common.events import result_events
 from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
@@ -32,8 +32,11 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     if _has_container(snapshot, image):
         return decision  # it is here by now: another pull only checks it
     if _is_being_fetched(builder, snapshot, image):
+        decision = replace(decision, actions=(), until=snapshot.now + _RETRY_SECONDS)
+        if context.memory.failure is not None and lacks_image(context.memory.failure):
+            return decision  # it says why the last pull failed
         message = f"{pulls[0].image} is being pulled for another object"
-        return replace(decision, actions=(), reason=IMAGE_PULLING, message=message, until=snapshot.now + _RETRY_SECONDS)
+        return replace(decision, reason=IMAGE_PULLING, message=message)
     builder.pulling.add(image)
     return decision
 

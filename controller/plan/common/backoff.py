@@ -20,7 +20,8 @@ SECRET_LONGEST_SECONDS = 10.0  # the operator who sets a missing secret waits fo
 CRASH_FIRST_SECONDS = 10.0
 CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
-_NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "EgressImageMissing")
+_PULL_FAILED = "ImagePullFailed"
+_NO_IMAGE = ("ImageMissing", _PULL_FAILED, "ImageRefused", "EgressImageMissing")
 
 
 def crash_delay_seconds(crashes: int) -> float:
@@ -67,6 +68,8 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
     elif isinstance(outcome, Terminal):
         count, delay, terminal = count + 1, 0.0, True
     elif wants_pull(action, outcome) and not any(isinstance(each, PullImage) for each, _ in result.done):
+        if prior is not None and count and prior.reason == _PULL_FAILED:
+            return replace(prior, retry_at=now, absent=True)
         delay, terminal = 0.0, False  # the image is simply not here yet: fetch it now, this is no failure
     else:
         count, terminal = count + 1, False
@@ -89,6 +92,11 @@ def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
 def wants_pull(action: Action, outcome: Outcome) -> bool:
     """Return True if a create failed because its image is missing."""
     return isinstance(action, CreateContainer) and not isinstance(outcome, Ok) and outcome.reason == "ImageMissing"
+
+
+def lacks_image(failure: Failure) -> bool:
+    """Return True if it failed, and goes on failing, because an image is unavailable."""
+    return failure.count > 0 and failure.reason in (*_NO_IMAGE, "AgentImageMissing")
 
 
 def can_not_start(failure: Failure | None) -> bool:

@@ -24,7 +24,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
+from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, lacks_image, waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import guard, networks
 from controller.plan.pool import claim_candidates
@@ -213,9 +213,12 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     )
     actions: list[Action] = list(first)
     failure, reason, message = memory.failure, "Creating", why
-    if failure and failure.reason == "ImageMissing" and held(failure, context.obj.generation, context.deleting):
-        actions.append(PullImage(rendered.config.image, "not on this host"))
-        reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
+    if failure is not None and held(failure, context.obj.generation, context.deleting):
+        if failure.reason == "ImageMissing" or failure.absent:
+            actions.append(PullImage(rendered.config.image, "not on this host"))
+            reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
+        if lacks_image(failure):  # a retry is no news: who waits is to see why
+            reason, message = failure.reason, failure.message
     image_id = memory.image_id if same and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
