@@ -202,21 +202,27 @@ def _begun(run: Run, view: RunView, now: float) -> Progress:
 
 def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
     """Take in the attempts that have ended."""
+    broken = progress.message if progress.stopping == SANDBOX_FAILED else _broken(progress, view)
     for each in progress.stages:
         end = view.ends.get((each.name, each.attempt)) if each.state == "Running" else None
         stage = run.stage(each.name)
         if end is not None and stage is not None:
-            progress = progress.with_stage(_ended(each, end, stage, progress, run, now))
+            progress = progress.with_stage(_ended(run, progress, each, end, stage, broken, now))
     return progress
 
 
-def _ended(each: StageProgress, end: StageEnd, stage: Stage, progress: Progress, run: Run, now: float) -> StageProgress:
+def _ended(
+    run: Run, progress: Progress, each: StageProgress, end: StageEnd, stage: Stage, broken: str, now: float
+) -> StageProgress:
+    """Return the stage after the end of an attempt. `broken` is what is wrong with its sandbox ("": nothing)."""
     told = replace(each, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
     if end.state == "Succeeded":
         return replace(told, state="Succeeded", outputs=end.outputs, retry_at=0.0)
     killed = progress.stopping in _KILLING or run.cancelled
-    if _is_main(run, each.name) and (end.state == "Cancelled" or killed):
+    if _is_main(run, each.name) and killed:
         return replace(told, state="Cancelled")
+    if broken:
+        return replace(told, state="Failed", reason=SANDBOX_FAILED, message=broken)
     if end.repeatable and each.attempt <= stage.retries.limit and not progress.stopping:
         pause = min(stage.retries.backoff_seconds * 2.0 ** (each.attempt - 1), _LONGEST_BACKOFF_SECONDS)
         return replace(told, state="Waiting", retry_at=now + pause)
@@ -241,11 +247,19 @@ def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> P
         return progress
     failed = next((each for each in _mains(run, progress) if each.state == "Failed"), None)
     if failed is not None:
-        words = f"stage `{failed.name}` failed: {failed.message or failed.reason}"
-        return replace(progress, stopping=STAGE_FAILED, message=words)
+        return _with_failure(progress, failed, STAGE_FAILED)
     if broken := _broken(progress, view):
         return replace(progress, stopping=SANDBOX_FAILED, message=broken)
     return progress
+
+
+def _with_failure(progress: Progress, failed: StageProgress, reason: str) -> Progress:
+    """Return the progress that stops because of a failed stage, or of the sandbox where that was the cause."""
+    if failed.reason == SANDBOX_FAILED:
+        return replace(progress, stopping=SANDBOX_FAILED, message=failed.message)
+    return replace(
+        progress, stopping=reason, message=f"stage `{failed.name}` failed: {failed.message or failed.reason}"
+    )
 
 
 def _given_up(progress: Progress) -> Progress:
@@ -337,8 +351,7 @@ def _work(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
 def _finished(run: Run, progress: Progress, now: float) -> Progress:
     failed = next((each for each in progress.stages if each.state == "Failed" and not _is_main(run, each.name)), None)
     if failed is not None and not progress.stopping:
-        words = f"stage `{failed.name}` failed: {failed.message or failed.reason}"
-        progress = replace(progress, stopping=FINALLY_FAILED, message=words)
+        progress = _with_failure(progress, failed, FINALLY_FAILED)
     phase: RunPhase = "Failed" if progress.stopping else "Succeeded"
     phase = "Cancelled" if progress.stopping == CANCELLED else phase
     return replace(progress, phase=phase, finished_at=now)

@@ -125,6 +125,23 @@ def test_lost_sandbox_fails_its_run(house: RunHarness) -> None:
     assert "was deleted" in found.status["conditions"][0]["message"] or "is being deleted" in found.status["message"]
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["stage", "finally"])
+def test_run_in_a_deleted_sandbox_names_that(house: RunHarness, last: bool) -> None:
+    _in_sandbox(house)
+    stages, final = [exec_stage("a", "sleep 100")], [exec_stage("f")]
+    if last:
+        stages, final = [exec_stage("f")], [exec_stage("a", "sleep 100", retries={"limit": 3})]
+    house.put("WorkflowRun", "r", workflow={"stages": stages, "finally": final}, sandboxRef={"name": "s"})
+    house.go_until_running("a")
+    house.delete("s")
+    found = house.finish()
+    [stage] = [each for each in found.status["stages"] if each["name"] == "a"]
+    assert (stage["state"], stage["reason"]) == ("Failed", "SandboxFailed")
+    assert "its sandbox `s` " in stage["message"]
+    assert found.status["phase"] == "Failed"
+    assert found.status["conditions"][0]["reason"] == "SandboxFailed"
+
+
 @pytest.mark.parametrize(("keep", "left"), [("Never", 0), ("OnFailure", 1), ("Always", 1)])
 def test_sandbox_of_a_failed_run_stays_on_request(house: RunHarness, keep: str, left: int) -> None:
     house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "false"), keepSandbox=keep))
