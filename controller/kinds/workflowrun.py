@@ -307,7 +307,7 @@ def _ends_later(obj: StoredObject) -> bool:
 
 def _done(obj: StoredObject, _now: float) -> str:
     stages = obj.status.get("stages", ())
-    return f"{sum(each.get('state') in ENDED for each in stages)}/{len(stages)}"
+    return f"{sum(each.get('state') == 'Succeeded' for each in stages)}/{len(stages)}"
 
 
 def _current(obj: StoredObject, _now: float) -> str:

@@ -82,7 +82,7 @@ function Stages({ object }) {
   const { status = {} } = object;
   const described = new Map(allStages(workflowOf(object)).map((each) => [each.name, each]));
   const stages = status.stages ?? [];
-  const done = stages.filter((each) => ['Succeeded', 'Skipped'].includes(each.state)).length;
+  const done = stages.filter((each) => each.state === 'Succeeded').length;
   return html`<${Card} wide=${true} title="Stages" actions=${html`<span class="quiet">${done} of ${stages.length} done</span>`}>
     <ol class="stages">${stages.map((each) => html`<${Stage} key=${each.name} run=${object} stage=${each} described=${described.get(each.name) ?? {}} few=${stages.length <= FEW_STAGES}/>`)}</ol></${Card}>`;
 }
@@ -169,7 +169,7 @@ function Runs({ namespace, workflow }) {
   const { value, error } = usePolled((signal) => call(pathOf(RUNS, namespace), { signal }), 4000, [namespace, workflow], true);
   const found = useMemo(() => (value?.items ?? []).filter((each) => each.spec.workflowRef?.name === workflow).sort((a, b) => Date.parse(b.metadata.creationTimestamp) - Date.parse(a.metadata.creationTimestamp)).slice(0, 50), [value, workflow]);
   return html`<${Card} wide=${true} title="Runs"><${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !found.length ? html`<p class="quiet">It has not run yet.</p>` : html`<table class="plain"><thead><tr><th>Run</th><th>Status</th><th>Stages</th><th class="narrow-hide">Lasted</th><th class="num">Age</th></tr></thead><tbody>${found.map((each) => { const [word, tone] = phaseOf(each); const stages = each.status?.stages ?? []; return html`<tr key=${each.metadata.uid}>
-      <td><a class="strong" href=${linkTo({ name: RUNS, namespaced: true }, each.metadata)}>${visibleText(each.metadata.name)}</a></td><td><${Status} word=${word} tone=${tone}/></td><td>${stages.filter((one) => ['Succeeded', 'Failed', 'Skipped', 'Cancelled'].includes(one.state)).length}/${stages.length}</td>
+      <td><a class="strong" href=${linkTo({ name: RUNS, namespaced: true }, each.metadata)}>${visibleText(each.metadata.name)}</a></td><td><${Status} word=${word} tone=${tone}/></td><td>${stages.filter((one) => one.state === 'Succeeded').length}/${stages.length}</td>
       <td class="narrow-hide">${lasted(each.status?.startTime, each.status?.completionTime)}</td><td class="num"><${Age} time=${each.metadata.creationTimestamp}/></td></tr>`; })}</tbody></table>`}</${Card}>`;
 }
 
