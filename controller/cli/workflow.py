@@ -76,6 +76,13 @@ def _show_failures(runs: WorkflowRuns, run: Run, name: str) -> None:
                 note(line)
 
 
+def cancel_run(runs: WorkflowRuns, name: str) -> None:
+    """Cancel a run. Raises CliError for one that was cancelled too late, and Refused for one that had ended before."""
+    phase = runs.cancel(name).get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        raise CliError(f"workflowrun {name} has already ended ({phase}), and there is nothing to cancel")
+
+
 def follow_logs(runs: WorkflowRuns, name: str, stage: str, out: "Output", *, to_end: bool) -> None:
     """Write the output of a stage, or of all in the order of their starts; `to_end`: until the run has ended."""
     written: dict[tuple[str, int], int] = {}

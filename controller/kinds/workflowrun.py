@@ -21,6 +21,7 @@ RUN_LABEL = "paddock/workflow-run"
 StageState = Literal["Waiting", "Running", "Succeeded", "Failed", "Skipped", "Cancelled"]
 RunPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Cancelled"]
 ENDED: tuple[StageState, ...] = ("Succeeded", "Failed", "Skipped", "Cancelled")
+RUN_ENDED: tuple[RunPhase, ...] = ("Succeeded", "Failed", "Cancelled")
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 _NAME_LETTERS = 44  # of the run's name in that of its sandbox
 
@@ -110,7 +111,7 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        return self.phase in ("Succeeded", "Failed", "Cancelled")
+        return self.phase in RUN_ENDED
 
     def stage(self, name: str) -> StageProgress:
         """Return the stage of that name; one that waits if none is stored."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from controller.kinds.workflow import PARAMETER_BYTES, WorkflowSpec
-from controller.kinds.workflowrun import WorkflowRunSpec
+from controller.kinds.workflowrun import RUN_ENDED, WorkflowRunSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.workflow import admit_at
@@ -51,13 +51,15 @@ def refusals(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> Iterator[Refusal]
         yield Refusal("spec.sandboxRef", words)
 
 
-def changed(before: WorkflowRunSpec, now: WorkflowRunSpec) -> Iterator[Refusal]:
-    """Yield a refusal for each field that can't be changed any more."""
+def changed(before: WorkflowRunSpec, now: WorkflowRunSpec, phase: str = "Running") -> Iterator[Refusal]:
+    """Yield a refusal for each field that can't be changed any more, in the run's phase."""
     for name, info in WorkflowRunSpec.model_fields.items():
         if name not in _CHANGEABLE and getattr(before, name) != getattr(now, name):
             yield Refusal(f"spec.{info.alias or name}", "is fixed when a run is created; create another run")
     if before.run_state == "Cancelled" and now.run_state == "Running":
         yield Refusal("spec.runState", "a cancelled run can't go on; create another run")
+    if before.run_state == "Running" and now.run_state == "Cancelled" and phase in RUN_ENDED:
+        yield Refusal("spec.runState", f"the run has already ended ({phase}), and there is nothing to cancel")
 
 
 def sandbox_document(

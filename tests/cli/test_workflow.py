@@ -38,3 +38,26 @@ def run(served: World) -> Callable[..., None]:
 def test_list_counts_stages_that_succeeded(run: Callable[..., None], paddock: Run) -> None:
     run("Succeeded", "Failed", "Skipped", phase="Failed")
     assert paddock("get", "workflowruns").stdout.splitlines()[1].split()[:3] == ["r", "Failed", "1/3"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_ended_run_cannot_be_cancelled(run: Callable[..., None], served: World, paddock: Run, phase: str) -> None:
+    run(phase=phase)
+    done = paddock("workflow", "cancel", "r")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"has already ended ({phase}), and there is nothing to cancel" in done.stderr
+    found = served.store.get("WorkflowRun", "default", "r")
+    assert found is not None
+    assert found.spec["runState"] == "Running"
+
+
+def test_run_that_ended_before_its_cancellation_says_so(run: Callable[..., None], served: World, paddock: Run) -> None:
+    run(phase="Running")
+    assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
+    assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
+    with served.store.transaction() as transaction:
+        found = transaction.get("WorkflowRun", "default", "r")
+        assert found is not None
+        transaction.put(replace(found, status={**found.status, "phase": "Succeeded"}))
+    done = paddock("workflow", "cancel", "r")
+    assert (done.exit_code, "has already ended (Succeeded)" in done.stderr) == (1, True)

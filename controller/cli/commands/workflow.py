@@ -84,7 +84,9 @@ def logs(ctx: click.Context, name: str, stage: str, namespace: str | None, follo
 @click.pass_context
 def cancel(ctx: click.Context, name: str, namespace: str | None) -> None:
     """Cancel a run: stop its stages, then do its `finally` stages."""
-    _runs(ctx, namespace).cancel(name)
+    from controller.cli.workflow import cancel_run
+
+    cancel_run(_runs(ctx, namespace), name)
     say(f"workflowrun/{name} cancelled")
 
 

@@ -62,7 +62,7 @@ class RunStart:
             before = WorkflowRunSpec.model_validate(current.spec)
         except ValidationError:
             return
-        yield from ((each.field, each.message) for each in changed(before, spec))
+        yield from ((each.field, each.message) for each in changed(before, spec, current.status.get("phase", "")))
 
     def _workflow(
         self, obj: StoredObject, spec: WorkflowRunSpec

@@ -44,10 +44,12 @@ class WorkflowRuns:
         found: Mapping[str, Any] = self.connection.get(self._one(name))
         return found
 
-    def cancel(self, name: str) -> None:
-        """Cancel a run: its stages are stopped, and its `finally` stages done."""
+    def cancel(self, name: str) -> Mapping[str, Any]:
+        """Cancel a run: its stages are stopped, and its `finally` stages done. Return it; one that ended is refused."""
         change = {"spec": {"runState": "Cancelled"}}
-        self.connection.request("PATCH", self._one(name), json=change, content_type="application/merge-patch+json")
+        path, type_ = self._one(name), "application/merge-patch+json"
+        found: Mapping[str, Any] = self.connection.request("PATCH", path, json=change, content_type=type_)
+        return found
 
     def log(self, name: str, stage: str, *, attempt: int | None = None, offset: int = 0) -> bytes:
         """Return the output of a stage from that byte on."""
