@@ -84,12 +84,18 @@ def cancel_run(runs: WorkflowRuns, name: str) -> None:
 
 
 def follow_logs(runs: WorkflowRuns, name: str, stage: str, out: "Output", *, to_end: bool) -> None:
-    """Write the output of a stage, or of all in the order of their starts; `to_end`: until the run has ended."""
+    """Write the output of a stage, or of all in the order of their starts; `to_end`: until the run has ended.
+
+    Raises CliError for a stage that the run has not.
+    """
     written: dict[tuple[str, int], int] = {}
     finished: set[tuple[str, int]] = set()
     while True:
         run = runs.get(name)
         status = run.get("status", {})
+        known = [each["name"] for each in status.get("stages", ())]
+        if stage and stage not in known:
+            raise CliError(f"workflowrun {name} has no stage {stage}; it has {', '.join(known)}")
         stages = [each for each in status.get("stages", ()) if each["attempt"] and (not stage or each["name"] == stage)]
         for each in sorted(stages, key=lambda found: found.get("startTime", "")):
             key = (each["name"], each["attempt"])

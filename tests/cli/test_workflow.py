@@ -61,3 +61,11 @@ def test_run_that_ended_before_its_cancellation_says_so(run: Callable[..., None]
         transaction.put(replace(found, status={**found.status, "phase": "Succeeded"}))
     done = paddock("workflow", "cancel", "r")
     assert (done.exit_code, "has already ended (Succeeded)" in done.stderr) == (1, True)
+
+
+def test_logs_of_an_unknown_stage_list_the_stages(run: Callable[..., None], paddock: Run) -> None:
+    run()
+    done = paddock("workflow", "logs", "r", "none")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "workflowrun r has no stage none; it has make, use, last" in done.stderr
+    assert paddock("workflow", "logs", "r", "make").exit_code == 0
