@@ -225,12 +225,22 @@ def test_missing_path_fails_unless_it_is_optional(house: RunHarness) -> None:
     assert house.finish("r2").status["phase"] == "Succeeded"
 
 
-def test_too_long_output_fails_its_stage(house: RunHarness) -> None:
-    _in_sandbox(house, v=b"x" * 4097)
+@pytest.mark.parametrize(
+    ("content", "reason", "words"),
+    [
+        (b"x" * 4097, "OutputTooLarge", "/workspace/v is longer than 4096 bytes; copy it as an artifact"),
+        (b"a\0b", "OutputNotText", "output `v`: /workspace/v has a NUL byte; copy it as an artifact instead"),
+    ],
+)
+def test_output_that_is_no_short_text_fails_its_stage(
+    house: RunHarness, content: bytes, reason: str, words: str
+) -> None:
+    _in_sandbox(house, v=content)
     stage = exec_stage("a", outputs=[{"name": "v", "path": "/workspace/v"}], retries={"limit": 3})
     house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
     (found,) = house.finish().status["stages"]
-    assert (found["reason"], found["attempt"]) == ("OutputTooLarge", 1)
+    assert (found["reason"], found["attempt"]) == (reason, 1)
+    assert words in found["message"]
 
 
 def _agent(house: RunHarness, *tools: str, **more: object) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class Outputs:
         self._files = files
 
     def read(self, attempt: Attempt, end: StageEnd) -> StageEnd:
-        """Return the end of a successful attempt with its outputs; a failure if one is missing or too long."""
+        """Return the end of a successful attempt with its outputs; a failure if one is missing, too long or no text."""
         found = dict(end.outputs)
         for each in attempt.stage.outputs:
             try:
@@ -228,6 +228,9 @@ class Outputs:
             if len(data) > OUTPUT_BYTES:
                 words = f"output `{each.name}`: {each.path} is longer than {OUTPUT_BYTES} bytes; copy it as an artifact"
                 return StageEnd("Failed", reason="OutputTooLarge", message=words, repeatable=False)
+            if b"\0" in data:  # no variable of a command can hold it
+                words = f"output `{each.name}`: {each.path} has a NUL byte; copy it as an artifact instead"
+                return StageEnd("Failed", reason="OutputNotText", message=words, repeatable=False)
             found[each.name] = data.decode("utf-8", "replace").removesuffix("\n")
         return StageEnd(end.state, end.exit_code, end.reason, end.message, found)
 
