@@ -342,7 +342,8 @@ class Settings(BaseSettings):
     artifacts_per_namespace_bytes: int = Field(
         default=1 << 30,
         ge=0,
-        description="total size in bytes of the artifacts of one namespace's workflow runs; 0: none are kept",
+        description="total size in bytes of the artifacts (tar archives) of one namespace's workflow runs; "
+        "0: none are kept",
     )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"),

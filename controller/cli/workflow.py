@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controller.cli.errors import CliError
 from controller.cli.output import note, on_terminal, say
 from controller.cli.safe_text import one_line, plain
+from controller.kinds.common.plural import counted
 from paddock._client.workflows import ENDED, WorkflowRuns
 
 if TYPE_CHECKING:
@@ -122,7 +123,12 @@ def download_all(runs: WorkflowRuns, name: str, folder: Path, only: Sequence[str
         raise CliError(f"workflowrun {name} has no artifact {missing[0]}; it has {known}")
     for each in found:
         count = runs.download(name, each["name"], folder / each["name"])
-        say(f"{folder / each['name']}: {count} files, {each['size']} bytes")
+        say(f"{folder / each['name']}: {counted(count, 'file')}, {counted(file_bytes(each), 'byte')}")
+
+
+def file_bytes(artifact: Mapping[str, Any]) -> int:
+    """Return the bytes of an artifact's files; its `size` is that of the archive with them."""
+    return sum(each["size"] for each in artifact["files"])
 
 
 @contextmanager

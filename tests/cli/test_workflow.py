@@ -1,6 +1,8 @@
 """`paddock workflow`: what it says of runs that have ended, of stages and of artifacts."""
 
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from controller.service.workflow.files import RunFiles, RunKey
 from tests.helpers_api import World
 
 Run = Callable[..., Result]
@@ -69,3 +72,23 @@ def test_logs_of_an_unknown_stage_list_the_stages(run: Callable[..., None], padd
     assert (done.exit_code, done.stdout) == (1, "")
     assert "workflowrun r has no stage none; it has make, use, last" in done.stderr
     assert paddock("workflow", "logs", "r", "make").exit_code == 0
+
+
+def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served: World, paddock: Run) -> None:
+    run(phase="Succeeded")
+    found = served.store.get("WorkflowRun", "default", "r")
+    assert found is not None
+    files = RunFiles(served.folder / "runs" / "files", 1 << 20)
+    for name, content in (("one", b"abc"), ("none", None)):
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            entry = tarfile.TarInfo("a")
+            entry.size = len(content or b"")
+            entry.type = tarfile.REGTYPE if content else tarfile.DIRTYPE
+            tar.addfile(entry, io.BytesIO(content or b""))
+        archive.seek(0)
+        files.keep(RunKey("default", found.uid), "make", name, lambda archive=archive: archive.read(512))
+    lines = [line.split() for line in paddock("workflow", "artifacts", "r").stdout.splitlines()]
+    assert lines == [["NAME", "STAGE", "FILES", "BYTES"], ["none", "make", "0", "0"], ["one", "make", "1", "3"]]
+    done = paddock("workflow", "artifacts", "r", "one", "--output", str(served.folder / "out"))
+    assert done.stdout == f"{served.folder / 'out' / 'one'}: 1 file, 3 bytes\n"

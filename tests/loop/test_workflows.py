@@ -180,7 +180,8 @@ def _copy(house: RunHarness, **copy: object) -> dict[str, str]:
 
 def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
     _in_sandbox(house, a=b"one", b=b"")
-    assert _copy(house)["state"] == "Succeeded"
+    copied = _copy(house)
+    assert (copied["state"], copied["message"]) == ("Succeeded", "2 files, 3 bytes")
     (found,) = house.services.runs.artifacts("default", "r")
     assert {each.path: each.size for each in found.files} == {"a": 3, "b": 0}
     with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:

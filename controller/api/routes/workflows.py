@@ -56,7 +56,7 @@ class ArtifactFile(models.Shape):
 
 
 class Artifact(models.Shape):
-    """An artifact of a run: a tar archive of `size` bytes."""
+    """An artifact of a run: a tar archive of `size` bytes, which are more than those of its files."""
 
     name: str
     stage: str

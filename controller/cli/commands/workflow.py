@@ -98,14 +98,14 @@ def cancel(ctx: click.Context, name: str, namespace: str | None) -> None:
 @click.pass_context
 def artifacts(ctx: click.Context, name: str, artifact: tuple[str, ...], namespace: str | None, output: str) -> None:
     """List the artifacts of a run, or unpack them."""
-    from controller.cli.workflow import download_all
+    from controller.cli.workflow import download_all, file_bytes
 
     runs = _runs(ctx, namespace)
     if output:
         download_all(runs, name, Path(output), artifact)
         return
     found = [each for each in runs.artifacts(name) if not artifact or each["name"] in artifact]
-    rows = [[each["name"], each["stage"], str(len(each["files"])), str(each["size"])] for each in found]
+    rows = [[each["name"], each["stage"], str(len(each["files"])), str(file_bytes(each))] for each in found]
     say(columns([["NAME", "STAGE", "FILES", "BYTES"], *rows]))
 
 

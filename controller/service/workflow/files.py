@@ -47,6 +47,11 @@ class Artifact:
     size: int
     files: tuple[ArtifactFile, ...] = ()
 
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of its files, without the archive around them."""
+        return sum(each.size for each in self.files)
+
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
@@ -148,7 +153,7 @@ class RunFiles:
             if held + self.used(namespace) > self._namespace_bytes:
                 raise ArtifactRefused(
                     f"namespace `{namespace}` may keep {self._namespace_bytes} bytes of artifacts "
-                    "(artifacts_per_namespace_bytes); "
+                    "as tar archives (artifacts_per_namespace_bytes); "
                     "delete old runs, or copy less"
                 )
             self._writing[namespace] = held

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from controller.kinds.common.plural import counted
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflow import OUTPUT_BYTES, ExecStage, Stage
@@ -194,8 +195,8 @@ class CopyWorker:
         finally:
             timer.cancel()
             work.close()
-        count = len(found.files)
-        return self._outputs.read(attempt, StageEnd("Succeeded", message=f"{count} files, {found.size} bytes"))
+        words = f"{counted(len(found.files), 'file')}, {counted(found.file_bytes, 'byte')}"
+        return self._outputs.read(attempt, StageEnd("Succeeded", message=words))
 
 
 def _reading(attempt: Attempt, receive: Callable[[], bytes]) -> Callable[[], bytes]:

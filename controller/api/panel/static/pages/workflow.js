@@ -153,7 +153,7 @@ function Artifacts({ object, running }) {
   return html`<${Card} title="Artifacts"><${ErrorNote} error=${error}/>${!can.allowed && can.reason ? html`<p class="quiet">${visibleText(can.reason)}</p>` : !value ? html`<p class="quiet">Loading…</p>` : !value.items.length ? html`<p class="quiet">None${running ? ' yet' : ''}.</p>` : html`<table class="plain"><thead><tr><th>Artifact</th><th>Files</th><th class="num">Size</th><th><span class="visually-hidden">Actions</span></th></tr></thead><tbody>${value.items.map((each) => html`<tr key=${each.name}>
       <td><b>${visibleText(each.name)}</b><div class="quiet">of stage ${visibleText(each.stage)}</div></td>
       <td><details><summary>${each.files.length}</summary><ul class="words">${each.files.slice(0, 200).map((file) => html`<li key=${file.path} title="sha256 ${file.sha256}"><code>${visibleText(file.path)}</code> ${bytes(file.size)}</li>`)}</ul></details></td>
-      <td class="num">${bytes(each.size)}</td><td class="num"><${Button} icon="down" disabled=${busy === each.name} aria-label="Download ${visibleText(each.name)}" onClick=${() => get(each.name)}/></td></tr>`)}</tbody></table>`}</${Card}>`;
+      <td class="num">${bytes(each.files.reduce((sum, file) => sum + file.size, 0))}</td><td class="num"><${Button} icon="down" disabled=${busy === each.name} aria-label="Download ${visibleText(each.name)}" onClick=${() => get(each.name)}/></td></tr>`)}</tbody></table>`}</${Card}>`;
 }
 
 function WorkflowCards({ object }) {
