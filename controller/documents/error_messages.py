@@ -53,12 +53,17 @@ def faults(model: type[BaseModel], error: ValidationError, around: Path, text: C
     `around` is the model's place in the document, for paths in messages; `text` gives a scalar of the document as
     written ("" if there is none).
     """
-    errors = error.errors(include_url=False)
+    errors = [each for each in error.errors(include_url=False) if not _only_items_fail(each)]
     found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
         more = len(errors) - MOST_PROBLEMS
         found.append(Fault(around, f"{more} more problems are not listed; fix these first"))
     return found
+
+
+def _only_items_fail(error: ErrorDetails) -> bool:
+    """Return True for a list that is called too short because its items are wrong: they have errors of their own."""
+    return error["type"] == "too_short" and len(error["input"]) >= error.get("ctx", {})["min_length"]
 
 
 def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Callable[[Path], str]) -> Fault:
