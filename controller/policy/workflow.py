@@ -130,20 +130,24 @@ def _repeated(names: Sequence[str], at: str, what: str) -> Iterator[Refusal]:
 
 def _graph(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
     known = {each.name for each in stages}
-    broken = False
     for number, stage in enumerate(stages):
         for place, name in enumerate(stage.after or ()):
             where = f"{at}[{number}].after[{place}]"
             if name not in known:
                 listed = ", ".join(each.name for each in stages if each is not stage) or "none"
                 yield Refusal(where, f"`{name}` is not a stage of this workflow; the others are {listed}")
-                broken = True
             elif name == stage.name:
                 yield Refusal(where, "a stage can't wait for itself; remove it")
-                broken = True
-    if broken or len(known) != len(stages):
-        return
-    waits = dependencies(stages)
+    yield from _cycle(stages, at)
+
+
+def _cycle(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
+    """Yield a refusal of stages that wait for each other. Of a name that is written twice, the first counts."""
+    named = {each.name: each for each in reversed(stages)}
+    waits = {
+        name: tuple(each for each in after if each in named and each != name)
+        for name, after in dependencies([each for each in stages if each is named[each.name]]).items()
+    }
     try:
         TopologicalSorter(waits).prepare()
     except CycleError as error:

@@ -38,6 +38,7 @@ def test_all_errors_come_at_once_with_their_places() -> None:
         "spec.parameters[1].name": "parameter `x` is written twice",
         "spec.stages[2].name": "`b` is also the name of stages[1]",
         "spec.stages[1].after[1]": "`c` is not a stage of this workflow",
+        "spec.stages[0].after": "these stages wait for each other: a after b after a",
         "spec.stages[0].exec.commands[0]": "`$(...)` is not replaced in commands, so that no value becomes a script",
         "spec.stages[2].exec.env[0].value": "`$(parameters.no)` names no parameter",
         "spec.stages[2].exec.env[1].value": "stage `a` has no output `no`",
@@ -57,6 +58,28 @@ def test_all_errors_come_at_once_with_their_places() -> None:
 def test_cycles_are_refused(waits: dict[str, list[str] | None], words: str) -> None:
     found = refused(*(exec_stage(name, after=after) for name, after in waits.items()))
     assert any(each.startswith(words) for each in found.values()), found
+
+
+def test_cycle_is_told_beside_other_errors_of_its_graph() -> None:
+    found = refused(
+        exec_stage("a", after=["c", "a"]),
+        exec_stage("b", after=["a", "none"]),
+        exec_stage("c", after=["b"]),
+        exec_stage("d", after=[]),
+        exec_stage("d", after=[]),
+    )
+    assert set(found) == {
+        "spec.stages[0].after",
+        "spec.stages[0].after[1]",
+        "spec.stages[1].after[1]",
+        "spec.stages[4].name",
+    }
+    assert found["spec.stages[0].after"].startswith("these stages wait for each other")
+
+
+def test_second_stage_of_a_name_makes_no_cycle() -> None:
+    found = refused(exec_stage("a", after=[]), exec_stage("b", after=["a"]), exec_stage("a", after=["b"]))
+    assert set(found) == {"spec.stages[2].name"}
 
 
 def test_outputs_are_read_only_after_their_stage() -> None:
