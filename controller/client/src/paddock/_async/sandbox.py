@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -506,15 +507,14 @@ class AsyncSandbox:
         return self._transport.proxy(f"{self._path}/proxy/{port}")
 
     async def _accepting(self, port: int, timeout: float) -> None:
-        waited = 0.0
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 connection = await self.connect(port)
             except ClientError:
-                if waited >= timeout:
+                if time.monotonic() >= deadline:
                     raise
                 await pause(_POLL_SECONDS)
-                waited += _POLL_SECONDS
             else:
                 await connection.close()
                 return

@@ -2,9 +2,11 @@
 
 import json as json_
 import math
+import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -102,7 +104,8 @@ class Connection:
     def lines(
         self, path: str, params: Mapping[str, str], *, table: bool = False, seconds: float = math.inf
     ) -> Iterator[Iterator[str]]:
-        """Stream the lines of a response. TimedOut when none arrives for `seconds`."""
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
+        deadline = time.monotonic() + seconds
         limits = httpx.Timeout(10.0, read=None if math.isinf(seconds) else seconds)
         headers = TABLE if table else None
         try:
@@ -113,7 +116,8 @@ class Connection:
                 if answer.is_error:
                     answer.read()
                     raise refusal(json_of(answer), answer.status_code)
-                yield _lines(answer.iter_bytes())
+                with _cut_off(answer, deadline) as reached:
+                    yield _lines(_until(reached, answer.iter_bytes(), str(self.server)))
         except ClientError as error:
             if isinstance(error.__cause__, httpx.ReadTimeout):
                 raise TimedOut(str(error)) from error
@@ -197,6 +201,46 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
     for piece in pieces:
         yield from lines.feed(piece)
     yield from lines.rest()
+
+
+@contextmanager
+def _cut_off(answer: httpx.Response, deadline: float) -> Iterator[threading.Event]:
+    """Shut the connection of a response down at a deadline; yield the event of it.
+
+    This wakes a reader that waits. A read time-out would begin again with every byte that arrives.
+    """
+    reached = threading.Event()
+    if math.isinf(deadline):
+        yield reached
+        return
+
+    def cut() -> None:
+        reached.set()
+        with suppress(OSError):
+            # Not the method of an SSLSocket: it takes the state away that its reader uses.
+            socket.socket.shutdown(answer.extensions["network_stream"].get_extra_info("socket"), socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield reached
+    finally:
+        timer.cancel()
+
+
+def _until(reached: threading.Event, pieces: Iterable[bytes], server: str) -> Iterator[bytes]:
+    """Yield the pieces of a body. Raises TimedOut once its connection was cut off."""
+    try:
+        for piece in pieces:
+            if reached.is_set():
+                break
+            yield piece
+    except httpx.HTTPError:
+        if not reached.is_set():
+            raise
+    if reached.is_set():
+        raise TimedOut(f"{server} did not end its answer within the time allowed")
 
 
 def connect(address: str | Server | None = None) -> Connection:

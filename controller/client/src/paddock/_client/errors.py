@@ -21,7 +21,7 @@ class Unreachable(ClientError):
 
 
 class TimedOut(ClientError):
-    """Nothing arrived within the time allowed."""
+    """The time allowed is over."""
 
 
 class TooLarge(ClientError):

@@ -2,6 +2,7 @@
 """Commands of a sandbox: running ones, and ones in the background."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,12 +150,11 @@ class BackgroundCommand:
 
     def wait(self, timeout: float = 300.0) -> CommandResult:
         """Wait for its end; return its output and exit code. Raises WaitTimedOut."""
-        waited = 0.0
+        deadline = time.monotonic() + timeout
         while (self.refresh()).running:
-            if waited >= timeout:
+            if time.monotonic() >= deadline:
                 raise WaitTimedOut(f"the command {self.id} still runs after {timeout:g} s; wait longer, or kill it")
             pause(_POLL_SECONDS)
-            waited += _POLL_SECONDS
         code = -1 if self.exit_code is None else self.exit_code
         return CommandResult(code, self.log(), "", timed_out=self.state == "TimedOut")
 

@@ -3,6 +3,7 @@
 
 import base64
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -503,15 +504,14 @@ class Sandbox:
         return self._transport.proxy(f"{self._path}/proxy/{port}")
 
     def _accepting(self, port: int, timeout: float) -> None:
-        waited = 0.0
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 connection = self.connect(port)
             except ClientError:
-                if waited >= timeout:
+                if time.monotonic() >= deadline:
                     raise
                 pause(_POLL_SECONDS)
-                waited += _POLL_SECONDS
             else:
                 connection.close()
                 return

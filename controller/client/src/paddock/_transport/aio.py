@@ -144,9 +144,10 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def lines(self, path: str, params: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[str]]:
-        """Stream the lines of a response. TimedOut when none arrives for `seconds`."""
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
+        end = asyncio.get_running_loop().time() + seconds
         async with self._opened("GET", path, params, seconds=seconds) as answer:
-            yield self._lines(answer)
+            yield self._lines(answer, end)
 
     async def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
         """Return the whole body of a response. Raises TooLarge as soon as it is over the limit."""
@@ -195,14 +196,29 @@ class AsyncTransport:
                     raise refusal(json_of(answer), answer.status_code)
                 yield answer
 
-    async def _lines(self, answer: httpx.Response) -> AsyncIterator[str]:
+    async def _lines(self, answer: httpx.Response, end: float) -> AsyncIterator[str]:
         with self._translated():
             lines = LineSplitter()
-            async for piece in answer.aiter_bytes():
+            async for piece in self._until(end, answer.aiter_bytes()):
                 for line in lines.feed(piece):
                     yield line
             for line in lines.rest():
                 yield line
+
+    async def _until(self, end: float, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body until `end` (the event loop's time). Raises TimedOut then."""
+        time = asyncio.get_running_loop().time
+        while time() < end:
+            try:
+                # A read time-out would begin again with every byte that arrives.
+                async with asyncio.timeout_at(None if math.isinf(end) else end):
+                    piece = await anext(pieces, None)
+            except TimeoutError:
+                break
+            if piece is None:
+                return
+            yield piece
+        raise TimedOut(f"{self.server} did not end its answer within the time allowed")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -83,7 +83,7 @@ class Transport:
 
     @contextmanager
     def lines(self, path: str, params: Mapping[str, str], seconds: float) -> Iterator[Iterator[str]]:
-        """Stream the lines of a response. TimedOut when none arrives for `seconds`."""
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
         with self._connected().lines(path, params, seconds=seconds) as lines:
             yield lines
 
