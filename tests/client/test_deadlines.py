@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from controller.cli.main import cli
 from paddock import AsyncPaddock, BackgroundCommand, Paddock, Sandbox, Unreachable, WaitTimedOut
 from paddock._sync import process, sandbox
+from tests.sdk.hand_clock import HandClock
 
 _SECONDS = 0.3
 _PACE_SECONDS = 0.02
@@ -125,29 +125,20 @@ def test_a_drip_does_not_extend_a_deadline(call: Callable[[str], None], drip: Dr
     assert drip.hung_up.wait(10), "the client read to the end of the drip"
 
 
-class SlowDaemon:
+class SlowDaemon(HandClock):
     """Transport whose requests take four seconds of a hand clock; the command runs, and no port accepts."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        for module in (process, sandbox):
-            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
-            monkeypatch.setattr(module, "pause", self._advance)
-
-    def _advance(self, seconds: float) -> None:
-        self.now += seconds
-
     def request(self, *_: object) -> dict[str, Any]:
-        self._advance(4)
+        self.advance(4)
         return {"id": "1", "command": ["true"], "state": "Running"}
 
     def connect(self, *_: object) -> None:
-        self._advance(4)
+        self.advance(4)
         raise Unreachable("nothing listens")
 
 
 def test_polls_count_the_time_of_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow: Any = SlowDaemon(monkeypatch)
+    slow: Any = SlowDaemon(monkeypatch, process, sandbox)
     with pytest.raises(WaitTimedOut, match="still runs after 8 s"):
         BackgroundCommand(slow, "sandboxes/s", slow.request()).wait(timeout=8)
     assert slow.now == pytest.approx(4 + 8.2, abs=0.3)  # the first 4 s read the command

@@ -20,6 +20,7 @@ _RULES = (
     (r"\baclose\b", "close"),
     (r"an `with`", "a `with`"),
     (r"the `with`", "the `with`"),
+    (r"\bAny task may\b", "Any thread may"),
     (r"The client of asyncio\. .*\n", "The client that blocks, generated from that of asyncio.\n"),
 )
 

@@ -40,7 +40,10 @@ class DetachRequest(BaseModel):
 
 
 class Exec(models.Shape):
-    """State of a detached command. `Lost`: its end is unknown, and `message` says why."""
+    """State of a detached command. `Lost`: its end is unknown, and `message` says why.
+
+    `durationSeconds` is there once it has ended, unless it was lost.
+    """
 
     apiVersion: models.Version
     kind: Literal["Exec"]
@@ -49,6 +52,7 @@ class Exec(models.Shape):
     state: ExecState
     startedTime: str
     finishedTime: str | None = None
+    durationSeconds: float | None = None
     exitCode: int | None = None
     message: str = ""
     omittedBytes: int = 0
@@ -130,6 +134,8 @@ def _shown(found: DetachedExec) -> Mapping[str, object]:
     }
     if found.finished_at:
         made["finishedTime"] = serialize.timestamp(found.finished_at)
+        if found.state not in ("Lost", "NotStarted"):
+            made["durationSeconds"] = round(max(0.0, found.finished_at - found.started_at), 3)
     if found.exit_code is not None:
         made["exitCode"] = found.exit_code
     return {**made, "message": found.message, "omittedBytes": found.omitted_bytes}

@@ -17,7 +17,7 @@ class CommandResult:
     """Result of a command, as text.
 
     `truncated`: of long output only head and tail were kept. `timed_out`: the command was killed at its timeout; its
-    exit code is 124.
+    exit code is 124. `duration_seconds`: how long it ran, or None if that is unknown.
 
         result = sandbox.run("ls /workspace")
         if result.ok:
@@ -27,7 +27,7 @@ class CommandResult:
     exit_code: int
     stdout: str
     stderr: str
-    duration_seconds: float = 0.0
+    duration_seconds: float | None = None
     truncated: bool = False
     timed_out: bool = False
 
@@ -181,7 +181,7 @@ class KeptStreams:
         self._streams[stream].add(data)
 
     def result(
-        self, exit_code: int, *, timed_out: bool, duration_seconds: float = 0.0, truncated: bool = False
+        self, exit_code: int, *, timed_out: bool, duration_seconds: float | None = None, truncated: bool = False
     ) -> CommandResult:
         """Return the result of the ended command. `truncated`: some output had been left out before."""
         out, err = self._streams["stdout"], self._streams["stderr"]

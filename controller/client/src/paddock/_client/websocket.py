@@ -4,14 +4,21 @@ import asyncio
 import json
 import socket
 import threading
+from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosedError, InvalidHandshake, InvalidStatus
+from websockets.exceptions import (
+    ConcurrencyError,
+    ConnectionClosed,
+    ConnectionClosedError,
+    InvalidHandshake,
+    InvalidStatus,
+)
 from websockets.typing import Subprotocol
 
 from paddock._client.connection import full_path
@@ -42,6 +49,7 @@ class WebSocket:
         self._thread.start()
         self._closing, self._calling = threading.Lock(), threading.Lock()
         self._closed = False
+        self._unread: deque[bytes | str] = deque()  # frames that had arrived when it was closed
         try:
             self._connection = self._do(opening)
         except BaseException:
@@ -53,14 +61,20 @@ class WebSocket:
         self._do(self._connection.send(data))
 
     def recv(self) -> bytes | str:
-        """Receive the next frame. Raises ConnectionClosed."""
-        return self._do(self._connection.recv())
+        """Receive the next frame. Raises ConnectionClosed after the last one that arrived."""
+        try:
+            return self._do(self._connection.recv())
+        except ConnectionClosed:
+            if self._unread:
+                return self._unread.popleft()
+            raise
 
     def close(self) -> None:
         """Close it from any thread; blocked senders and receivers wake up."""
         with self._closing:
             if not self._closed:
                 self._do(self._connection.close())
+                self._do(_drain(self._connection, self._unread))
                 self._end()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -85,6 +99,13 @@ class WebSocket:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _drain(connection: ClientConnection, unread: deque[bytes | str]) -> None:
+    """Move the frames of a closed connection; a receiver that waits gets them itself."""
+    with suppress(ConnectionClosed, ConcurrencyError):
+        while True:
+            unread.append(await connection.recv())
 
 
 async def _cancel_all() -> None:

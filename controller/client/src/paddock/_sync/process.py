@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock._client.connection import segment
-from paddock._client.errors import refusal
+from paddock._client.errors import ClientError, refusal
 from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
 from paddock._models import MAX_OUTPUT_BYTES, CommandResult, Decoder, KeptStreams, Output, WaitTimedOut
 from paddock._transport.blocking import Socket, Transport, pause
@@ -16,17 +16,19 @@ PROTOCOL = "v5.channel.k8s.io"
 _PIECE_BYTES = 1 << 15
 _POLL_SECONDS = 0.2
 _RUNNING = "Running"
+_KILLED = 128 + 9  # SIGKILL
 
 
 class Process:
-    """A running command: iterate over its output until it ends. Leaving the `with` kills it.
+    """A running command: iterate over its output until it ends. Leaving the `with` kills it, as `kill` does.
 
         with sandbox.start("for i in 1 2 3; do echo $i; sleep 1; done") as process:
             for output in process:
                 print(output.stream, output.text)
         print(process.exit_code)
 
-    `exit_code` is None until the iteration ends; then `timed_out` tells if the timeout killed it.
+    `exit_code` is None until the iteration ends; then `timed_out` tells if the timeout killed it, and
+    `duration_seconds` how long it took, as measured here.
     """
 
     def __init__(self, socket: Socket) -> None:
@@ -34,6 +36,9 @@ class Process:
         self._decoder = Decoder()
         self.exit_code: int | None = None
         self.timed_out = False
+        self.duration_seconds: float | None = None
+        self._started = time.monotonic()
+        self._killed = False
 
     def __enter__(self) -> "Process":
         return self
@@ -46,11 +51,17 @@ class Process:
 
     def __next__(self) -> Output:
         while self.exit_code is None:
-            frame = self._socket.receive()
+            try:
+                frame = self._socket.receive()
+            except ClientError:
+                if not self._killed:
+                    raise
+                self._end(_KILLED)
+                break
             if not isinstance(frame, bytes) or not frame:
                 continue
             if frame[0] == STATUS:
-                self._end(frame[1:])
+                self._read_status(frame[1:])
             elif frame[0] in STREAMS and len(frame) > 1:
                 return self._decoder.output(STREAMS[frame[0]], frame[1:])
         raise StopIteration
@@ -63,7 +74,7 @@ class Process:
         kept = KeptStreams(max_output_bytes)
         for output in self:
             kept.add(output.stream, output.data)
-        return kept.result(self.exit_code or 0, timed_out=self.timed_out)
+        return kept.result(self.exit_code or 0, timed_out=self.timed_out, duration_seconds=self.duration_seconds)
 
     def write(self, data: str | bytes) -> bool:
         """Write to stdin, for a command started with `stdin=True`. False: it has ended."""
@@ -92,16 +103,24 @@ class Process:
         return self._socket.send(bytes((SIGNAL,)) + json.dumps({"signal": name}).encode())
 
     def kill(self) -> None:
-        """Kill it, unless it has ended, and close the connection."""
+        """Kill it, unless it has ended, and close the connection. Its exit code is 137 then, as after SIGKILL.
+
+        Any thread may call it: an iteration ends, and `wait` returns the output that had arrived.
+        """
+        self._killed = True
         self._socket.close()
 
-    def _end(self, body: bytes) -> None:
+    def _read_status(self, body: bytes) -> None:
         try:
             status = json.loads(body)
         except ValueError:
             raise refusal(None, 500) from None
         self.timed_out = "TimedOut" in causes_of(status)
-        self.exit_code = exit_code_of(status)
+        self._end(exit_code_of(status))
+
+    def _end(self, exit_code: int) -> None:
+        self.duration_seconds = time.monotonic() - self._started
+        self.exit_code = exit_code
 
 
 class BackgroundCommand:
@@ -149,14 +168,18 @@ class BackgroundCommand:
         return self
 
     def wait(self, timeout: float = 300.0) -> CommandResult:
-        """Wait for its end; return its output and exit code. Raises WaitTimedOut."""
+        """Wait for its end; return its output and exit code. Raises WaitTimedOut.
+
+        `duration_seconds` is None for a command that was lost.
+        """
         deadline = time.monotonic() + timeout
         while (self.refresh()).running:
             if time.monotonic() >= deadline:
                 raise WaitTimedOut(f"the command {self.id} still runs after {timeout:g} s; wait longer, or kill it")
             pause(_POLL_SECONDS)
         code = -1 if self.exit_code is None else self.exit_code
-        return CommandResult(code, self.log(), "", timed_out=self.state == "TimedOut")
+        seconds: float | None = self._found.get("durationSeconds")
+        return CommandResult(code, self.log(), "", seconds, timed_out=self.state == "TimedOut")
 
     def log(self) -> str:
         """Return stdout and stderr so far; of long output head and tail."""

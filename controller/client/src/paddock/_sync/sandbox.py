@@ -436,7 +436,9 @@ class Sandbox:
                 read()
         else:
             read()
-        return kept.result(process.exit_code or 0, timed_out=process.timed_out)
+        return kept.result(
+            process.exit_code or 0, timed_out=process.timed_out, duration_seconds=process.duration_seconds
+        )
 
     # Logs and ports
 

@@ -1,0 +1,130 @@
+"""Commands of the package paddock against a served API: durations, and the end of a killed one, in both clients."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.common.chunk import Chunk
+from paddock import AsyncPaddock, Paddock, Process, Sandbox
+from paddock._client.exec import STATUS, STDOUT
+from paddock._sync import process as processes
+from tests.daemon import wait_for
+from tests.helpers_api import World
+from tests.sdk.hand_clock import HandClock
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served
+
+
+@pytest.fixture
+def sandbox(box: World) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{box.socket}") as paddock:
+        yield paddock.sandbox("quickstart")
+
+
+class Frames:
+    """Socket of a command that ends with exit code 3, four seconds of a hand clock after it has started."""
+
+    def __init__(self, clock: HandClock) -> None:
+        causes = [{"reason": "ExitCode", "message": "3"}]
+        ended = json.dumps({"status": "Failure", "details": {"causes": causes}}).encode()
+        self._frames, self._clock = [bytes((STDOUT,)) + b"out", bytes((STATUS,)) + ended], clock
+
+    def receive(self) -> bytes:
+        self._clock.now += 2
+        return self._frames.pop(0)
+
+
+def test_a_process_tells_how_long_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock(monkeypatch, processes)
+    frames: Any = Frames(clock)
+    process = Process(frames)
+    assert process.duration_seconds is None
+    done = process.wait()
+    clock.now += 100
+    assert (done.exit_code, done.duration_seconds, process.duration_seconds) == (3, 4, 4)
+    assert process.wait().duration_seconds == 4
+
+
+def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
+    told: list[str] = []
+    done = sandbox.run("echo hi", on_stdout=told.append)
+    assert told == ["hi\n"]
+    assert done.duration_seconds is not None
+    assert 0 < done.duration_seconds < 60
+
+
+def test_a_background_command_has_the_duration_of_its_record(sandbox: Sandbox, box: World) -> None:
+    go_on = threading.Event()
+
+    def slow(**_: Any) -> Iterator[Chunk]:
+        go_on.wait(30)
+        yield Chunk("exit", b"0")
+
+    box.streams.run = slow
+    command = sandbox.background("make")
+    box.clock.advance(4.25)
+    go_on.set()
+    assert command.wait(timeout=30).duration_seconds == 4.25
+    box.streams.run = lambda **_: iter(())
+    lost = sandbox.background("make").wait(timeout=30)
+    assert (lost.exit_code, lost.duration_seconds) == (-1, None)
+
+
+def test_a_killed_process_ends(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = box.streams.endless
+    process = sandbox.start("server")
+    assert next(process).text == "first\n"
+    process.kill()
+    assert box.streams.closed.wait(30), "the command goes on"
+    assert list(process) == []
+    done = process.wait()
+    assert (done.exit_code, done.timed_out, process.exit_code) == (137, False, 137)
+
+
+def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = box.streams.endless
+    process = sandbox.start("server")
+    found = []
+    for output in process:
+        found.append(output.text)
+        killer = threading.Thread(target=process.kill)
+        killer.start()
+    killer.join()
+    assert (found, process.exit_code) == (["first\n"], 137)
+    assert box.streams.closed.wait(30), "the command goes on"
+
+
+def test_a_kill_by_another_task_ends_an_iteration(box: World) -> None:
+    box.streams.run = box.streams.endless
+
+    async def run() -> tuple[list[str], int]:
+        async with AsyncPaddock(f"unix://{box.socket}") as paddock:
+            process, found = await paddock.sandbox("quickstart").start("server"), []
+            async for output in process:
+                found.append(output.text)
+                killer = asyncio.ensure_future(process.kill())
+            await killer
+            return found, (await process.wait()).exit_code
+
+    assert asyncio.run(run()) == (["first\n"], 137)
+    assert box.streams.closed.wait(30), "the command goes on"
+
+
+def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
+    process = sandbox.start("true")
+    wait_for("its end has arrived", lambda: not process.write("too late"))
+    process.kill()
+    done = process.wait()
+    assert (done.exit_code, done.stdout) == (3, "hi\n")
