@@ -8,6 +8,7 @@ import stat
 import tarfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,15 @@ def test_files_by_the_client(box: Box) -> None:
         box.files.read("/tmp/none")
     assert (refused.value.code, refused.value.reason) == (404, "NotFound")
     assert refused.value.has_cause("NotFound", "path")
+
+
+@pytest.mark.parametrize("path", ["/tmp/none/f", "/none/deep/f"])
+def test_a_missing_folder_is_named(box: Box, path: str) -> None:
+    folder = path.removesuffix("/f")
+    for call in (partial(box.files.write, path, b"x"), partial(box.files.mkdir, path)):
+        with pytest.raises(Refused, match=f"the folder {folder} does not exist; create it first") as refused:
+            call()
+        assert refused.value.has_cause("NotFound", "path")
 
 
 def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
@@ -105,7 +115,7 @@ def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
 
 
 def test_a_refusal_during_an_upload_is_reported(box: Box) -> None:
-    with pytest.raises(Refused, match="no such file or folder"):
+    with pytest.raises(Refused, match="/none/x: the folder /none does not exist; create it first"):
         box.files.write("/none/x", (b"x" * MIB for _ in range(50)))
 
 

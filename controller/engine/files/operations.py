@@ -101,7 +101,7 @@ def mkdir(job: Job) -> Result:
     if job.ask.get("parents"):
         _make_all(job.root, job.path)
         return stat_(job)
-    parent = open_folder(job.root, folder)
+    parent = _open_parent(job.root, folder)
     try:
         os.mkdir(name, int(job.ask.get("mode") or 0o755), dir_fd=parent)
         return _entry(name, parent)
@@ -149,7 +149,7 @@ def write(job: Job) -> Result:
     folder, name = split(job.path)
     if not name:
         raise NotAFile("IsAFolder", "it is a folder; give the path of a file")
-    parent, count = open_folder(job.root, folder), 0
+    parent, count = _open_parent(job.root, folder), 0
     try:
         mode = job.ask.get("mode")
         if mode is None:
@@ -223,6 +223,15 @@ OPERATIONS: dict[str, Callable[[Job], Result]] = {
     "pack": pack_,
     "unpack": unpack_,
 }
+
+
+def _open_parent(root: int, folder: bytes) -> int:
+    """Open the folder of a new file. Raises OSError, and NotAFile with its name if it does not exist."""
+    try:
+        return open_folder(root, folder)
+    except FileNotFoundError:
+        text = f"the folder {folder.decode('utf-8', 'replace')} does not exist; create it first"
+        raise NotAFile("NotFound", text) from None
 
 
 def _bounded(count: int, job: Job) -> None:
