@@ -1,4 +1,4 @@
-"""Commands of the package paddock against a served API: durations, and the end of a killed one, in both clients."""
+"""Commands and files of the package paddock against a served API: durations, killed commands, wrong arguments."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.common.chunk import Chunk
-from paddock import AsyncPaddock, Paddock, Process, Sandbox
+from paddock import AsyncPaddock, Paddock, PaddockError, Process, Sandbox
 from paddock._client.exec import STATUS, STDOUT
 from paddock._sync import process as processes
 from tests.daemon import wait_for
@@ -128,3 +128,26 @@ def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, box: 
     process.kill()
     done = process.wait()
     assert (done.exit_code, done.stdout) == (3, "hi\n")
+
+
+def test_a_binary_file_is_no_text(sandbox: Sandbox) -> None:
+    sandbox.files.write("/tmp/raw", b"ok\xff")
+    with pytest.raises(PaddockError, match="/tmp/raw: byte 2 is not valid utf-8; use read_bytes"):
+        sandbox.files.read("/tmp/raw")
+    assert sandbox.files.read("/tmp/raw", errors="replace") == "ok\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "message"),
+    [
+        ("run", 5, r'run: takes a shell line, a string, not int; write run\("ls -l"\)'),
+        ("run", ["ls", "-l"], r"run: takes a shell line; write exec\(\['ls', '-l'\]\)"),
+        ("run_code", 5, "run_code: takes code, a string, not int"),
+        ("exec", 5, "exec: the command must be a list of strings, not int"),
+        ("start", None, "start: the command must be a list of strings, not NoneType"),
+        ("background", 5, "background: the command must be a list of strings, not int"),
+    ],
+)
+def test_a_wrong_argument_is_explained(sandbox: Sandbox, method: str, argument: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        getattr(sandbox, method)(argument)

@@ -13,7 +13,7 @@ from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
 from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProcess
-from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.command import as_json, as_query, checked_code, checked_command, checked_line
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
 from paddock._client.port_forward import Forwarding, open_port, own_host
@@ -214,10 +214,8 @@ class AsyncSandbox:
             result = await sandbox.run("pip list | head -3")
             await sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
         """
-        if not isinstance(command, str):
-            raise TypeError(f"run: takes a shell line; write exec({list(command)!r}) for a program and its arguments")
         return await self._run(
-            [shell, "-c", command],
+            [shell, "-c", checked_line(command)],
             env=env,
             cwd=cwd,
             stdin=stdin,
@@ -280,7 +278,7 @@ class AsyncSandbox:
             [*interpreter(language), *args],
             env=env,
             cwd=cwd,
-            stdin=code,
+            stdin=checked_code(code),
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,

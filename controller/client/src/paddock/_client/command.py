@@ -1,7 +1,7 @@
 """Command and variables of an exec, checked before anything is sent."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _SHOWN_CHARACTERS = 60
@@ -21,6 +21,11 @@ def checked_command(command: Sequence[str], method: str) -> list[str]:
         )
     if isinstance(command, bytes | bytearray | memoryview):
         raise TypeError(f"{method}: the command must be a list of strings, not {type(command).__name__}; decode it")
+    if not isinstance(command, Iterable):
+        raise TypeError(
+            f"{method}: the command must be a list of strings, not {type(command).__name__}; write"
+            f' {method}(["PROGRAM", "ARGUMENT"])'
+        )
     argv = list(command)
     wrong = [f"item {at} is {type(each).__name__}" for at, each in enumerate(argv) if not isinstance(each, str)]
     if wrong:
@@ -28,6 +33,22 @@ def checked_command(command: Sequence[str], method: str) -> list[str]:
             f"{method}: the command must be a list of strings; {', '.join(wrong[:5])}; convert with str(...)"
         )
     return argv
+
+
+def checked_line(line: str) -> str:
+    """Return the shell line of `run`. TypeError for anything else."""
+    if isinstance(line, str):
+        return line
+    if isinstance(line, list | tuple):
+        raise TypeError(f"run: takes a shell line; write exec({list(line)!r}) for a program and its arguments")
+    raise TypeError(f'run: takes a shell line, a string, not {type(line).__name__}; write run("ls -l")')
+
+
+def checked_code(code: str) -> str:
+    """Return the code of `run_code`. TypeError for anything else."""
+    if not isinstance(code, str | bytes):
+        raise TypeError(f'run_code: takes code, a string, not {type(code).__name__}; write run_code("print(1)")')
+    return code
 
 
 class Secret(str):

@@ -63,6 +63,12 @@ def check_size(size: int, max_bytes: float, params: Mapping[str, str]) -> None:
         raise TooLarge(f"{subject}: has over {max_bytes:,} bytes; {remedy}")
 
 
+def not_text(path: str, error: UnicodeDecodeError) -> ClientError:
+    """Return the error for a file that is not text of the encoding asked for."""
+    wrong = f"byte {error.start} is not valid {error.encoding}"
+    return ClientError(f'{path}: {wrong}; use read_bytes for a binary file, or read it with errors="replace"')
+
+
 @contextmanager
 def exchange(
     server: Server,

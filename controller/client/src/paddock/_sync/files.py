@@ -8,6 +8,7 @@ from pathlib import Path
 from paddock._client.errors import NotFound
 from paddock._client.files import FileInfo, Progress
 from paddock._client.files import Files as RemoteFiles
+from paddock._client.transfer import not_text
 from paddock._transport.blocking import Transport
 
 Messages = Sequence[str]
@@ -28,15 +29,19 @@ class Files:
         self._blocking = RemoteFiles(transport.server, sandbox_path)
 
     def read(self, path: str, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = MAX_BYTES) -> str:
-        """Read a text file, into memory. Raises ClientError if it is over `max_bytes`."""
-        return (self.read_bytes(path, max_bytes=max_bytes)).decode(encoding, errors)
+        """Read a text file, into memory. Raises ClientError if it is over `max_bytes`, or no text of `encoding`."""
+        data = self.read_bytes(path, max_bytes=max_bytes)
+        try:
+            return data.decode(encoding, errors)
+        except UnicodeDecodeError as error:
+            raise not_text(path, error) from error
 
     def read_bytes(self, path: str, *, max_bytes: int = MAX_BYTES) -> bytes:
         """Read a file, into memory. Raises ClientError if it is over `max_bytes`: a sparse one takes no room there."""
         return self._transport.download(self._path, {"path": path}, max_bytes=max_bytes)
 
     def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
-        """Create or replace a file atomically. `mode` None: an existing file keeps its mode."""
+        """Create or replace a file atomically, in an existing folder. `mode` None: an existing file keeps its mode."""
         raw = data.encode(encoding) if isinstance(data, str) else data
         query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
         self._transport.upload(self._path, query, raw)

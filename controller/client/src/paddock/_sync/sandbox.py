@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import httpx
 
-from paddock._client.command import as_json, as_query, checked_command
+from paddock._client.command import as_json, as_query, checked_code, checked_command, checked_line
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
 from paddock._client.port_forward import Forwarding, open_port, own_host
@@ -215,10 +215,8 @@ class Sandbox:
             result = sandbox.run("pip list | head -3")
             sandbox.run("make test", cwd="/workspace", on_stdout=print, check=True)
         """
-        if not isinstance(command, str):
-            raise TypeError(f"run: takes a shell line; write exec({list(command)!r}) for a program and its arguments")
         return self._run(
-            [shell, "-c", command],
+            [shell, "-c", checked_line(command)],
             env=env,
             cwd=cwd,
             stdin=stdin,
@@ -281,7 +279,7 @@ class Sandbox:
             [*interpreter(language), *args],
             env=env,
             cwd=cwd,
-            stdin=code,
+            stdin=checked_code(code),
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
