@@ -11,6 +11,8 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, note, say
 from paddock._client.workflows import WorkflowRuns
 
+_INTERRUPTED = 130  # exit code after Ctrl-C
+
 
 @click.group("workflow")
 def workflow_() -> None:
@@ -56,7 +58,15 @@ def run(ctx: click.Context, /, name: str, namespace: str | None, **options: Any)
     if not options["wait"]:
         note(f"follow it: paddock workflow logs -f {run_name}")
         return
-    found = workflow.follow(runs, run_name, options["timeout"])
+    try:
+        found = workflow.follow(runs, run_name, options["timeout"])
+    except KeyboardInterrupt:
+        named = run_name if runs.namespace == DEFAULT_NAMESPACE else f"{run_name} -n {runs.namespace}"
+        note(f"workflowrun/{run_name} goes on without this command")
+        note(f"look at it: paddock describe workflowrun {named}")
+        note(f"follow it: paddock workflow logs -f {named}")
+        note(f"cancel it: paddock workflow cancel {named}")
+        ctx.exit(_INTERRUPTED)
     if options["output"]:
         workflow.download_all(runs, run_name, Path(options["output"]))
     ctx.exit(workflow.exit_code(found))
