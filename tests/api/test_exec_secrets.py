@@ -32,6 +32,22 @@ def test_missing_secret_is_refused(http: httpx.Client, box: World, path: str) ->
     assert "TOKEN: secret default/other: not found" in answer.text
 
 
+@pytest.mark.parametrize("path", ["exec", "execs"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (5, 'must be text or {"secret": "NAME"}, not a number; write the value as text'),
+        (None, 'must be text or {"secret": "NAME"}, not empty; write the value as text'),
+        ("a\0b", "must have no NUL and at most 1 MiB"),
+        ({"secret": 5}, 'must be text or {"secret": "NAME"}; a secret has a name, and nothing else'),
+        ({"secret": "a", "key": "b"}, 'must be text or {"secret": "NAME"}; a secret has a name, and nothing else'),
+    ],
+)
+def test_a_wrong_variable_has_one_message(http: httpx.Client, path: str, value: Any, message: str) -> None:
+    answer = http.post(f"{BASE}/{path}", json={"command": ["a"], "env": {"X": value}})
+    assert (answer.status_code, answer.json()["message"]) == (400, f"body.env.X: {message}")
+
+
 def test_a_query_names_them_as_a_body_does() -> None:
     query: list[tuple[str, Any]] = [("command", "a"), *as_query(ENV)]
     assert ExecQuery.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from controller.documents.error_messages import kind_of
 from controller.kinds.runtime.secret import Environment, SecretRef
 from controller.service.errors import BadRequest
 
-Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+_TEXT_CHARACTERS, _NAME_CHARACTERS = 1 << 20, 253
+Text = Annotated[str, Field(max_length=_TEXT_CHARACTERS, pattern=r"^[^\x00]*$")]
 _SHOWN_CHARACTERS = 60
 
 
@@ -35,11 +37,30 @@ class SecretName(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    secret: Annotated[str, Field(min_length=1, max_length=253)]
+    secret: Annotated[str, Field(min_length=1, max_length=_NAME_CHARACTERS)]
+
+
+def _one_fault(found: Any) -> Any:
+    """Refuse what is neither text nor a secret's name, in one message: a union has one for each of its types."""
+    fault = ""
+    if isinstance(found, str):
+        fault = "must have no NUL and at most 1 MiB" if "\0" in found or len(found) > _TEXT_CHARACTERS else ""
+    elif isinstance(found, dict):
+        name = found.get("secret")
+        good = len(found) == 1 and isinstance(name, str) and 0 < len(name) <= _NAME_CHARACTERS
+        fault = "" if good else 'must be text or {"secret": "NAME"}; a secret has a name, and nothing else'
+    elif not isinstance(found, SecretName):
+        fault = f'must be text or {{"secret": "NAME"}}, not {kind_of(found)}; write the value as text'
+    if fault:
+        raise PydanticCustomError("variable", "{fault}", {"fault": fault})
+    return found
 
 
 Variables = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text | SecretName],
+    dict[
+        Annotated[str, Field(pattern=r"^[^=\x00]+$")],
+        Annotated[Text | SecretName, BeforeValidator(_one_fault)],
+    ],
     Field(max_length=4096, description="by name: a value, or `{secret: NAME}`"),
 ]
 
