@@ -113,8 +113,8 @@ def repeated(documents: Sequence[Document]) -> list[Problem]:
     for each in documents:
         first = seen.setdefault(each.key, each)
         if first is not each:
-            place = f"{first.tree.file}:{first.tree.root.line}"
-            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is already defined at {place}"))
+            place = f" at {first.tree.file}:{first.tree.root.line}" if first.tree.file else ""
+            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is already defined{place}"))
     return problems
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from paddock import Invalid, Paddock
 from tests.helpers_api import World
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
@@ -129,3 +130,30 @@ def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: W
     going = client.delete(BOX).json()
     answer = client.put(BOX, json=going)
     assert (answer.status_code, "is being deleted" in answer.json()["message"]) == (409, True)
+
+
+def test_only_a_written_body_has_positions(client: Client) -> None:
+    """Programs write JSON: nobody finds a column of it. Where it is broken, nothing else tells the place."""
+    wrong = body(spec={"template": {"image": "paddock/python:1"}, "resources": {"limits": {"memory": "512m"}}})
+    memory = "spec.resources.limits.memory: `512m` is 0.512 bytes; write `512Mi`"
+    by_program = client.post(SANDBOXES, json=wrong).json()
+    assert by_program["message"] == f"1 problem; nothing was changed\n{memory}"
+    assert "file" not in by_program["details"]["causes"][0]
+    yaml = {"Content-Type": "application/yaml"}
+    by_people = client.post(SANDBOXES, content=json.dumps(wrong, indent=1), headers=yaml).json()
+    assert by_people["message"] == f"1 problem; nothing was changed\nbody:16:15: {memory}"
+    broken = client.post(SANDBOXES, content=b'{"kind": "Sandbox",\n]', headers={"Content-Type": "application/json"})
+    assert "\nbody:2:1: " in broken.json()["message"]
+
+
+def test_documents_of_the_sdk_have_no_positions(served: World) -> None:
+    wrong = {"kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"priority": "high"}}
+    text = "kind: Sandbox\napiVersion: paddock/v1alpha1\nmetadata: {name: box}\nspec: {priority: high}\n"
+    with Paddock(f"unix://{served.socket}") as paddock:
+        with pytest.raises(Invalid, match=r"changed\nspec\.priority: ") as refused:
+            paddock.apply([wrong])
+        assert "request" not in str(refused.value)
+        with pytest.raises(Invalid, match=r"request:4:18: spec\.priority: "):
+            paddock.apply(text)
+        with pytest.raises(Invalid, match=r"Sandbox `box` is already defined$"):
+            paddock.apply([{**wrong, "spec": {"template": {"image": "a:1"}}}] * 2)

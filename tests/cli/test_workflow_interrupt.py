@@ -35,3 +35,11 @@ def test_an_interrupted_wait_says_that_the_run_goes_on(
         f"follow it: paddock workflow logs -f build-1{place}",
         f"cancel it: paddock workflow cancel build-1{place}",
     ]
+
+
+def test_a_refused_run_names_the_field_alone(paddock: Run, served: World) -> None:
+    served.apply(BUILD.replace("NAMESPACE", "default"))
+    done = paddock("workflow", "run", "build", "--name", "build-1", "-p", "none=1")
+    assert done.exit_code == 1
+    assert "spec.parameters" in done.stderr
+    assert "body" not in done.stderr

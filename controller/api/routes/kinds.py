@@ -123,7 +123,7 @@ class KindHandlers:
     ) -> JSONResponse:
         """Create an object; 409 AlreadyExists when its name is taken."""
         body = await request.body()
-        return await parsing.run(len(body), self._create, services, namespace, body, agent)
+        return await parsing.run(len(body), self._create, services, namespace, body, agent, _file(request))
 
     def delete_all(
         self, services: UseCases, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = ""
@@ -147,7 +147,7 @@ class KindHandlers:
     ) -> JSONResponse:
         """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is outdated."""
         body = await request.body()
-        return await parsing.run(len(body), self._replace, services, namespace, name, body, agent)
+        return await parsing.run(len(body), self._replace, services, namespace, name, body, agent, _file(request))
 
     def delete(
         self, services: UseCases, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = ""
@@ -200,12 +200,14 @@ class KindHandlers:
             return table_of(self._kind, found, services.objects.now(), version)
         return list_of(self._kind, found, services.watches.texts)
 
-    def _create(self, services: Services, namespace: str, body: bytes, agent: str) -> JSONResponse:
-        found = services.write.create(self._kind, namespace, _text(body), written_by=agent)
+    def _create(self, services: Services, namespace: str, body: bytes, agent: str, file: str) -> JSONResponse:
+        found = services.write.create(self._kind, namespace, _text(body), written_by=agent, file=file)
         return JSONResponse(serialize.obj(found), 201)
 
-    def _replace(self, services: Services, namespace: str, name: str, body: bytes, agent: str) -> JSONResponse:
-        found = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent)
+    def _replace(
+        self, services: Services, namespace: str, name: str, body: bytes, agent: str, file: str
+    ) -> JSONResponse:
+        found = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent, file=file)
         return JSONResponse(serialize.obj(found))
 
 
@@ -300,6 +302,12 @@ def _body(kind: Kind) -> dict[str, Any]:
     """Describe the body of a route that reads it as text, so that errors have positions."""
     ref = {"$ref": f"#/components/schemas/{models.written_model(kind).__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": ref}}}}
+
+
+def _file(request: Request) -> str:
+    """Return the name of a body in messages; "" for JSON, which programs write: its positions help nobody."""
+    type_ = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return "" if type_ == "application/json" else "body"
 
 
 def _text(body: bytes) -> str:

@@ -16,6 +16,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
 class Problem:
     """One problem. `line` and `column` count from 1; 0 if there is no place in a file.
 
+    Without `file` nobody wrote the text: the field tells the place, and the position only if there is no field.
     `reason` is Kubernetes' word for the cause (FieldValueInvalid, FieldValueRequired ...).
     """
 
@@ -33,7 +34,9 @@ class Problem:
                 object.__setattr__(self, name, f"{text[: most - 3]}...")
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        place = self.file
+        if self.line and (self.file or not self.field):
+            place = f"{self.file or 'body'}:{self.line}:{self.column}"
         return ": ".join(each for each in (place, self.field, self.message) if each)
 
 

@@ -10,19 +10,21 @@ from controller.service.objects.normalize import Normal
 from controller.service.objects.objects import not_found
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
 
-_FILE = "body"
 _log = structlog.get_logger("paddock.write")
 
 
 class Write:
-    """The use-cases. A body is the text of one document. Fields of Paddock's own (status, uid ...) are ignored."""
+    """The use-cases. A body is the text of one document. Fields of Paddock's own (status, uid ...) are ignored.
+
+    `file` names the body in messages, with positions; "": nobody wrote it, and fields alone tell the place.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
-    def create(self, kind: Kind, namespace: str, body: str, *, written_by: str = "") -> StoredObject:
+    def create(self, kind: Kind, namespace: str, body: str, *, written_by: str = "", file: str = "") -> StoredObject:
         """Create an object. Raises AlreadyExists, Invalid with every reason, BadRequest, or ServiceUnavailable."""
-        document = self._read(kind, namespace, body)
+        document = self._read(kind, namespace, body, file)
         if document.resource_version or document.uid:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
         with self._pipeline.transaction() as writing:
@@ -36,13 +38,15 @@ class Write:
         self._announce("created", stored, written_by)
         return stored
 
-    def replace(self, kind: Kind, namespace: str, name: str, body: str, *, written_by: str = "") -> StoredObject:
+    def replace(
+        self, kind: Kind, namespace: str, name: str, body: str, *, written_by: str = "", file: str = ""
+    ) -> StoredObject:
         """Replace an object's spec, labels, annotations and owners; its status stays.
 
         Raises NotFound, Conflict when it has changed since, Invalid with every reason, BadRequest, or
         ServiceUnavailable.
         """
-        document = self._read(kind, namespace, body)
+        document = self._read(kind, namespace, body, file)
         if document.name != name:
             raise errors.BadRequest(f"the body is of `{document.name}`, the path of `{name}`; make them agree")
         if not document.resource_version:
@@ -63,8 +67,8 @@ class Write:
             self._announce("replaced", stored, written_by)
         return stored
 
-    def _read(self, kind: Kind, namespace: str, body: str) -> Document:
-        documents, problems = parse(_FILE, body, self._pipeline.registry, namespace=namespace or None)
+    def _read(self, kind: Kind, namespace: str, body: str, file: str) -> Document:
+        documents, problems = parse(file, body, self._pipeline.registry, namespace=namespace or None)
         if problems:
             raise errors.invalid(problems)
         if len(documents) != 1:

@@ -180,11 +180,11 @@ def _remove(sandbox: Sandbox) -> None:
 
 
 def _document(spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return one text of the request for /apply. JSON is YAML."""
+    """Return one text of the request for /apply. JSON is YAML; without a name no message has a position in it."""
     if isinstance(spec, Path):
         return {"file": str(spec), "text": spec.read_text()}
     if isinstance(spec, str):
         return {"file": "request", "text": spec}
     items = [spec] if isinstance(spec, Mapping) else list(spec)
     whole = ({"apiVersion": API_VERSION, **each} for each in items)
-    return {"file": "request", "text": "\n---\n".join(json.dumps(each) for each in whole)}
+    return {"file": "", "text": "\n---\n".join(json.dumps(each) for each in whole)}
