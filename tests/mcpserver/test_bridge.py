@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from controller.api.common.parsing import MAX_VALUES
 from controller.api.middleware.load import LoadLimits
+from controller.kinds.common.chunk import Chunk
+from controller.mcp.servers.sessions import Sessions
 from paddock._client import mcp as bridging
 from paddock._client.errors import ClientError
 from paddock._client.mcp import Bridge, endpoint, server_endpoint
@@ -27,6 +29,8 @@ from tests.api.listeners import token
 from tests.daemon import wait_for
 from tests.helpers_api import World
 from tests.mcpserver.clients import ERAS, serving
+from tests.mcpserver.programs import Program, Servers, out
+from tests.mcpserver.test_servers import document
 
 ROOT = Path(__file__).resolve().parents[2]
 META = {
@@ -40,10 +44,10 @@ EXEC = {"name": "docker.container.exec", "arguments": {"id": "quickstart", "comm
 class Lines:
     """A bridge in this process: lines in, messages out."""
 
-    def __init__(self, world: World, path: str = "/mcp") -> None:
+    def __init__(self, world: World, path: str = "/mcp", *, holds: bool = False) -> None:
         self.messages: list[dict[str, Any]] = []
         self._changed = threading.Condition()
-        self.bridge = Bridge(Server("http://paddock", str(world.socket)), path, self._write)
+        self.bridge = Bridge(Server("http://paddock", str(world.socket)), path, self._write, holds=holds)
 
     def _write(self, line: bytes) -> None:
         assert b"\n" not in line
@@ -56,12 +60,16 @@ class Lines:
             self.bridge._receive(each if isinstance(each, bytes) else json.dumps(each).encode())
 
     def answer(self, id_: Any) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
-            return next((each for each in self.messages if each.get("id") == id_ and "method" not in each), None)
+        return self.wait(lambda each: each.get("id") == id_ and "method" not in each)
 
+    def notification(self, method: str) -> dict[str, Any]:
+        return self.wait(lambda each: each.get("method") == method)
+
+    def wait(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first message that is."""
         with self._changed:
-            assert self._changed.wait_for(found, 60), self.messages
-            return found() or {}
+            assert self._changed.wait_for(lambda: any(map(is_it, self.messages)), 60), self.messages
+            return next(filter(is_it, self.messages))
 
 
 def modern(id_: Any, method: str, **params: Any) -> dict[str, Any]:
@@ -160,6 +168,42 @@ def test_a_killed_bridge_ends_what_runs(running: World) -> None:
             wait_for("the command's start", lambda: running.streams.asked)
             made.kill()
             assert running.streams.closed.wait(60)
+
+
+def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -> None:
+    """The daemon that comes next knows nothing of it, and what was followed may have changed meanwhile."""
+    asked: list[tuple[str, str]] = []
+
+    def answer(message: dict[str, Any]) -> list[Chunk]:
+        params = message.get("params", {})
+        asked.append((message["method"], params.get("uri", params.get("level", ""))))
+        resources = {"capabilities": {"resources": {"subscribe": True}, "logging": {}, "tools": {}}}
+        result = {"tools": []} if message["method"] == "tools/list" else resources
+        return [out({"id": message["id"], "result": result})] if "id" in message else []
+
+    world.apply(document("one"))
+    path = server_endpoint("one", "default")
+
+    def daemon() -> Any:
+        servers: Any = Servers(world, lambda: Program(answer))
+        return serving(world, sessions=Sessions(servers, world.meter))
+
+    with ExitStack() as undo:
+        with daemon():
+            made = Lines(world, path, holds=True)
+            undo.callback(made.bridge.close)
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            made.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+            assert "result" in made.answer(1)
+            for number, (method, uri) in enumerate((("subscribe", "a"), ("subscribe", "b"), ("unsubscribe", "b")), 2):
+                params = {"uri": f"demo://{uri}"}
+                made.send({"jsonrpc": "2.0", "id": number, "method": f"resources/{method}", "params": params})
+                assert "result" in made.answer(number)
+        asked.clear()
+        with daemon():
+            told = made.notification("notifications/resources/updated")
+            assert told["params"] == {"uri": "demo://a"}
+            assert [each for each in asked if each[0] == "resources/subscribe"] == [("resources/subscribe", "demo://a")]
 
 
 def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) -> None:

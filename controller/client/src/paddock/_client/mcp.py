@@ -139,7 +139,8 @@ class Exchange:
 class Hold:
     """A connection that the daemon holds sessions for: they end with it, or with this process.
 
-    `receive` gets their notifications. `headers` go with its request.
+    `receive` gets their notifications. `headers` go with its request. `again` is called each time that it is held anew:
+    the sessions of before are gone.
     """
 
     def __init__(
@@ -148,8 +149,10 @@ class Hold:
         path: str,
         receive: Callable[[Message], None] = lambda _: None,
         headers: Mapping[str, str] | None = None,
+        again: Callable[[], None] = lambda: None,
     ) -> None:
         self._server, self._path, self._receive, self._headers = server, path, receive, headers or {}
+        self._again, self._was_held = again, False
         self.name = secrets.token_hex(16)
         self._ended = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
@@ -171,6 +174,9 @@ class Hold:
                 self._connection.request("GET", self._path, headers=headers)
                 with self._connection.getresponse() as answer:
                     if answer.status == http.client.OK:
+                        if self._was_held:
+                            threading.Thread(target=self._again, name="mcp again", daemon=True).start()
+                        self._was_held = True
                         for each in filter(None, map(_message, _events(answer))):
                             self._receive(each)
             if self._connection is not None:
@@ -190,7 +196,8 @@ class Bridge:
         self._running: dict[str, Exchange] = {}  # without an answer yet, by the request's id in JSON
         self._relays = 0  # also those whose answer is on its way to the client
         self._negotiated = ""  # the version of an `initialize`
-        self._hold = Hold(server, path, self._notified) if holds else None
+        self._lasting: dict[str, Message] = {}  # requests whose effect ends with a session, by what they are about
+        self._hold = Hold(server, path, self._notified, again=self._ask_again) if holds else None
         self._idle = threading.Condition(self._lock)
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -264,6 +271,7 @@ class Bridge:
                 if not answered and "method" not in each and json.dumps(each.get("id")) == key:
                     answered = True
                     self._release(key)
+                    self._note_lasting(message, each)
                 self._note_version(message, each)
                 self._send(each)
         except ClientError as error:
@@ -277,6 +285,31 @@ class Bridge:
             with self._lock:
                 self._relays -= 1
                 self._idle.notify_all()
+
+    def _note_lasting(self, message: Message, answer: Message) -> None:
+        """Remember what must be asked again when the sessions of the connection are new ones."""
+        method, params = message["method"], message.get("params")
+        uri = str(params.get("uri")) if isinstance(params, dict) else ""
+        with self._lock:
+            if "result" not in answer:
+                return
+            if method in ("resources/subscribe", "logging/setLevel"):
+                self._lasting[uri] = message
+            elif method == "resources/unsubscribe":
+                self._lasting.pop(uri, None)
+
+    def _ask_again(self) -> None:
+        """Ask for what the client thinks it has, and have it read what it follows: that may have changed meanwhile."""
+        with self._lock:
+            lasting = list(self._lasting.items())
+        for uri, message in lasting:
+            with contextlib.suppress(ClientError):
+                sent = {**message, "id": f"paddock-{secrets.token_hex(8)}"}
+                name = self._hold.name if self._hold is not None else ""
+                for _ in Exchange(self._server, self._path, sent, self._version(message), name).messages():
+                    pass
+            if uri:
+                self._notified({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
 
     def _release(self, key: str) -> None:
         with self._lock:
