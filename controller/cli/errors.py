@@ -9,6 +9,8 @@ from paddock._client.errors import BadAddress, ClientError
 from paddock._client.errors import Refused as Refused
 from paddock._client.errors import refusal as refusal
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+
 
 class CliError(click.ClickException):
     """`error: ...` on stderr, exit code 1."""

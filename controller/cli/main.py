@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from controller.cli.errors import CliError, as_cli_error
+from controller.cli.errors import INTERRUPTED, CliError, as_cli_error
 from controller.cli.options import Target, split_flag_values
 from controller.version import API_VERSION, VERSION
 from paddock._client.errors import ClientError
@@ -178,6 +178,14 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ClientError as error:
             raise as_cli_error(error) from error
+        except (KeyboardInterrupt, click.Abort) as error:
+            from controller.cli.output import note, on_terminal
+
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise  # the end of stdin at a prompt
+            if on_terminal():
+                note("")  # ends the line of its ^C
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import CliError, UsageProblem
-from controller.cli.exec_relay import INTERRUPTED, relay_streams
+from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
+from controller.cli.exec_relay import relay_streams
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import pulls_shown, waiting_for

@@ -32,7 +32,6 @@ _FIGURES = {
 _TITLES = ["CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PIDS", "UPTIME"]
 Item = Mapping[str, Any]
 _COUNTED = {"NET RX": "rx", "NET TX": "tx", "READ": "read", "WRITTEN": "write"}
-_INTERRUPTED = 130
 _BAR_CELLS = 12
 _NEAR, _FULL = 0.7, 0.9  # of a limit: from here on a bar is yellow, and red
 
@@ -109,15 +108,12 @@ def top_(
     if not watch:
         show()
         return
-    try:
-        if sys.stdout.isatty():
-            _live(ask, max(0.1, interval), sort_by, namespaces=everywhere)
-        pause = threading.Event()
-        while True:
-            show()
-            pause.wait(max(0.1, interval))
-    except KeyboardInterrupt:
-        ctx.exit(_INTERRUPTED)
+    if sys.stdout.isatty():
+        _live(ask, max(0.1, interval), sort_by, namespaces=everywhere)
+    pause = threading.Event()
+    while True:
+        show()
+        pause.wait(max(0.1, interval))
 
 
 def _live(ask: Callable[[], Use], seconds: float, sort_by: str, *, namespaces: bool) -> NoReturn:
