@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused, as_cli_error
+from controller.cli.errors import CliError, Refused, as_cli_error, only_reads
 from controller.cli.kinds import ALL, Kinds, Resource, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import FORMS, is_object_format, note, object_format, say, say_table, sort_key, table, without
@@ -60,6 +60,7 @@ class Asked:
 @click.option("-w", "--watch", is_flag=True, help="Show objects, then their changes, until Ctrl-C.")
 @click.option("--watch-only", is_flag=True, help="Like --watch, without the existing objects.")
 @click.pass_context
+@only_reads
 def get_(
     ctx: click.Context,
     what: Sequence[str],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from controller.cli.client import Client, connect, segment
+from controller.cli.errors import only_reads
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.safe_text import one_line
@@ -65,6 +66,7 @@ class Use:
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.pass_context
+@only_reads
 def top_(
     ctx: click.Context,
     name: str | None,
