@@ -9,6 +9,9 @@ from click.testing import CliRunner
 
 from controller.cli.main import cli
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.plan import Writes
+from controller.kinds.runtime.container import Limits
 from controller.ports.place import Place
 from controller.version import VERSION
 from tests.cli.conftest import Run
@@ -69,6 +72,21 @@ def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: Wor
     assert paddock("host", "uncordon", "b").stdout == "host.paddock/b uncordoned\n"
     missing = paddock("host", "cordon", "c")
     assert (missing.exit_code, "hosts `c` not found" in missing.stderr) == (1, True)
+
+
+def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None:
+    assert paddock("host", "drain", "b").stdout == "host.paddock/b drained\n"
+    assert paddock("host", "drain", "b", "--wait").stdout == "host.paddock/b drained (no change)\n"
+    limits, memory = Limits(500, 512 << 20, 64), InstanceState(restarts=0)
+    one = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, memory, host="a")
+    with fleet.store.transaction() as transaction:
+        transaction.put(StoredObject("Sandbox", "default", "web", "uid-web", {"host": "a"}))
+    fleet.store.record(Writes(instances=(one,)))
+    late = paddock("host", "drain", "a", "--wait", "--timeout", "1ms")
+    assert (late.exit_code, late.stdout) == (1, "host.paddock/a draining; 1 sandbox left\n")
+    assert "host a: draining; 1 sandbox left, after 0.001 s; stop or delete them" in late.stderr
+    trial = paddock("host", "drain", "a", "--wait", "--dry-run", "server")
+    assert (trial.exit_code, "leave --dry-run out" in trial.stderr) == (2, True)
 
 
 def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
