@@ -31,9 +31,9 @@ class UsageProblem(CliError):
     exit_code = 2
 
 
-def as_cli_error(error: ClientError) -> CliError:
+def as_cli_error(error: ClientError, hint: str = "") -> CliError:
     """Convert a client's error to the error of a command."""
-    return (UsageProblem if isinstance(error, BadAddress) else CliError)(error.message)
+    return (UsageProblem if isinstance(error, BadAddress) else CliError)(error.message + hint)
 
 
 def drop_stdout() -> None:

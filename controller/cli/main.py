@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
-from controller.cli.options import Target, split_flag_values
+from controller.cli.options import Target, located, split_flag_values
 from controller.version import API_VERSION, VERSION
-from paddock._client.errors import ClientError
+from paddock._client.errors import BadAddress, ClientError, Refused
 
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
@@ -157,6 +157,24 @@ def _external(path: str) -> click.Command:
     return run
 
 
+def _scheme_hint(ctx: click.Context, error: ClientError) -> str:
+    """Return a hint for a request without TLS that nobody understood: the port may be one with TLS."""
+    cause = error.__cause__
+    if cause is None or isinstance(error, Refused | BadAddress):
+        return ""
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return ""
+        cause = cause.__cause__ or cause.__context__
+    try:
+        server = located(ctx)
+    except ClientError:  # this is the error
+        return ""
+    return (
+        "; if its port is one with TLS, write https://" if server.url.startswith("http:") and not server.socket else ""
+    )
+
+
 class LazyGroup(click.Group):
     """Group that imports a command only to run it, or to show its own help."""
 
@@ -196,7 +214,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            raise as_cli_error(error) from error
+            raise as_cli_error(error, _scheme_hint(ctx, error)) from error
         except (KeyboardInterrupt, click.Abort) as error:
             from controller.cli.output import note, on_terminal
 
