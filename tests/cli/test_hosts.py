@@ -96,7 +96,10 @@ def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
     with fleet.store.transaction() as transaction:
         transaction.put(bound)
     refused = paddock("host", "remove", "b")
-    assert (refused.exit_code, "sandbox/default/web are bound to it" in refused.stderr) == (1, True)
+    assert (
+        refused.exit_code,
+        "sandbox/default/web is bound to it; start its daemon again, or delete it first" in refused.stderr,
+    ) == (1, True)
     with fleet.store.transaction() as transaction:
         transaction.remove(bound)
     assert paddock("host", "remove", "b").stdout == "host.paddock/b removed\n"

@@ -22,3 +22,16 @@ def test_names_are_those_of_sandboxes(paddock: Run, served: World) -> None:
     assert "write sandbox/x" in paddock("sandbox", "get", "pool/x").stderr
     assert paddock("sandbox", "delete", "quickstart", "--wait=false").exit_code == 0
     assert served.sandbox().deleted_at is not None
+
+
+@pytest.mark.parametrize("noun", ["host", "sandbox", "project", "config"])
+def test_summaries_are_whole(paddock: Run, noun: str) -> None:
+    shown = paddock(noun, "--help").stdout
+    commands = " ".join(shown.partition("Commands:")[2].split())
+    assert commands
+    assert "..." not in commands
+    if noun == "host":
+        assert (
+            "Let sandboxes start on a host again that was cordoned, drained or released; those that waited for"
+            in commands
+        )

@@ -90,11 +90,17 @@ def _pairs(values: Mapping[str, str]) -> str:
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [each["type"], each["status"], each.get("lastTransitionTime", ""), each["reason"], each.get("message", "")]
-        for each in conditions
-    ]
-    return _shifted(columns([["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"], *rows]))
+    fields = {
+        "TYPE": "type",
+        "STATUS": "status",
+        "SINCE": "lastTransitionTime",
+        "REASON": "reason",
+        "MESSAGE": "message",
+    }
+    if not any("lastTransitionTime" in each for each in conditions):  # as of a host, whose are of this moment
+        del fields["SINCE"]
+    rows = [[each.get(field, "") for field in fields.values()] for each in conditions]
+    return _shifted(columns([list(fields), *rows]))
 
 
 def _indented(value: Any) -> str:

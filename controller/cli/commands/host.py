@@ -9,7 +9,7 @@ from controller.cli.client import Client, connect, segment
 from controller.cli.commands.host_join import join_
 from controller.cli.errors import CliError
 from controller.cli.kinds import Resource
-from controller.cli.options import DURATION
+from controller.cli.options import DURATION, Group
 from controller.cli.output import columns, say, say_table
 from controller.cli.patch import change_line, dry_run_option, find_one, with_version
 from controller.cli.progress import waiting_for
@@ -20,7 +20,7 @@ _EMPTY = "drained"
 _LISTED = ("NAME", "STATUS", "SANDBOXES", "CPU", "MEMORY", "ENGINE", "VERSION", "ADDRESS", "LAST SEEN")
 
 
-@click.group("host")
+@click.group("host", cls=Group)
 def host_() -> None:
     """List hosts, cordon or drain one and open it again, and remove one that is gone for good.
 

@@ -5,14 +5,14 @@ import importlib
 
 import click
 
-from controller.cli.options import namespace_option, split_flag_values
+from controller.cli.options import Group, namespace_option, split_flag_values
 
 _VERBS = ("create", "run", "exec", "logs", "shell", "cp", "port-forward", "inspect", "attest", "why", "restart", "top")
 _OF_KIND = {"list": "get", "get": "get", "describe": "describe", "delete": "delete"}
 _STATES = {"start": "Running", "stop": "Suspended"}
 
 
-class _Nouns(click.Group):
+class _Nouns(Group):
     """Group of other commands; those that take a kind get it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

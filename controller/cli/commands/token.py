@@ -9,7 +9,7 @@ import click
 from controller.cli.client import connect, segment
 from controller.cli.commands.auth import bounds
 from controller.cli.errors import CliError
-from controller.cli.options import DURATION
+from controller.cli.options import DURATION, Group
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _ROLES = ("viewer", "user", "operator", "admin")
@@ -38,7 +38,7 @@ def _quantity(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
-@click.group("token")
+@click.group("token", cls=Group)
 def token_() -> None:
     """Create, list and revoke bearer tokens."""
 
