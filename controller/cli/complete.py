@@ -12,8 +12,18 @@ from click.shell_completion import CompletionItem, ShellComplete
 FILES, NO_SPACE = ":files", ":nospace"
 _TIMEOUT_SECONDS = 1.0
 _FILES = ("files_", "patch_file", "config")
-_SANDBOXES = ("name", "names")  # commands that take the name of a sandbox, as kubectl's take that of a pod
-_OBJECTS = ("what",)
+_NAMED = {  # command -> the kind that its arguments name; a command that is not here names no objects of the daemon
+    **dict.fromkeys(("attest", "exec", "execs", "inspect", "logs", "port-forward", "restart", "shell"), "sandboxes"),
+    **dict.fromkeys(("top", "rollout restart", "project open", "project close"), "sandboxes"),
+    **dict.fromkeys(("sandbox get", "sandbox list", "sandbox describe", "sandbox delete"), "sandboxes"),
+    **dict.fromkeys(("sandbox start", "sandbox stop"), "sandboxes"),
+    **dict.fromkeys(("host cordon", "host uncordon", "host drain", "host release", "host remove"), "hosts"),
+    **dict.fromkeys(("mcp approve", "mcp connect", "mcp disable", "mcp enable"), "mcpservers"),
+    **dict.fromkeys(("workflow artifacts", "workflow cancel", "workflow logs"), "workflowruns"),
+    "workflow run": "workflows",
+    **dict.fromkeys(("plugin config", "plugin remove"), "plugins"),
+    **dict.fromkeys(("config provider add", "config provider remove"), "providers"),
+}
 _STATES = ("Running", "Suspended", "Paused")
 _READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
 # From a path below the API's version to the JSON there; None when the daemon does not answer.
@@ -52,15 +62,25 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def _found(root: click.Command, given: list[str], word: str, ask: Ask) -> Iterator[str]:
-    command, rest = _command(root, given)
+    command, path, rest = _command(root, given)
     option = _waiting_option(command, rest[-1]) if rest and "--" not in rest else None
     if option is not None:
         yield from _of_option(option, root, given, word, ask)
         return
-    if not word.startswith("-") and (asked := _argument(command)) is not None and not isinstance(command, click.Group):
-        yield from _objects(asked, command, _positionals(command, rest), word, ask)
-        return
-    yield from _clicks(root, given, word)
+    before = _positionals(command, rest)
+    if word.startswith("-") or isinstance(command, click.Group):
+        yield from _clicks(root, given, word)
+    elif kind := _NAMED.get(path) or _NAMED.get(path.removeprefix("sandbox ")):
+        yield from _starting(_names(ask, kind), word) if not before or _repeats(command) else ()
+    elif (asked := _argument(command)) is not None:
+        yield from _objects(asked, command, before, word, ask)
+    else:
+        yield from _clicks(root, given, word)
+
+
+def _repeats(command: click.Command) -> bool:
+    """Tell if the first argument takes several names."""
+    return next(each.nargs for each in command.params if isinstance(each, click.Argument)) == -1
 
 
 def _clicks(root: click.Command, given: list[str], word: str) -> Iterator[str]:
@@ -68,18 +88,20 @@ def _clicks(root: click.Command, given: list[str], word: str) -> Iterator[str]:
     yield from (str(each.value) for each in found if each.type == "plain")
 
 
-def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, list[str]]:
-    """Return the command that these words select, and the words after its name."""
+def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, str, list[str]]:
+    """Return the command that these words select, its name with that of its groups, and the words after it."""
     command, rest, context = root, list(given), click.Context(root, info_name="paddock")
+    path: list[str] = []
     while isinstance(command, click.Group):
         at = next((at for at, each in enumerate(rest) if command.get_command(context, each)), None)
         if at is None:
             break
         inner = command.get_command(context, rest[at])
         assert inner is not None
+        path.append(rest[at])
         command, rest = inner, rest[at + 1 :]
         context = click.Context(command, parent=context)
-    return command, rest
+    return command, " ".join(path), rest
 
 
 def _waiting_option(command: click.Command, last: str) -> click.Option | None:
@@ -101,7 +123,7 @@ def _of_option(option: click.Option, root: click.Command, given: list[str], word
 
 def _argument(command: click.Command) -> str | None:
     names = [each.name for each in command.params if isinstance(each, click.Argument)]
-    return names[0] if names and names[0] in (*_OBJECTS, *_SANDBOXES, "shell") else None
+    return names[0] if names and names[0] in ("what", "shell") else None
 
 
 def _positionals(command: click.Command, rest: Sequence[str]) -> list[str]:
@@ -118,8 +140,6 @@ def _positionals(command: click.Command, rest: Sequence[str]) -> list[str]:
 def _objects(argument: str, command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
     if argument == "shell":
         yield from _starting(("bash", "zsh", "fish") if not before else (), word)
-    elif argument in _SANDBOXES:
-        yield from _starting(_names(ask, "sandboxes") if not before or argument == "names" else (), word)
     elif command.name == "explain":
         yield from _fields(word) if not before else ()
     elif "/" in word:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from controller.cli.client import connect
-from controller.cli.errors import UsageProblem
+from controller.cli.errors import INTERRUPTED, UsageProblem
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
 from controller.cli.terminal import is_terminal, raw, size
@@ -23,7 +23,6 @@ from paddock._client.sandbox import Sandbox
 
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED_INTERRUPTS = 3  # Ctrl-C is forwarded so often; the next one ends this process and kills the command
-INTERRUPTED = 130
 
 
 def relay_streams(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:

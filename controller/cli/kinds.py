@@ -11,6 +11,7 @@ from controller.cli.client import PREFIX, Client, segment
 from controller.cli.errors import CliError, Refused
 
 ALL = "all"
+_MEANT = 3  # letters of a part of a kind's name, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,16 @@ class Kinds:
         """Return the kind with that name, singular or short name."""
         found = self._words.get(word.lower().removesuffix(".paddock"))
         if found is None:
-            close = difflib.get_close_matches(word.lower(), self._words, n=1, cutoff=0.7)
-            hint = f"did you mean `{close[0]}`?" if close else f"known kinds: {', '.join(self._shown)}"
+            close = self._close(word.lower())
+            hint = f"did you mean `{close}`?" if close else f"known kinds: {', '.join((ALL, *self._shown))}"
             raise CliError(f"unknown kind `{word}`; {hint}")
         return found
+
+    def _close(self, word: str) -> str:
+        """Return the kind that this word is a part of (`pool` of `sandboxpool`) or nearly is; "" if there is none."""
+        whole = sorted((each for each in self._words if word in each), key=len) if len(word) >= _MEANT else []
+        close = whole or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
+        return close[0] if close else ""
 
     def targets(self, words: Sequence[str]) -> list[Target]:
         """Parse `KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl does."""

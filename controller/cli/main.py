@@ -1,18 +1,20 @@
 """Root of the command line. A command is imported when it is called, so that `paddock version` is quick."""
 
 import difflib
+import errno
 import importlib
 import os
 import re
 import shutil
+import sys
 from typing import Any
 
 import click
 
-from controller.cli.errors import CliError, as_cli_error
-from controller.cli.options import Target, split_flag_values
+from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
+from controller.cli.options import Target, located, split_flag_values
 from controller.version import API_VERSION, VERSION
-from paddock._client.errors import ClientError
+from paddock._client.errors import BadAddress, ClientError, Refused
 
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
@@ -70,6 +72,7 @@ COMMANDS = {
 }
 
 
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
 
 # Commands that people know from kubectl and docker, and what to type here.
@@ -154,8 +157,42 @@ def _external(path: str) -> click.Command:
     return run
 
 
+def _scheme_hint(ctx: click.Context, error: ClientError) -> str:
+    """Return a hint for a request without TLS that nobody understood: the port may be one with TLS."""
+    cause = error.__cause__
+    if cause is None or isinstance(error, Refused | BadAddress):
+        return ""
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return ""
+        cause = cause.__cause__ or cause.__context__
+    try:
+        server = located(ctx)
+    except ClientError:  # this is the error
+        return ""
+    return (
+        "; if its port is one with TLS, write https://" if server.url.startswith("http:") and not server.socket else ""
+    )
+
+
 class LazyGroup(click.Group):
     """Group that imports a command only to run it, or to show its own help."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line. An output that takes nothing is an error, not a traceback."""
+        if sys.stdout is None:  # before anything is done, and before a connection gets the number of its descriptor
+            CliError("stdout is closed; open it, or add `>/dev/null` to drop the output").show()
+            sys.exit(1)
+        sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - for as long as the process
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE or error.filename is not None:
+                raise
+            drop_stdout()
+            CliError(f"the output can't be written: {error.strerror}; make room, or write it elsewhere").show()
+            sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _verbose_first(args))
@@ -177,7 +214,15 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            raise as_cli_error(error) from error
+            raise as_cli_error(error, _scheme_hint(ctx, error)) from error
+        except (KeyboardInterrupt, click.Abort) as error:
+            from controller.cli.output import note, on_terminal
+
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise  # the end of stdin at a prompt
+            if on_terminal():
+                note("")  # ends the line of its ^C
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -11,7 +11,20 @@ if TYPE_CHECKING:
     from paddock._client.server import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SUMMARY = 200  # letters, more than any has
 _FLAG_VALUES = {"true": True, "false": False}
+
+
+class Group(click.Group):
+    """Group whose help has the whole summary of each command: click cuts it at the end of the line."""
+
+    group_class = type  # groups below it are such, too
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, each.get_short_help_str(_SUMMARY)) for name, each in found.items() if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def split_flag_values(command: click.Command, words: Sequence[str]) -> list[str]:

@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import CliError, UsageProblem
-from controller.cli.exec_relay import INTERRUPTED, relay_streams
+from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
+from controller.cli.exec_relay import relay_streams
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import pulls_shown, waiting_for
@@ -42,6 +42,7 @@ _MAX_DETACHED_BYTES = 96 << 10  # Linux passes at most 128 KiB as one argument
 _WRITE_AND_RUN = 'printf %s "$1" >"$0"; shift; exec "$@"'
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _NO_GPUS = "NoDeviceDriver"
+_HOSTLESS = ("NoHost", "HostNeeded")
 _GPUS = re.compile(r'"?((count=)?(?P<count>[0-9]{1,4}|all)|device=(?P<ids>[^,"]+(,[^,"]+)*))"?')
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LIFECYCLE = {
@@ -162,9 +163,9 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, and GPUs.
+    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, GPUs, a host.
 
-    An empty name is a random one.
+    An empty name is a random one. An empty host is the daemon's only one, or the scheduler's choice.
     """
 
     name: str = ""
@@ -172,6 +173,7 @@ class Asked:
     image: str = ""
     level: str = ""
     gpus: Gpus = Gpus()
+    host: str = ""
 
 
 @contextlib.contextmanager
@@ -273,6 +275,7 @@ def _document(
         },
         "spec": {
             **container,
+            **({"host": asked.host} if asked.host else {}),
             **({"resources": asked.gpus.resources(client)} if asked.gpus != Gpus() else {}),
             "restartPolicy": "Never",
             "lifecycle": lifecycle,
@@ -335,6 +338,8 @@ def _wait(client: Client, namespace: str, name: str, seconds: float, *, may_end:
             return found is not None
         if found["reason"] == _NO_GPUS:  # waiting does not help
             raise CliError(f"the sandbox failed: {found['message']}")
+        if found["reason"] in _HOSTLESS:
+            raise CliError(f"the sandbox has no host: {found['message']}; for `paddock run`, add --host NAME")
         last = obstacle_of(found)
         waiting.report(f"sandbox {name}", last.reason, last.message)
         return False

@@ -14,6 +14,12 @@ from controller.cli.main import COMMANDS, cli
 from tests.helpers_api import QUICKSTART, World
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW = """
+apiVersion: paddock/v1alpha1
+kind: Workflow
+metadata: {name: tests}
+spec: {stages: [{name: a, exec: {command: ["true"]}}], sandbox: {template: {image: paddock/python:1}}}
+"""
 Complete = Callable[..., list[str]]
 BASH = """
 source <(paddock completion bash)
@@ -82,6 +88,18 @@ def test_kinds_and_object_names(complete: Complete) -> None:
     assert complete("get", "securityp") == ["securityprofiles"]
     assert complete("describe", "sp", "") == ["build", "development", "full-isolation", "production"]
     assert complete("delete", "even") == []  # it can only be read
+
+
+def test_names_are_those_of_the_commands_kind(complete: Complete, served: World) -> None:
+    served.apply(WORKFLOW)
+    for words in (["exec"], ["sandbox", "logs", "quarry"], ["sandbox", "get"], ["project", "open"]):
+        assert complete(*words, "qu") == ["quarry", "quickstart"], words
+    assert complete("host", "cordon", "") == ["host"]
+    assert complete("workflow", "run", "") == ["tests"]
+    for words in (["token", "revoke"], ["config", "use-context"], ["mcp", "call"], ["secret", "delete"]):
+        assert complete(*words, "") == [], words
+    for words in (["workflow", "cancel"], ["mcp", "enable"], ["plugin", "remove"], ["exec", "quarry"]):
+        assert complete(*words, "") == [], words
 
 
 def test_files_fields_and_shells(complete: Complete, folder: Path) -> None:

@@ -3,12 +3,15 @@
 import contextlib
 import os
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from controller.cli.fleet_certificates import new_authority, new_certificate
 from controller.cli.main import cli
 from controller.cli.options import DURATION
 from paddock._client.server import locate
@@ -112,6 +115,45 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(65536):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def tls_port(tmp_path: Path) -> Iterator[int]:
+    """Port of a server with TLS, whose authority nobody knows."""
+    made = new_certificate(new_authority(), "localhost")
+    (tmp_path / "both.pem").write_bytes(made.cert + made.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "both.pem")
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # of accept(): the end
+            while True:
+                client = listening.accept()[0]
+                with client, contextlib.suppress(OSError):
+                    tls.wrap_socket(client, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("words", [["get", "sb"], ["exec", "a", "--", "true"]])
+def test_a_certificate_that_is_not_trusted_is_named(tls_port: int, words: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["--server", f"https://localhost:{tls_port}", *words])
+    assert done.exit_code == 1
+    assert f"error: https://localhost:{tls_port}: its certificate is not trusted (" in done.stderr
+    assert "PADDOCK_CA_FILE" in done.stderr
+    assert "make up" not in done.stderr
+
+
+def test_plain_http_to_a_port_with_tls(tls_port: int) -> None:
+    done = CliRunner().invoke(cli, ["--server", f"http://localhost:{tls_port}", "get", "sb"])
+    assert (done.exit_code, "if its port is one with TLS, write https://" in done.stderr) == (1, True)
+    nobody = CliRunner().invoke(cli, ["--server", "http://localhost:1", "get", "sb"])
+    assert (nobody.exit_code, "https://" in nobody.stderr) == (1, False)
 
 
 def test_missing_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from controller.kinds.planning.action import CreateContainer, PauseContainer, St
 from controller.kinds.planning.instance_record import Instance, InstanceState, Termination
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.runtime.container import ContainerConfig, Limits
+from tests.cli.shells import shell
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 from tests.helpers_api import QUICKSTART, World, make_world
@@ -251,3 +252,14 @@ def test_a_pipe_gets_every_byte(paddock: Run, boxed: World, engine: FakeEngine) 
     engine.say(container_name("quickstart", boxed.sandbox().uid), HOSTILE)
     assert paddock("logs", "quickstart").stdout.endswith(HOSTILE)
     assert paddock("exec", "quickstart", "--", "echo", HOSTILE).stdout == f"{HOSTILE}\n"
+
+
+def test_an_output_that_takes_no_more(boxed: World) -> None:
+    full = shell("paddock exec quickstart -- echo hi >/dev/full", boxed.socket)
+    assert full.returncode == 1
+    assert (
+        full.stderr == "error: the output can't be written: No space left on device; make room, or write it elsewhere\n"
+    )
+    for words in ("logs quickstart", "logs -f --prefix quickstart", "sandbox logs quickstart"):
+        done = shell(f"paddock {words} | true; echo ${{PIPESTATUS[0]}}", boxed.socket)
+        assert (done.stdout, done.stderr) == ("0\n", "")

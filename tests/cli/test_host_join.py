@@ -64,7 +64,10 @@ def test_a_host_needs_its_address(tmp_path: Path) -> None:
 
 
 def test_every_bad_argument_is_said_at_once(tmp_path: Path) -> None:
-    done = join("No Name", "--address", "nowhere", "--folder", str(tmp_path), "--ca-key", "k")
+    done = join(
+        "No Name", "--address", "nowhere", "--folder", str(tmp_path), "--ca-key", "k", "--database-url", "sqlite:///x"
+    )
     assert done.exit_code == 1
-    for each in ("NAME:", "--address:", "--folder:", "--ca-cert:"):
+    assert "`sqlite` is no store for several hosts; write postgresql+psycopg://..." in done.output
+    for each in ("NAME:", "--address:", "--folder:", "--ca-cert:", "--database-url:"):
         assert each in done.output

@@ -9,6 +9,9 @@ from click.testing import CliRunner
 
 from controller.cli.main import cli
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.plan import Writes
+from controller.kinds.runtime.container import Limits
 from controller.ports.place import Place
 from controller.version import VERSION
 from tests.cli.conftest import Run
@@ -71,6 +74,21 @@ def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: Wor
     assert (missing.exit_code, "hosts `c` not found" in missing.stderr) == (1, True)
 
 
+def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None:
+    assert paddock("host", "drain", "b").stdout == "host.paddock/b drained\n"
+    assert paddock("host", "drain", "b", "--wait").stdout == "host.paddock/b drained (no change)\n"
+    limits, memory = Limits(500, 512 << 20, 64), InstanceState(restarts=0)
+    one = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, memory, host="a")
+    with fleet.store.transaction() as transaction:
+        transaction.put(StoredObject("Sandbox", "default", "web", "uid-web", {"host": "a"}))
+    fleet.store.record(Writes(instances=(one,)))
+    late = paddock("host", "drain", "a", "--wait", "--timeout", "1ms")
+    assert (late.exit_code, late.stdout) == (1, "host.paddock/a draining; 1 sandbox left\n")
+    assert "host a: draining; 1 sandbox left, after 0.001 s; stop or delete them" in late.stderr
+    trial = paddock("host", "drain", "a", "--wait", "--dry-run", "server")
+    assert (trial.exit_code, "leave --dry-run out" in trial.stderr) == (2, True)
+
+
 def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
     own = paddock("host", "remove", "a")
     assert (own.exit_code, "host `a`: it is the host of the daemon that you ask" in own.stderr) == (1, True)
@@ -78,7 +96,10 @@ def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
     with fleet.store.transaction() as transaction:
         transaction.put(bound)
     refused = paddock("host", "remove", "b")
-    assert (refused.exit_code, "sandbox/default/web are bound to it" in refused.stderr) == (1, True)
+    assert (
+        refused.exit_code,
+        "sandbox/default/web is bound to it; start its daemon again, or delete it first" in refused.stderr,
+    ) == (1, True)
     with fleet.store.transaction() as transaction:
         transaction.remove(bound)
     assert paddock("host", "remove", "b").stdout == "host.paddock/b removed\n"

@@ -138,7 +138,8 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     shown = paddock("describe", "host/host").stdout
     assert re.search(r"^  EngineReachable +True", shown, re.MULTILINE)
     assert "disk=fast" in shown
-    assert paddock("host", "drain", "host").stdout == "host.paddock/host drained\n"
+    assert "SINCE" not in shown
+    assert paddock("host", "drain", "host").stdout == "host.paddock/host draining; 1 sandbox left\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1:3] == ["Ready,Draining", "(1"]
     assert paddock("host", "release", "host").stdout == "host.paddock/host released\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready,OutOfService"

@@ -159,6 +159,26 @@ def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
     assert (done.exit_code, done.stderr) == (1, "error: the sandbox failed: no driver for gpus; install one\n")
 
 
+def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
+    def refuse() -> None:
+        wait_for("it watches", lambda: served.services.watches.count)
+        (made,) = served.store.list("Sandbox")[0]
+        served.set_ready("False", "NoHost", "it names no host; write `host:` into its spec", name=made.name)
+
+    waiting = threading.Thread(target=refuse)
+    waiting.start()
+    done = run(served, "--wait", "60s", "-c", "1")
+    waiting.join()
+    words = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"
+    assert (done.exit_code, done.stderr) == (1, f"error: the sandbox has no host: {words}\n")
+
+
+def test_a_host_is_named(served: World) -> None:
+    for more in (["--template", "tiny"], ["-d"]):
+        run(served, "--wait", "10ms", "--host", "host", *more, "--", "true")
+    assert [each.spec["host"] for each in served.store.list("Sandbox")[0]] == ["host", "host"]
+
+
 def test_the_command_to_run(tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_bytes(b"echo hello\n")

@@ -7,13 +7,13 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError
-from controller.cli.options import DURATION
+from controller.cli.options import DURATION, Group
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _MOST = 100_000  # entries in one answer
 
 
-@click.group("audit", invoke_without_command=True)
+@click.group("audit", cls=Group, invoke_without_command=True)
 @click.option("--since", type=DURATION, help="Only entries newer than this: 30m, 24h, 7d.")
 @click.option("--actor", metavar="TEXT", default="", help="Only callers whose name contains this text.")
 @click.option("--refused", is_flag=True, help="Only refused requests.")

@@ -5,14 +5,14 @@ from typing import Any
 import click
 
 from controller.cli.client import PREFIX, Client, connect
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _LISTED = ("get", "list", "create", "update", "delete")
 _VERBS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
 
 
-@click.group("auth")
+@click.group("auth", cls=Group)
 def auth_() -> None:
     """Show your identity and permissions."""
 

@@ -10,6 +10,7 @@ import click
 
 from controller.cli.commands.config_provider import provider
 from controller.cli.errors import CliError, UsageProblem
+from controller.cli.options import Group
 from controller.cli.output import columns, note, say, say_table
 from paddock._client import contexts as stored
 from paddock._client.contexts import Context
@@ -21,7 +22,7 @@ _CLIENTS = ("claude", "cursor", "vscode", "codex")
 _SETTINGS = "/etc/paddock/paddock.toml"
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def config_() -> None:
     """Show and change contexts: named daemons, one of them current.
 

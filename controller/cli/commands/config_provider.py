@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option
 
 _PORT = 8090
 _OWN = re.compile(
@@ -23,7 +23,7 @@ _TYPES = {
 }
 
 
-@click.group("provider")
+@click.group("provider", cls=Group)
 def provider() -> None:
     """Add, list and remove model providers. Sandboxes use them without their keys."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
+from controller.cli.errors import only_reads
 from controller.cli.kinds import Kinds, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import columns, note, say_table, table, yaml_text
@@ -21,6 +22,7 @@ _PULLING = "ImagePulling"
 @namespace_option
 @selector_option
 @click.pass_context
+@only_reads
 def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, selector: str) -> None:
     """Show objects with their conditions and events."""
     client = connect(ctx)
@@ -88,11 +90,17 @@ def _pairs(values: Mapping[str, str]) -> str:
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [each["type"], each["status"], each.get("lastTransitionTime", ""), each["reason"], each.get("message", "")]
-        for each in conditions
-    ]
-    return _shifted(columns([["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"], *rows]))
+    fields = {
+        "TYPE": "type",
+        "STATUS": "status",
+        "SINCE": "lastTransitionTime",
+        "REASON": "reason",
+        "MESSAGE": "message",
+    }
+    if not any("lastTransitionTime" in each for each in conditions):  # as of a host, whose are of this moment
+        del fields["SINCE"]
+    rows = [[each.get(field, "") for field in fields.values()] for each in conditions]
+    return _shifted(columns([list(fields), *rows]))
 
 
 def _indented(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import click
 
 from controller.cli.client import Client, connect, segment
+from controller.cli.errors import only_reads
 from controller.cli.kinds import Kinds
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import json_text, note, say, say_table, table, yaml_text
@@ -24,6 +25,7 @@ _MAX_KNOWN = 10_000  # then all are read again, and old ones are forgotten
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.pass_context
+@only_reads
 def events_(
     ctx: click.Context,
     what: str | None,

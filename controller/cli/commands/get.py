@@ -7,13 +7,11 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused, as_cli_error
+from controller.cli.errors import CliError, Refused, as_cli_error, only_reads
 from controller.cli.kinds import ALL, Kinds, Resource, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import FORMS, is_object_format, note, object_format, say, say_table, sort_key, table, without
 from controller.cli.watch import follow, name_params
-
-_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,7 @@ class Asked:
 @click.option("-w", "--watch", is_flag=True, help="Show objects, then their changes, until Ctrl-C.")
 @click.option("--watch-only", is_flag=True, help="Like --watch, without the existing objects.")
 @click.pass_context
+@only_reads
 def get_(
     ctx: click.Context,
     what: Sequence[str],
@@ -110,7 +109,7 @@ def get_(
     if not asked.of_all and (everywhere or selector or fields):
         raise click.UsageError("a name can't be combined with -A, -l or --field-selector; leave one of them out")
     if watch or watch_only:
-        _watch(ctx, asked, only=watch_only)
+        _watch(asked, only=watch_only)
         return
     (_objects if is_object_format(output) else _tables)(asked)
     if ignore_not_found:
@@ -211,7 +210,7 @@ def _objects(asked: Asked) -> None:
             say(text, exact=True)
 
 
-def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
+def _watch(asked: Asked, *, only: bool) -> None:
     """Show the existing objects (unless `only` changes are asked for), then every change until interrupted."""
     kinds = list(dict.fromkeys(each.resource for each in asked.targets))
     if len(kinds) > 1:
@@ -225,17 +224,14 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
     listed = asked.client.list(path, table=rows, **params)
     revision = listed["metadata"].get("resourceVersion", "0")  # 0: an empty store
     shown = _Shown(asked, kind, listed if rows and not only else None)
-    try:
-        if not only:
-            (_tables if rows else _objects)(asked)
-            for error in asked.refused:
-                as_cli_error(error).show()
-        for event in follow(asked.client, path, revision, params, table=rows):
-            obj = event.obj["rows"][0]["object"] if rows else event.obj
-            if not names or obj["metadata"]["name"] in names:
-                shown.show(event.obj)
-    except KeyboardInterrupt:
-        ctx.exit(_INTERRUPTED)
+    if not only:
+        (_tables if rows else _objects)(asked)
+        for error in asked.refused:
+            as_cli_error(error).show()
+    for event in follow(asked.client, path, revision, params, table=rows):
+        obj = event.obj["rows"][0]["object"] if rows else event.obj
+        if not names or obj["metadata"]["name"] in names:
+            shown.show(event.obj)
 
 
 class _Shown:

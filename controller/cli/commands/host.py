@@ -1,16 +1,26 @@
 """`paddock host`: list hosts, cordon or drain one and open it again, and remove one that is gone."""
 
+import time
+from collections.abc import Callable
+
 import click
 
-from controller.cli.client import connect, segment
+from controller.cli.client import Client, connect, segment
 from controller.cli.commands.host_join import join_
+from controller.cli.errors import CliError
+from controller.cli.kinds import Resource
+from controller.cli.options import DURATION, Group
 from controller.cli.output import columns, say, say_table
 from controller.cli.patch import change_line, dry_run_option, find_one, with_version
+from controller.cli.progress import waiting_for
+from controller.cli.watch import Object, until
 
+_HOSTS = Resource("hosts", "host", "Host", namespaced=False, watched=False)
+_EMPTY = "drained"
 _LISTED = ("NAME", "STATUS", "SANDBOXES", "CPU", "MEMORY", "ENGINE", "VERSION", "ADDRESS", "LAST SEEN")
 
 
-@click.group("host")
+@click.group("host", cls=Group)
 def host_() -> None:
     """List hosts, cordon or drain one and open it again, and remove one that is gone for good.
 
@@ -58,14 +68,44 @@ def cordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 @host_.command("drain")
 @click.argument("name")
 @dry_run_option
+@click.option("--wait", is_flag=True, help="Wait until no sandbox is left on it.")
+@click.option("--timeout", type=DURATION, default="120s", help="With --wait: how long to wait. [default: 120s]")
 @click.pass_context
-def drain_(ctx: click.Context, name: str, dry_run: str) -> None:
+def drain_(ctx: click.Context, name: str, dry_run: str, wait: bool, timeout: float) -> None:
     """Empty a host for maintenance: nothing new starts on it, and its warm sandboxes are removed.
 
-    Other sandboxes run on until you stop or delete them: `paddock host list` shows how many are left. Undo it with
-    `paddock host uncordon`.
+    Other sandboxes run on until you stop or delete them; `paddock host list`, too, shows how many are left. Undo it
+    with `paddock host uncordon`.
     """
-    _change(ctx, name, "drained", {"schedulable": False, "drained": True}, trial=dry_run == "server")
+    if wait and dry_run == "server":
+        raise click.UsageError("--wait needs what a dry run does not write; leave --dry-run out")
+    after = _change(ctx, name, _drained, {"schedulable": False, "drained": True}, trial=dry_run == "server")
+    if wait and _drained(after) != _EMPTY:
+        _wait_until_empty(connect(ctx), name, timeout)
+
+
+def _drained(host: Object) -> str:
+    left = host.get("status", {}).get("sandboxes")
+    if left == 0:
+        return _EMPTY
+    return f"draining; {'?' if left is None else left} sandbox{'' if left == 1 else 'es'} left"
+
+
+def _wait_until_empty(client: Client, name: str, timeout: float) -> None:
+    """Wait until no sandbox is left on a host. CliError when some still are."""
+    last = ""
+
+    def empty(_name: str, host: Object | None) -> bool:
+        nonlocal last
+        last = _drained(host or {})
+        waiting.report(f"host {name}", last, last)
+        return host is not None and last == _EMPTY
+
+    with waiting_for(f"host {name}") as waiting:
+        late = until(client, _HOSTS, "", [name], empty, time.monotonic() + timeout)
+    if late:
+        raise CliError(f"host {name}: {last}, after {timeout:g} s; stop or delete them (`paddock get sandboxes -A`)")
+    say(f"{_HOSTS.word(name)} {_EMPTY}")
 
 
 @host_.command("release")
@@ -95,9 +135,19 @@ def uncordon_(ctx: click.Context, name: str, dry_run: str) -> None:
 host_.add_command(join_)
 
 
-def _change(ctx: click.Context, name: str, what: str, spec: dict[str, bool | None], *, trial: bool) -> None:
+def _change(
+    ctx: click.Context,
+    name: str,
+    what: str | Callable[[Object], str],
+    spec: dict[str, bool | None],
+    *,
+    trial: bool,
+) -> Object:
+    """Change a host and say so; return it. WHAT may depend on the host as it is then."""
     client = connect(ctx)
     host = find_one(client, [f"host/{name}"], "")
     before = host.read(client)
     after = host.patch(client, with_version({"spec": spec}, before), dry_run=trial)
-    say(change_line(host, what, before, after, dry_run=trial))
+    done = what if isinstance(what, str) else what(after)
+    say(change_line(host, done, before, after, dry_run=trial))
+    return after

@@ -68,7 +68,7 @@ def join_(
     from controller.kinds.common.address import parse_address
 
     place = Path(folder or name)
-    problems = _problems(name, place, ca_cert, ca_key)
+    problems = _problems(name, place, database_url, ca_cert, ca_key)
     if address is None and "host" in (roles or ROLES):
         problems.append("--address: missing; say where the other hosts' daemons reach this one (HOST:PORT)")
     if "fleet" in roles and "host" not in roles:
@@ -107,7 +107,7 @@ def join_(
     say(f"copy the folder to {installed} on host {name}, add its paddock.toml to the settings, and start the daemon")
 
 
-def _problems(name: str, place: Path, ca_cert: str | None, ca_key: str | None) -> list[str]:
+def _problems(name: str, place: Path, database_url: str, ca_cert: str | None, ca_key: str | None) -> list[str]:
     """Return what is wrong with the arguments."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -120,6 +120,9 @@ def _problems(name: str, place: Path, ca_cert: str | None, ca_key: str | None) -
         problems.append(f"NAME: `{name}` is not a host's name; use up to 52 lower-case letters, digits and `-`")
     if place.exists():
         problems.append(f"--folder: {place} exists; name a new one")
+    if not database_url.startswith("postgresql"):  # as settings.py has it
+        given = database_url.partition(":")[0]
+        problems.append(f"--database-url: `{given}` is no store for several hosts; write postgresql+psycopg://...")
     if ca_key and not ca_cert:
         problems.append("--ca-cert: missing; with --ca-key name the authority's certificate, too")
     return problems

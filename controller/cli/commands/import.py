@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from controller.cli.errors import CliError
+from controller.cli.options import Group
 from controller.cli.output import note, say, yaml_text
 
 
-@click.group("import")
+@click.group("import", cls=Group)
 def import_() -> None:
     """Translate the manifests of others into specs of Paddock."""
 

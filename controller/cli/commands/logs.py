@@ -1,5 +1,6 @@
 """`paddock logs`."""
 
+import queue
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import CliError, UsageProblem
+from controller.cli.errors import CliError, UsageProblem, only_reads
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option, selector_option
 from controller.cli.output import note
 
@@ -46,6 +47,7 @@ def sandbox_name(text: str) -> str:
 )
 @raw_option
 @click.pass_context
+@only_reads
 def logs_(
     ctx: click.Context,
     /,
@@ -151,13 +153,29 @@ def _show_all(boxes: "Sequence[Sandbox]", out: "Output", asked: dict[str, Any]) 
             write(b"\n")
 
     if asked["follow"]:
-        threads = [threading.Thread(target=show, args=(box,), daemon=True) for box in boxes]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        _follow_all(boxes, show)
     else:
         for box in boxes:
             show(box)
     if failed:
         raise CliError("\n".join(failed))
+
+
+def _follow_all(boxes: "Sequence[Sandbox]", show: "Callable[[Sandbox], None]") -> None:
+    """Show these logs together until all of them end, or the output takes no more. Raises OSError."""
+    ended: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+
+    def follow(box: "Sandbox") -> None:
+        broken = None
+        try:
+            show(box)
+        except OSError as error:
+            broken = error
+        finally:
+            ended.put(broken)
+
+    for each in boxes:
+        threading.Thread(target=follow, args=(each,), daemon=True).start()
+    for _ in boxes:
+        if error := ended.get():
+            raise error

@@ -12,7 +12,7 @@ import click
 
 from controller.cli.commands.mcp_servers import COMMANDS
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option
 from paddock._client.mcp import Bridge, endpoint, request, server_endpoint
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _address_options(command: F) -> F:
     return command
 
 
-@click.group("mcp", invoke_without_command=True)
+@click.group("mcp", cls=Group, invoke_without_command=True)
 @_address_options
 @click.pass_context
 def mcp_(

@@ -7,13 +7,13 @@ import click
 
 from controller.cli.client import connect, segment
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option
 from controller.cli.output import columns, note, say
 
 _ANY = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-@click.group("plugin")
+@click.group("plugin", cls=Group)
 def plugin_() -> None:
     """Install plugins: objects with a configuration, which get the permissions that you grant.
 

@@ -7,7 +7,7 @@ import click
 
 from controller.cli.client import connect, segment
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace_option
 from controller.cli.output import columns, note, say
 
 _LABEL = "paddock/project"
@@ -18,7 +18,7 @@ _NETWORKS = {
 }
 
 
-@click.group("project")
+@click.group("project", cls=Group)
 def project_() -> None:
     """Open and close projects: sandboxes that run while they are worked in.
 
@@ -36,7 +36,7 @@ def project_() -> None:
 @click.option("--image", default="", metavar="IMAGE", help="Image of a new project without a template.")
 @click.option("--folder", default="", metavar="DIR", help="Folder of the host for /workspace/src, instead of a volume.")
 @click.option("--size", default="", metavar="SIZE", help="Size of a new project's volumes. [default: 1Gi]")
-@click.option("--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait until it is Ready.")
+@click.option("--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
 @click.pass_context
 def open_(ctx: click.Context, /, name: str, namespace: str | None, **options: Any) -> None:
     """Start the sandbox of a project, creating it if there is none. An existing one is never changed.

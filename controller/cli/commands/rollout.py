@@ -9,12 +9,12 @@ from controller.cli.client import connect
 from controller.cli.commands.restart import restart
 from controller.cli.errors import CliError
 from controller.cli.kinds import Kinds
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.watch import Condition, Object, until
 
 
-@click.group("rollout")
+@click.group("rollout", cls=Group)
 def rollout_() -> None:
     """Restart sandboxes, or show their progress, in kubectl's words."""
 

@@ -21,6 +21,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.option("--rm", is_flag=True, help="With -d, remove it when it ends, not a day later; without, it always is.")
 @click.option("--name", default="", metavar="NAME", help="Name of the sandbox. [default: run-ID]")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
+@click.option("--host", default="", metavar="NAME", help="The host to run on. [default: the scheduler's choice]")
 @click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .js, .ts, .sh, .pl or .rb.")
 @click.option("-c", "--code", default="", metavar="CODE", help="Code to run: Python, or what the template speaks.")
@@ -34,7 +35,11 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     help="Kill the command after this time (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
 @click.option(
-    "--wait", "wait_seconds", type=DURATION, default="60s", help="How long to wait until the sandbox is Ready."
+    "--wait",
+    "wait_seconds",
+    type=DURATION,
+    default="60s",
+    help="How long to wait until the sandbox is Ready. [default: 60s]",
 )
 @raw_option
 @click.pass_context
@@ -48,6 +53,7 @@ def run_(
     rm: bool,
     name: str,
     level: str,
+    host: str,
     gpus: str,
     script: str,
     code: str,
@@ -89,12 +95,11 @@ def run_(
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
     template = template if template or image else run.template_for(script)
     job = run.Job.of(command, script, code, run.runtime_of(template, image))
-    asked = run.Asked(name, template, image, level, run.Gpus.parse(gpus))
-    namespace = namespace or DEFAULT_NAMESPACE
+    place, asked = namespace or DEFAULT_NAMESPACE, run.Asked(name, template, image, level, run.Gpus.parse(gpus), host)
     if detach:
-        click.echo(run.start_detached(ctx, namespace, asked, job, variables, wait_seconds, timeout, rm=rm))
+        click.echo(run.start_detached(ctx, place, asked, job, variables, wait_seconds, timeout, rm=rm))
         return
-    with run.temporary_sandbox(ctx, namespace, asked, wait_seconds) as sandbox:
+    with run.temporary_sandbox(ctx, place, asked, wait_seconds) as sandbox:
         options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
         code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)
     ctx.exit(code_)

@@ -1,17 +1,18 @@
 """`paddock sandbox`: the verbs for sandboxes, below their noun."""
 
+import copy
 import importlib
 
 import click
 
-from controller.cli.options import namespace_option
+from controller.cli.options import Group, namespace_option, split_flag_values
 
 _VERBS = ("create", "run", "exec", "logs", "shell", "cp", "port-forward", "inspect", "attest", "why", "restart", "top")
 _OF_KIND = {"list": "get", "get": "get", "describe": "describe", "delete": "delete"}
 _STATES = {"start": "Running", "stop": "Suspended"}
 
 
-class _Nouns(click.Group):
+class _Nouns(Group):
     """Group of other commands; those that take a kind get it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -22,7 +23,13 @@ class _Nouns(click.Group):
             return _command(cmd_name)
         if cmd_name in _STATES:
             return _with_state(cmd_name)
-        return _with_kind(_OF_KIND[cmd_name]) if cmd_name in _OF_KIND else None
+        return _with_kind(cmd_name) if cmd_name in _OF_KIND else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, split_flag_values(command, rest) if command else rest
 
 
 def _command(name: str) -> click.Command:
@@ -32,18 +39,20 @@ def _command(name: str) -> click.Command:
 
 
 def _with_kind(name: str) -> click.Command:
-    """Return the command of that name for sandboxes."""
+    """Return the command that does the same to sandboxes: its arguments are their names."""
+    made = copy.copy(_command(_OF_KIND[name]))
+    made.name, made.params = name, [_names(each) if each.name == "what" else each for each in made.params]
+    return made
 
-    @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-    @click.pass_context
-    def run(ctx: click.Context, words: tuple[str, ...]) -> None:
-        command = _command(name)
-        with command.make_context(name, ["sandboxes", *words], parent=ctx) as made:
-            command.invoke(made)
 
-    run.short_help = _command(name).get_short_help_str()
-    return run
+def _names(argument: click.Parameter) -> click.Parameter:
+    """Return this argument of kinds and names as one of sandboxes' names."""
+    from controller.cli.commands.logs import sandbox_name
+
+    made = copy.copy(argument)
+    made.metavar = "[NAME ...]"
+    made.callback = lambda _ctx, _param, value: ("sandboxes", *map(sandbox_name, value))
+    return made
 
 
 def _with_state(name: str) -> click.Command:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option
 from controller.cli.output import columns, note, say
 
 _MOST_BYTES = 1 << 20
@@ -25,7 +25,7 @@ _USE = click.option(
 _CONFIG = click.option("--config", metavar="FILE", help="The daemon's settings. [default: /etc/paddock/paddock.toml]")
 
 
-@click.group("secret")
+@click.group("secret", cls=Group)
 def secret_() -> None:
     """Set, list and delete secrets of this host, as root. Values are never shown, and no argument holds one.
 

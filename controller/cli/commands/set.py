@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.patch import ObjectRef, change_line, dry_run_option, find_objects, with_version
 
@@ -19,7 +19,7 @@ _TRIES = 10  # while the status of an object changes
 _LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
 
 
-@click.group("set")
+@click.group("set", cls=Group)
 def set_() -> None:
     """Set an image, limits, a command, variables or the run state of sandboxes and templates."""
 

@@ -9,13 +9,36 @@ import click
 from controller.cli.client import connect, segment
 from controller.cli.commands.auth import bounds
 from controller.cli.errors import CliError
-from controller.cli.options import DURATION
+from controller.cli.options import DURATION, Group
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _ROLES = ("viewer", "user", "operator", "admin")
+_LONGEST_SECONDS = 366 * 86400
 
 
-@click.group("token")
+def _lifetime(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """Return the seconds of --expires; None: it never does."""
+    if value == "never":
+        return None
+    seconds = int(DURATION.convert(value, param, ctx))
+    if not 1 <= seconds <= _LONGEST_SECONDS:
+        raise click.BadParameter(f"`{value}` is not a lifetime from 1s to 366d; write one, or never", ctx, param)
+    return seconds
+
+
+def _quantity(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Check the text of --max-cpu or --max-memory, which the daemon parses."""
+    from controller.kinds.common.quantity import parse_bytes, parse_cpu  # slow to import
+
+    try:
+        if value is not None:
+            (parse_cpu if param.name == "max_cpu" else parse_bytes)(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return value
+
+
+@click.group("token", cls=Group)
 def token_() -> None:
     """Create, list and revoke bearer tokens."""
 
@@ -48,14 +71,21 @@ def token_() -> None:
     help="Only calls of this MCP tool, or a pattern such as docker.file.* or SERVER.*, no other request. Repeatable.",
 )
 @click.option("--require-digest", is_flag=True, help="Only images pinned by digest.")
-@click.option("--max-cpu", metavar="CPU", help="Maximum CPU limit of one sandbox.")
-@click.option("--max-memory", metavar="BYTES", help="Maximum memory limit of one sandbox.")
+@click.option("--max-cpu", metavar="CPU", callback=_quantity, help="Maximum CPU limit of one sandbox.")
+@click.option("--max-memory", metavar="BYTES", callback=_quantity, help="Maximum memory limit of one sandbox.")
 @click.option("--max-pids", type=click.IntRange(1), metavar="COUNT", help="Maximum number of processes of one sandbox.")
 @click.option(
     "--max-cpu-shares", type=click.IntRange(2, 262144), metavar="SHARES", help="Maximum CPU weight of one sandbox."
 )
 @click.option("--max-priority", type=int, metavar="NUMBER", help="Maximum priority of one sandbox.")
-@click.option("--expires", metavar="DURATION|never", default="30d", show_default=True, help="Lifetime, at most 366d.")
+@click.option(
+    "--expires",
+    metavar="DURATION|never",
+    default="30d",
+    show_default=True,
+    callback=_lifetime,
+    help="Lifetime, at most 366d.",
+)
 @click.option("--out", metavar="FILE", help="Write the token to a new file that only you can read, instead of stdout.")
 @click.pass_context
 def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, ...], **options: Any) -> None:
@@ -65,8 +95,7 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
     paddock token create ci --role user -n team-a --image 'registry.example.org/team/*' --out ci.token
     PADDOCK_TOKEN_FILE=ci.token paddock --server https://host:9465 get sandboxes -n team-a
     """
-    expires, out = options["expires"], options["out"]
-    seconds = None if expires == "never" else int(DURATION.convert(expires, None, ctx))
+    seconds, out = options["expires"], options["out"]
     grant: dict[str, Any] = {"role": role, "namespaces": list(namespaces), "requireDigest": options["require_digest"]}
     grant |= {key: list(options[key]) for key in ("levels", "images", "tools") if options[key]}
     limits = {each: options[f"max_{each}"] for each in ("cpu", "memory", "pids")}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from controller.cli.client import Client, connect, segment
+from controller.cli.errors import only_reads
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.safe_text import one_line
@@ -32,7 +33,6 @@ _FIGURES = {
 _TITLES = ["CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PIDS", "UPTIME"]
 Item = Mapping[str, Any]
 _COUNTED = {"NET RX": "rx", "NET TX": "tx", "READ": "read", "WRITTEN": "write"}
-_INTERRUPTED = 130
 _BAR_CELLS = 12
 _NEAR, _FULL = 0.7, 0.9  # of a limit: from here on a bar is yellow, and red
 
@@ -66,6 +66,7 @@ class Use:
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: table.")
 @click.option("--no-headers", is_flag=True, help="Print no column titles.")
 @click.pass_context
+@only_reads
 def top_(
     ctx: click.Context,
     name: str | None,
@@ -109,15 +110,12 @@ def top_(
     if not watch:
         show()
         return
-    try:
-        if sys.stdout.isatty():
-            _live(ask, max(0.1, interval), sort_by, namespaces=everywhere)
-        pause = threading.Event()
-        while True:
-            show()
-            pause.wait(max(0.1, interval))
-    except KeyboardInterrupt:
-        ctx.exit(_INTERRUPTED)
+    if sys.stdout.isatty():
+        _live(ask, max(0.1, interval), sort_by, namespaces=everywhere)
+    pause = threading.Event()
+    while True:
+        show()
+        pause.wait(max(0.1, interval))
 
 
 def _live(ask: Callable[[], Use], seconds: float, sort_by: str, *, namespaces: bool) -> NoReturn:

@@ -97,7 +97,9 @@ class HostSource:
         bound = [each for kind in BOUND_KINDS for each in self._bound(kind, name)]
         if staying := [str(each.ref) for each in bound if each.deleted_at is None]:
             more = f" and {len(staying) - _SHOWN} more" if len(staying) > _SHOWN else ""
-            words = f"{', '.join(staying[:_SHOWN])}{more} are bound to it; start its daemon again, or delete them first"
+            verb, them = ("is", "it") if len(staying) == 1 else ("are", "them")
+            shown = f"{', '.join(staying[:_SHOWN])}{more} {verb} bound to it"
+            words = f"{shown}; start its daemon again, or delete {them} first"
             raise _kept(name, f"{words} (`paddock delete --no-wait`), and then this host: that releases them")
         self._store.record(Writes(finalized=tuple((each.ref, FINALIZER) for each in bound)))
         with self._store.transaction() as transaction:

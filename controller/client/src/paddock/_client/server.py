@@ -3,6 +3,9 @@
 import ipaddress
 import os
 import socket
+import ssl
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +14,9 @@ from paddock._client.contexts import chosen_context
 from paddock._client.errors import BadAddress, ClientError, Unreachable
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
+_UNKNOWN_AUTHORITY = "name its authority's certificate: PADDOCK_CA_FILE, or `paddock config set-context --ca-file`"
+_OTHER_NAME = "use a name that it has, or have it made for this one"
+_REMEDIES = {10: "have a new one made", 62: _OTHER_NAME, 64: _OTHER_NAME}  # OpenSSL's: expired; another name, address
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,18 @@ def dial(server: Server) -> socket.socket:
 
 
 def unreachable(server: Server, why: str) -> Unreachable:
-    """Return the error for a daemon that does not answer."""
+    """Return the error for a daemon that does not answer, or whose certificate the handled exception refuses."""
+    refused = next((each for each in _causes(sys.exception()) if isinstance(each, ssl.SSLCertVerificationError)), None)
+    if refused is not None:
+        remedy = _REMEDIES.get(refused.verify_code, _UNKNOWN_AUTHORITY)
+        return Unreachable(f"{server}: its certificate is not trusted ({refused.verify_message}); {remedy}")
     return Unreachable(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _is_loopback(host: str) -> bool:

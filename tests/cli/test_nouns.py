@@ -1,0 +1,37 @@
+"""`paddock sandbox ...`: other commands, below their noun."""
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "describe", "delete"])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_of_a_command_for_sandboxes(paddock: Run, verb: str, option: str) -> None:
+    done = paddock("sandbox", verb, option)
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: cli sandbox {verb} [OPTIONS] [NAME ...]\n")
+
+
+def test_names_are_those_of_sandboxes(paddock: Run, served: World) -> None:
+    served.apply()
+    for words in (["get"], ["get", "quickstart"], ["list", "sandbox/quickstart"]):
+        assert paddock("sandbox", *words, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
+    assert paddock("sandbox", "describe", "quickstart").stdout.startswith("Name:           quickstart\n")
+    assert "write sandbox/x" in paddock("sandbox", "get", "pool/x").stderr
+    assert paddock("sandbox", "delete", "quickstart", "--wait=false").exit_code == 0
+    assert served.sandbox().deleted_at is not None
+
+
+@pytest.mark.parametrize("noun", ["host", "sandbox", "project", "config"])
+def test_summaries_are_whole(paddock: Run, noun: str) -> None:
+    shown = paddock(noun, "--help").stdout
+    commands = " ".join(shown.partition("Commands:")[2].split())
+    assert commands
+    assert "..." not in commands
+    if noun == "host":
+        assert (
+            "Let sandboxes start on a host again that was cordoned, drained or released; those that waited for"
+            in commands
+        )
