@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from controller.cli.client import connect
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace_option, raw_option
 from controller.cli.output import columns, note, say
 from paddock._client.workflows import WorkflowRuns
 
 _INTERRUPTED = 130  # exit code after Ctrl-C
 
 
-@click.group("workflow")
+@click.group("workflow", cls=Group)
 def workflow_() -> None:
     """Run workflows: stages of commands, agents and copies in one sandbox.
 
