@@ -601,6 +601,16 @@ def test_without_certificates_no_host_is_reached(hosts: tuple[Place, Place]) -> 
     assert "set fleet_cert_file" in failure(a.world)
 
 
+def test_an_unknown_host_is_told_from_one_without_an_address(hosts: tuple[Place, Place]) -> None:
+    a, _ = hosts
+    bind(a.world, "zzz")
+    answer = execute(a.world)
+    assert (answer.status_code, "there is no host `zzz`" in answer.json()["message"]) == (409, True)
+    assert "there is no host `zzz`" in str(execute_by_mcp(a.world))
+    announce(a.world, "zzz", "")
+    assert "its daemon reports no address; set fleet_address there" in failure(a.world)
+
+
 # --- objects that changed meanwhile ---
 
 

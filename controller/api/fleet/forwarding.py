@@ -223,8 +223,13 @@ class ForwardedResponse(Response):
             client.forget()
 
     async def _passed_on(self, client: relay.Client) -> bool:
-        """Pass the request on; return False if it came to the wrong host. Raises ServiceUnavailable."""
+        """Pass the request on; return False if it came to the wrong host. Raises Conflict; ServiceUnavailable."""
         location, links = self._location, self._forwarding.links
+        if not location.is_known:
+            raise Conflict(
+                f"{self._shown}: there is no host `{location.host}` (`paddock get hosts` shows those that there are);"
+                " delete it, and create it on another one"
+            )
         scheme = "https" if client.scope["scheme"] in ("https", "wss") else "http"
         identity = encode(self._forwarding.locations.name, access.caller(), location.uid, scheme)
         request = relay.Outgoing(location.host, location.address, identity, str(client.scope.get(SCOPE_KEY, "")))
