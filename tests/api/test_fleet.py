@@ -36,10 +36,12 @@ from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.mcp.endpoint import McpEndpoint
+from controller.ports import LeaseState
 from controller.ports.place import Place as hosts_place
 from controller.service.access import access
 from controller.service.sandbox.locations import Location, Locations
 from controller.service.workflow.files import RunFiles, RunKey
+from controller.store.sql_store import SqlStore
 from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
@@ -56,6 +58,19 @@ class Place:
     world: World
     listeners: Listeners
     forwarding: Forwarding
+
+
+class Leased:
+    """The store, with leases of these hosts: a file has one daemon, and knows no others."""
+
+    def __init__(self, store: SqlStore, held: Sequence[str]) -> None:
+        self._store, self.held = store, list(held)
+
+    def leases(self) -> list[LeaseState]:
+        return [LeaseState(f"host/{each}", 1, each, 6.0) for each in self.held]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def place(world: World, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
@@ -175,6 +190,46 @@ def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkey
     with client(a) as made:
         assert made.get(f"{BASE}/why").status_code != 409  # any daemon explains it
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
+
+
+def ask_why(world: World) -> httpx.Response:
+    with client(world) as made:
+        return made.get(f"{BASE}/why")
+
+
+def test_why_is_told_here_of_a_sandbox_whose_host_is_away(tmp_path: Path, authority: Authority, quiet: None) -> None:
+    world = make_world(tmp_path, place=hosts_place("a", "", alone=False))
+    leases = Leased(world.store, "b")
+    asked = place(world, "a", authority.tls("a"))
+    asked.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
+    announce(world, "b", "127.0.0.1:1")
+    world.apply()
+    lost = {"type": "Ready", "status": "Unknown", "reason": "HostLost", "message": "its daemon is away"}
+    lost["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    world.change("quickstart", status={"host": "b", "conditions": [lost]})
+    asked.listeners.start()
+    try:
+        assert ask_why(world).status_code == 503, "its daemon holds its lease: it is asked, and does not answer"
+        leases.held = ["a"]
+        answer = ask_why(world)
+        assert answer.status_code == 200, answer.text
+        assert [answer.json()[each] for each in ("verdict", "reason")] == ["Unknown", "HostLost"]
+        assert execute(world).status_code == 503
+    finally:
+        asked.forwarding.links.close()
+        asked.listeners.stop()
+        world.store.close()
+
+
+def test_a_daemon_without_a_host_inspects_none(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
+    a, _ = hosts
+    bind(a.world, "")
+    with client(a.world) as made:
+        assert made.get(f"{BASE}/inspect").status_code == 200
+        a.forwarding.locations = Locations(a.world.store, "api/a", "", "a")
+        answer = made.get(f"{BASE}/inspect")
+    assert (answer.status_code, "has no host yet" in answer.json()["message"]) == (409, True)
 
 
 def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params: Any) -> dict[str, Any]:

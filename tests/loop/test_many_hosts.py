@@ -10,8 +10,10 @@ import pytest
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.host import ENGINE
 from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.loop.tasks.lost_hosts import LostHosts
 from controller.loop.tasks.unknown_hosts import UnknownHosts
+from controller.plan.explain.why import Explanation
 from controller.policy.levels.levels import Policy
 from controller.ports import LeaseState
 from controller.ports.place import Place
@@ -455,3 +457,36 @@ def test_only_the_leader_writes_about_unknown_hosts(hosts: Hosts) -> None:
     UnknownHosts(hosts.one.store, hosts.one.place, hosts.one.clock).observe_now()
     store_hosts(hosts.one.store, "zzz")
     assert hosts.one.condition("a", "Ready") == "False HostUnknown", "until its daemon writes another status"
+
+
+def explained(house: LoopHarness, name: str) -> Explanation:
+    return house.services.why.why(SANDBOX, "default", name).explanation
+
+
+def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> None:
+    hosts.one.apply("a")
+    assert (explained(hosts.one, "a").verdict, explained(hosts.one, "a").reason) == ("Waiting", "NoHost")
+    hosts.one.apply("b", host="two")
+    hosts.settle()
+    for house in (hosts.one, hosts.two):
+        told = explained(house, "a")
+        assert (told.verdict, told.reason, "write `host:`" in told.message) == ("Waiting", "NoHost", True)
+        assert told.remembered[0][1].startswith("False NoHost, since ")
+    assert explained(hosts.two, "b").verdict == "AsAsked"
+    assert explained(hosts.one, "b").reason == "OtherHost"
+    lost = LostHosts(Leases(hosts.one.store, {"host/two": -1.0}), hosts.one.place, hosts.one.clock)  # type: ignore[arg-type]
+    lost.observe_now()
+    lost.observe_now()
+    told = explained(hosts.one, "b")
+    assert (told.verdict, told.reason, "is away" in told.message) == ("Unknown", "HostLost", True)
+
+
+def test_a_daemon_without_a_host_tells_why(world: World) -> None:
+    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    house = LoopHarness(world.store(), policy=_MANY, place=place)
+    with access.acting(_OPERATOR):
+        house.apply("a")
+        reasons = house.services.why.why(SANDBOX, "default", "a")
+    assert (reasons.explanation.verdict, reasons.explanation.reason) == ("Waiting", "NoHost")
+    assert dict(reasons.explanation.seen) == {"host": "none"}
+    house.close()
