@@ -490,3 +490,36 @@ def test_a_daemon_without_a_host_tells_why(world: World) -> None:
     assert (reasons.explanation.verdict, reasons.explanation.reason) == ("Waiting", "NoHost")
     assert dict(reasons.explanation.seen) == {"host": "none"}
     house.close()
+
+
+def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
+    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    house = LoopHarness(world.store(), policy=_MANY, place=place)
+    store_hosts(house.store, "two")
+    spec = {"template": {"image": TINY}}
+    documents = [
+        ("Sandbox", "a", {**spec, "host": "two"}),
+        ("Sandbox", "b", spec),
+        ("SandboxTemplate", "t", {"image": TINY}),
+        ("Quota", "q", {"hard": {"sandboxes": 2}}),
+    ]
+    sources = [
+        Source(
+            "test",
+            json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}),
+        )
+        for kind, name, spec in documents
+    ]
+    with access.acting(_OPERATOR):
+        for _ in range(2):
+            found = house.services.diff.diff(sources, plan=True)
+            assert [[each.message for each in made.forecasts] for made in found] == [
+                ["only host `two` plans it; ask that host's daemon"],
+                ["it has no host yet"],
+                [],
+                [],
+            ]
+            house.services.apply.apply(sources)
+            sources[2] = Source("test", sources[2].text.replace(TINY, "other:1"))
+    assert [each.field for each in found[2].changes] == ["spec.image"]
+    house.close()
