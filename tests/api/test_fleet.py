@@ -3,6 +3,7 @@
 Host `a` is asked. What runs on `b` is seen by `b` alone, so that an answer shows who gave it.
 """
 
+import asyncio
 import hashlib
 import io
 import json
@@ -21,16 +22,18 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import LogCapture
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.api.app import create_app
-from controller.api.fleet import forwarding
+from controller.api.fleet import forwarding, relay
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetFilesError, FleetTls
 from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.streams.proxy import Gone
 from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
@@ -46,6 +49,7 @@ from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
 from tests.helpers_api import World, make_world
+from tests.plain_logs import configure_plain_logs
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 ROOT = Caller("root (uid 0)", "unix pid 1 uid 0", (Grant(role="admin"),))
@@ -664,6 +668,42 @@ def test_an_unknown_host_is_told_from_one_without_an_address(hosts: tuple[Place,
     assert "there is no host `zzz`" in str(execute_by_mcp(a.world))
     announce(a.world, "zzz", "")
     assert "its daemon reports no address; set fleet_address there" in failure(a.world)
+
+
+@pytest.mark.parametrize("leaves", ["websocket.send", "websocket.close", ""])
+def test_a_client_that_leaves_breaks_nothing_off(hosts: tuple[Place, Place], leaves: str) -> None:
+    a, b = hosts
+    uid = a.world.sandbox().uid
+    given: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        if not given:
+            given.append("websocket.connect")
+            return {"type": "websocket.connect"}
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def send(message: Any) -> None:
+        given.append(message["type"])
+        if message["type"] == leaves:
+            raise OSError  # as the server does once the client's connection has ended
+
+    async def relayed() -> None:
+        scope = {"type": "websocket", "raw_path": f"{BASE}/exec".encode(), "query_string": b"command=true"}
+        protocols = {"headers": [(b"host", b"paddock")], "subprotocols": ["v5.channel.k8s.io"]}
+        request = relay.Outgoing("b", b.listeners.fleet_address, identity("a", uid)[1].encode(), "")
+        asked = relay.Client({**scope, **protocols}, receive, send, None)
+        try:
+            assert await relay.pass_on(a.forwarding.links, request, asked)
+        except Gone:
+            assert leaves
+        finally:
+            asked.forget()
+
+    logs = LogCapture()
+    configure_plain_logs(logs)
+    asyncio.run(relayed())
+    assert [each for each in logs.entries if "broke off" in each["event"]] == []
+    assert given[-1] == (leaves or "websocket.close")
 
 
 # --- objects that changed meanwhile ---
