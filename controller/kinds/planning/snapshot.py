@@ -1,7 +1,7 @@
 """Input of one planner pass: desired, observed and stored state, and the time. Immutable."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from controller.kinds.host import NAME, StoredHost
@@ -147,13 +147,20 @@ class Snapshot:
 
         A paused container still holds its memory and its counters.
         """
-        return [
-            container
-            for uid, containers in self.observed.containers.items()
-            if uid in self.sandboxes or self._is_member(uid)
-            for container in containers
-            if container.state in (State.RUNNING, State.PAUSED)
-        ]
+        return [each for each in self._known() if each.state in (State.RUNNING, State.PAUSED)]
+
+    def measurable(self) -> list[Container]:
+        """Return running containers, and as such those that had a process and can't be looked at now.
+
+        Their figures are read without the engine; a process that has ended meanwhile has none.
+        """
+        unread = (each for each in self._known() if each.state is State.UNKNOWN and each.pid)
+        return [*self.alive(), *(replace(each, state=State.RUNNING) for each in unread)]
+
+    def _known(self) -> Iterator[Container]:
+        for uid, containers in self.observed.containers.items():
+            if uid in self.sandboxes or self._is_member(uid):
+                yield from containers
 
     def _is_member(self, uid: str) -> bool:
         instance = self.instances.get(uid)
