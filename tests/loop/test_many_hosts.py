@@ -523,3 +523,14 @@ def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
             sources[2] = Source("test", sources[2].text.replace(TINY, "other:1"))
     assert [each.field for each in found[2].changes] == ["spec.image"]
     house.close()
+
+
+def test_a_missing_template_is_said_before_a_missing_host(hosts: Hosts) -> None:
+    hosts.one.refer("a", "t")
+    hosts.one.apply("b")
+    hosts.settle()
+    assert hosts.one.condition("a", "Scheduled") == "False TemplateNotFound"
+    assert hosts.one.condition("b", "Scheduled") == "False NoHost"
+    hosts.one.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    hosts.settle()
+    assert hosts.one.condition("a", "Scheduled") == "False NoHost"

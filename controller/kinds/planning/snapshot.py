@@ -104,8 +104,9 @@ class Snapshot:
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
     reserve by namespace, `pools_elsewhere` of the pools that have a part here (`pool_scope`, `replicas_scope`).
-    `moved` are uids of other hosts' sandboxes that have a container here, `unmoved` those whose host was never this
-    one. `leads`: it decides for what belongs to no host, too.
+    `untemplated` are the uids of unbound ones without their template. `moved` are uids of other hosts' sandboxes that
+    have a container here, `unmoved` those whose host was never this one. `leads`: it decides for what belongs to no
+    host, too.
     `alone`: there are no other hosts.
     """
 
@@ -134,6 +135,7 @@ class Snapshot:
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
     host: str = NAME
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
+    untemplated: frozenset[str] = frozenset()
     waits: Mapping[str, tuple[str, str]] | None = None
     moved: frozenset[str] = frozenset()
     unmoved: frozenset[str] = frozenset()
