@@ -6,7 +6,7 @@ from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND
 from controller.plan.explain.why import Explanation
 
-_TYPES = ("Scheduled", "Ready")  # what keeps it from a host comes first
+_TYPES = ("Ready", "Scheduled")  # the loss of a host is written into Ready alone
 
 
 def explain_stored(obj: StoredObject, host: str) -> Explanation:
