@@ -26,6 +26,7 @@ from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.tasks.lost_hosts import LOST_SECONDS, LostHosts
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
+from controller.loop.tasks.unknown_hosts import UNKNOWN_SECONDS, UnknownHosts
 from controller.loop.tasks.usage_cache import UsageCache
 from controller.loop.workers import Workers
 from controller.metrics.collectors import collect
@@ -117,7 +118,11 @@ def _beside_others(host: Host) -> tuple[Periodic, ...]:
     if host.place.alone:
         return ()
     lost = LostHosts(host.announced, host.place, host.core.clock)
-    return (Periodic("lost-hosts", LOST_SECONDS, lost.observe_now),)
+    unknown = UnknownHosts(host.announced, host.place, host.core.clock)
+    return (
+        Periodic("lost-hosts", LOST_SECONDS, lost.observe_now),
+        Periodic("unknown-hosts", UNKNOWN_SECONDS, unknown.observe_now),
+    )
 
 
 def _make_canary(host: Host) -> CanaryWatch:

@@ -24,12 +24,18 @@ REACHABLE = "DaemonReachable"  # of many hosts: its daemon holds the host's leas
 STOPPED = "LeaseReleased"  # its daemon was stopped; any other reason: it is away
 
 
+_DEFAULT_LEASE, _LEASES = "daemon", "host/"
 LEADING = "fleet"  # the lease of the host that decides for what belongs to no host
 
 
 def lease_of(name: str) -> str:
     """Return the stored name of a host's lease; the default host's is that of the only one there was."""
-    return "daemon" if name == NAME else f"host/{name}"
+    return _DEFAULT_LEASE if name == NAME else f"{_LEASES}{name}"
+
+
+def host_of_lease(lease: str) -> str:
+    """Return the host whose lease has that stored name; "": it is no host's."""
+    return NAME if lease == _DEFAULT_LEASE else lease.removeprefix(_LEASES) if lease.startswith(_LEASES) else ""
 
 
 class HostSpec(Model):

@@ -132,6 +132,13 @@ class Desired:
         """Return the pools of the last refresh by uid."""
         return self._pools
 
+    def untemplated(self) -> frozenset[str]:
+        """Return the uids of the unbound objects that name a template which there is not."""
+        named = ((uid, obj, obj.spec.get("templateRef")) for uid, obj in self.unbound.items())
+        return frozenset(
+            uid for uid, obj, ref in named if ref and self._template(obj, (obj.namespace, str(ref.get("name")))) is None
+        )
+
     def _relist(self) -> None:
         # The revision first: later changes are read again from the watch log.
         revision = self._store.revision()

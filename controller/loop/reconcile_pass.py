@@ -178,6 +178,7 @@ class ReconcilePass:
             hosts=self._desired.hosts.now,
             host=self._place.host,
             unbound=self._desired.unbound,
+            untemplated=self._desired.untemplated(),
             moved=moved,
             unmoved=self._unmoved(observed, moved, sandboxes, instances),
             waits=self.placements.waits() if self.placements is not None else None,

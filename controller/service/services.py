@@ -321,6 +321,7 @@ def _make_why(
         snapshot=loop.snapshot,
         policy=policy,
         agent=agent,
+        place=pipeline.place,
     )
 
 

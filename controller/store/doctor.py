@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from controller.kinds.host import HOLDING, lease_of
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.doctor import HostSighting, StoreFacts
+from controller.kinds.observed.doctor import FailingCondition, HostSighting, StoreFacts
 from controller.ports import Clock, StoreError
 from controller.store import migrate, rows
 from controller.store.connect import connect
@@ -71,7 +71,7 @@ def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
     version = (host.status.get("paddock") or {}).get("version", "")
     reported = host.status.get("conditions", ()) if is_alive else ()
     failing = [
-        f"{each['type']} is False ({each.get('message') or each.get('reason', '')})"
+        FailingCondition(each["type"], f"{each['type']} is False ({each.get('message') or each.get('reason', '')})")
         for each in reported
         if each["type"] in HOLDING and each["status"] == "False"
     ]

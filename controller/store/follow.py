@@ -63,15 +63,15 @@ class Follower:
         connected = False
         try:
             link = self._engine.raw_connection()
-            link.detach()  # it is none of the pool's
+            driver: Any = link.dbapi_connection
+            link.detach()  # it is none of the pool's, which would also reset it at the end, though it is lost
             try:
-                driver: Any = link.dbapi_connection
                 driver.autocommit = True
                 driver.execute(f"LISTEN {CHANNEL}")
                 connected = True
                 self._listen(driver)
             finally:
-                link.close()
+                driver.close()
         except self._lost:
             pass
         return connected

@@ -18,33 +18,18 @@ from controller.api.fleet.tls import FleetTls
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
-from controller.ports import LeaseState
 from controller.ports.place import Place as HostsPlace
 from controller.service.sandbox.locations import Locations, OtherHost
 from controller.service.sandbox.usage import Usages
-from controller.store.sql_store import SqlStore
 from paddock import Paddock
 from tests.api.listeners import client, token
-from tests.api.test_fleet import Place, announce, ask, identity, replace_listeners
+from tests.api.test_fleet import Leased, Place, announce, ask, identity, replace_listeners
 from tests.fleet_files import Authority
 from tests.helpers_api import QUICKSTART, World, make_world
 from tests.metrics.made_up import USAGE
 
 ALL = "/apis/paddock/v1alpha1/sandboxes/-/metrics"
 DEFAULT = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/-/metrics"
-
-
-class Leased:
-    """The store, with leases of these hosts: a file has one daemon, and knows no others."""
-
-    def __init__(self, store: SqlStore, held: Sequence[str]) -> None:
-        self._store, self.held = store, list(held)
-
-    def leases(self) -> list[LeaseState]:
-        return [LeaseState(f"host/{each}", 1, each, 6.0) for each in self.held]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 @dataclass

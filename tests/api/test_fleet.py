@@ -3,6 +3,7 @@
 Host `a` is asked. What runs on `b` is seen by `b` alone, so that an answer shows who gave it.
 """
 
+import asyncio
 import hashlib
 import io
 import json
@@ -21,29 +22,34 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import LogCapture
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.api.app import create_app
-from controller.api.fleet import forwarding
+from controller.api.fleet import forwarding, relay
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetFilesError, FleetTls
 from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.streams.proxy import Gone
 from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.mcp.endpoint import McpEndpoint
+from controller.ports import LeaseState
 from controller.ports.place import Place as hosts_place
 from controller.service.access import access
 from controller.service.sandbox.locations import Location, Locations
 from controller.service.workflow.files import RunFiles, RunKey
+from controller.store.sql_store import SqlStore
 from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
 from tests.helpers_api import World, make_world
+from tests.plain_logs import configure_plain_logs
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 ROOT = Caller("root (uid 0)", "unix pid 1 uid 0", (Grant(role="admin"),))
@@ -56,6 +62,19 @@ class Place:
     world: World
     listeners: Listeners
     forwarding: Forwarding
+
+
+class Leased:
+    """The store, with leases of these hosts: a file has one daemon, and knows no others."""
+
+    def __init__(self, store: SqlStore, held: Sequence[str]) -> None:
+        self._store, self.held = store, list(held)
+
+    def leases(self) -> list[LeaseState]:
+        return [LeaseState(f"host/{each}", 1, each, 6.0) for each in self.held]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def place(world: World, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
@@ -177,6 +196,46 @@ def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkey
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
 
 
+def ask_why(world: World) -> httpx.Response:
+    with client(world) as made:
+        return made.get(f"{BASE}/why")
+
+
+def test_why_is_told_here_of_a_sandbox_whose_host_is_away(tmp_path: Path, authority: Authority, quiet: None) -> None:
+    world = make_world(tmp_path, place=hosts_place("a", "", alone=False))
+    leases = Leased(world.store, "b")
+    asked = place(world, "a", authority.tls("a"))
+    asked.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
+    announce(world, "b", "127.0.0.1:1")
+    world.apply()
+    lost = {"type": "Ready", "status": "Unknown", "reason": "HostLost", "message": "its daemon is away"}
+    lost["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    world.change("quickstart", status={"host": "b", "conditions": [lost]})
+    asked.listeners.start()
+    try:
+        assert ask_why(world).status_code == 503, "its daemon holds its lease: it is asked, and does not answer"
+        leases.held = ["a"]
+        answer = ask_why(world)
+        assert answer.status_code == 200, answer.text
+        assert [answer.json()[each] for each in ("verdict", "reason")] == ["Unknown", "HostLost"]
+        assert execute(world).status_code == 503
+    finally:
+        asked.forwarding.links.close()
+        asked.listeners.stop()
+        world.store.close()
+
+
+def test_a_daemon_without_a_host_inspects_none(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
+    a, _ = hosts
+    bind(a.world, "")
+    with client(a.world) as made:
+        assert made.get(f"{BASE}/inspect").status_code == 200
+        a.forwarding.locations = Locations(a.world.store, "api/a", "", "a")
+        answer = made.get(f"{BASE}/inspect")
+    assert (answer.status_code, "has no host yet" in answer.json()["message"]) == (409, True)
+
+
 def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params: Any) -> dict[str, Any]:
     """Send a message to the MCP endpoint of a host; return its result."""
     message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
@@ -280,7 +339,8 @@ def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Pla
     b.streams.log = b.streams.endless
     with client(a) as made:
         with made.stream("GET", f"{BASE}/logs", params={"follow": "true"}) as answer:
-            assert next(answer.iter_text()) == "first\n"
+            texts = answer.iter_text()  # kept: the connection ends with it
+            assert next(texts) == "first\n"
             assert not b.streams.closed.is_set()
         wait_for("the stream at the other host is closed", b.streams.closed.is_set)
 
@@ -599,6 +659,52 @@ def test_without_certificates_no_host_is_reached(hosts: tuple[Place, Place]) -> 
     a, _ = hosts
     a.forwarding.links.tls = None
     assert "set fleet_cert_file" in failure(a.world)
+
+
+def test_an_unknown_host_is_told_from_one_without_an_address(hosts: tuple[Place, Place]) -> None:
+    a, _ = hosts
+    bind(a.world, "zzz")
+    answer = execute(a.world)
+    assert (answer.status_code, "there is no host `zzz`" in answer.json()["message"]) == (409, True)
+    assert "there is no host `zzz`" in str(execute_by_mcp(a.world))
+    announce(a.world, "zzz", "")
+    assert "its daemon reports no address; set fleet_address there" in failure(a.world)
+
+
+@pytest.mark.parametrize("leaves", ["websocket.send", "websocket.close", ""])
+def test_a_client_that_leaves_breaks_nothing_off(hosts: tuple[Place, Place], leaves: str) -> None:
+    a, b = hosts
+    uid = a.world.sandbox().uid
+    given: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        if not given:
+            given.append("websocket.connect")
+            return {"type": "websocket.connect"}
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def send(message: Any) -> None:
+        given.append(message["type"])
+        if message["type"] == leaves:
+            raise OSError  # as the server does once the client's connection has ended
+
+    async def relayed() -> None:
+        scope = {"type": "websocket", "raw_path": f"{BASE}/exec".encode(), "query_string": b"command=true"}
+        protocols = {"headers": [(b"host", b"paddock")], "subprotocols": ["v5.channel.k8s.io"]}
+        request = relay.Outgoing("b", b.listeners.fleet_address, identity("a", uid)[1].encode(), "")
+        asked = relay.Client({**scope, **protocols}, receive, send, None)
+        try:
+            assert await relay.pass_on(a.forwarding.links, request, asked)
+        except Gone:
+            assert leaves
+        finally:
+            asked.forget()
+
+    logs = LogCapture()
+    configure_plain_logs(logs)
+    asyncio.run(relayed())
+    assert [each for each in logs.entries if "broke off" in each["event"]] == []
+    assert given[-1] == (leaves or "websocket.close")
 
 
 # --- objects that changed meanwhile ---

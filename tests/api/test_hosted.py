@@ -26,8 +26,7 @@ from controller.ports.place import Place as HostsPlace
 from controller.service.images.context import pack_files
 from controller.service.sandbox.locations import Locations
 from tests.api.listeners import API, client, token
-from tests.api.test_collect import Leased
-from tests.api.test_fleet import Place, announce, ask, identity
+from tests.api.test_fleet import Leased, Place, announce, ask, identity
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine, FakeVolumes
 from tests.fleet_files import Authority

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.doctor import HostSighting
+from controller.kinds.observed.doctor import FailingCondition, HostSighting
 from controller.store.doctor import inspect_store
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
@@ -45,7 +45,8 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
         else:
             lease.release()
         found = inspect_store(world.url, Seconds(3600), schema=world.schema)
-        failing = ("EngineReachable is False (no engine)",) if acquired else ()
+        away_now = FailingCondition("EngineReachable", "EngineReachable is False (no engine)")
+        failing = (away_now,) if acquired else ()
         assert found.hosts == (
             HostSighting("host", "1.2", is_alive=acquired, address="10.0.0.2:9466", failing=failing),
             HostSighting("new", "", is_alive=False),

@@ -10,13 +10,17 @@ import pytest
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.host import ENGINE
 from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.loop.tasks.lost_hosts import LostHosts
+from controller.loop.tasks.unknown_hosts import UnknownHosts
+from controller.plan.explain.why import Explanation
 from controller.policy.levels.levels import Policy
 from controller.ports import LeaseState
 from controller.ports.place import Place
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.apply import Source
+from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
 from tests.loop.harness import TINY, LoopHarness
@@ -42,6 +46,13 @@ class Hosts:
             self.one.clock.advance(max(0.0, self.two.clock.now() - self.one.clock.now()))
 
 
+def store_hosts(store: SqlStore, *names: str) -> None:
+    """Store hosts, as their daemons do."""
+    with store.transaction() as transaction:
+        for name in names:
+            transaction.put(StoredObject("Host", "", name, f"uid-{name}", {}, created_at=1.0))
+
+
 @contextmanager
 def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iterator[Hosts]:
     leader = ["one"]
@@ -50,6 +61,7 @@ def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iter
         return lambda: leader[0] == name
 
     store = world.store()
+    store_hosts(store, "one", "two")
     made = [
         LoopHarness(store, policy=policy, place=Place(name, "", leads(name), alone=False))
         for name, policy in zip(("one", "two"), policies, strict=True)
@@ -364,3 +376,161 @@ def test_sandboxes_of_a_lost_host_say_so_until_it_is_back(hosts: Hosts) -> None:
     hosts.settle()
     assert hosts.one.condition("b", "Ready") == "True Running"
     assert len(hosts.two.ours()) == 1, "nothing was done to it"
+
+
+def test_a_host_that_there_is_not_is_refused_where_it_is_named(hosts: Hosts) -> None:
+    with pytest.raises(errors.Invalid, match=r"spec\.host: there is no host `zzz`; known: one, two"):
+        hosts.one.apply("a", host="zzz")
+    with pytest.raises(errors.Invalid, match=r"spec\.host: there is no host `zzz`"):
+        pool(hosts.one, "zzz")
+    hosts.one.apply("a", host="two")  # its daemon is away, and it is known
+    store_hosts(hosts.one.store, "zzz")
+    hosts.one.apply("b", host="zzz")
+
+
+def test_a_host_whose_daemon_has_just_started_may_be_named(hosts: Hosts) -> None:
+    store = Leases(hosts.one.store, {"host/new": 5.0, "host/removed": -5.0, "fleet": 5.0})
+    services = hosts.one.services_over(store)
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": "a"},
+        "spec": {"template": {"image": TINY}, "host": "new"},
+    }
+    services.apply.apply([Source("test", json.dumps(document))])
+    document["spec"] = {"template": {"image": TINY}, "host": "removed"}
+    document["metadata"] = {"name": "b"}
+    with pytest.raises(errors.Invalid, match="there is no host `removed`; known: new, one, two"):
+        services.apply.apply([Source("test", json.dumps(document))])
+
+
+def remove_host(house: LoopHarness, name: str) -> None:
+    with house.store.transaction() as transaction:
+        host = transaction.get("Host", "", name)
+        assert host is not None
+        transaction.remove(host)
+
+
+def test_what_is_bound_to_a_host_that_is_gone_says_so_and_can_be_deleted(hosts: Hosts) -> None:
+    house = hosts.one
+    store_hosts(house.store, "zzz")
+    watch = UnknownHosts(house.store, house.place, house.clock)
+    watch.observe_now()
+    house.apply("before", host="zzz")
+    watch.observe_now()
+    assert house.condition("before", "Scheduled") == ""
+    remove_host(house, "zzz")
+    watch.observe_now()
+    for type_ in ("Ready", "Scheduled"):
+        assert house.condition("before", type_) == "False HostUnknown"
+    [event] = [each for each in house.store.events(kind="Sandbox") if each.reason == "HostUnknown"]
+    assert event.message.startswith("there is no host `zzz` (known: one, two): delete this object and create it on")
+    lost = LostHosts(Leases(house.store, {"host/zzz": -9.0}), house.place, house.clock)  # type: ignore[arg-type]
+    lost.observe_now()
+    lost.observe_now()
+    watch.observe_now()
+    assert house.condition("before", "Ready") == "False HostUnknown", "the lease of a removed host says nothing"
+    house.apply("before", host="zzz")  # as it is stored: nothing begins to name that host
+    house.delete("before")
+    watch.observe_now()
+    assert house.names() == []
+
+
+def test_what_may_have_containers_on_an_unknown_host_is_not_let_go(hosts: Hosts) -> None:
+    hosts.one.apply("a", host="two")
+    hosts.settle()
+    remove_host(hosts.one, "two")
+    hosts.one.delete("a")
+    watch = UnknownHosts(hosts.one.store, hosts.one.place, hosts.one.clock)
+    watch.observe_now()
+    assert (hosts.one.names(), hosts.one.condition("a", "Ready")) == (["a"], "True Running")
+    hosts.settle()
+    assert (hosts.one.names(), len(hosts.two.ours())) == ([], 0), "its own daemon ends it"
+
+
+def test_only_the_leader_writes_about_unknown_hosts(hosts: Hosts) -> None:
+    store_hosts(hosts.one.store, "zzz")
+    hosts.one.apply("a", host="zzz")
+    remove_host(hosts.one, "zzz")
+    UnknownHosts(hosts.two.store, hosts.two.place, hosts.two.clock).observe_now()
+    assert hosts.one.condition("a", "Ready") == ""
+    UnknownHosts(hosts.one.store, hosts.one.place, hosts.one.clock).observe_now()
+    store_hosts(hosts.one.store, "zzz")
+    assert hosts.one.condition("a", "Ready") == "False HostUnknown", "until its daemon writes another status"
+
+
+def explained(house: LoopHarness, name: str) -> Explanation:
+    return house.services.why.why(SANDBOX, "default", name).explanation
+
+
+def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> None:
+    hosts.one.apply("a")
+    assert (explained(hosts.one, "a").verdict, explained(hosts.one, "a").reason) == ("Waiting", "NoHost")
+    hosts.one.apply("b", host="two")
+    hosts.settle()
+    for house in (hosts.one, hosts.two):
+        told = explained(house, "a")
+        assert (told.verdict, told.reason, "write `host:`" in told.message) == ("Waiting", "NoHost", True)
+        assert told.remembered[0][1].startswith("False NoHost, since ")
+    assert explained(hosts.two, "b").verdict == "AsAsked"
+    assert explained(hosts.one, "b").reason == "OtherHost"
+    lost = LostHosts(Leases(hosts.one.store, {"host/two": -1.0}), hosts.one.place, hosts.one.clock)  # type: ignore[arg-type]
+    lost.observe_now()
+    lost.observe_now()
+    told = explained(hosts.one, "b")
+    assert (told.verdict, told.reason, "is away" in told.message) == ("Unknown", "HostLost", True)
+
+
+def test_a_daemon_without_a_host_tells_why(world: World) -> None:
+    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    house = LoopHarness(world.store(), policy=_MANY, place=place)
+    with access.acting(_OPERATOR):
+        house.apply("a")
+        reasons = house.services.why.why(SANDBOX, "default", "a")
+    assert (reasons.explanation.verdict, reasons.explanation.reason) == ("Waiting", "NoHost")
+    assert dict(reasons.explanation.seen) == {"host": "none"}
+    house.close()
+
+
+def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
+    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    house = LoopHarness(world.store(), policy=_MANY, place=place)
+    store_hosts(house.store, "two")
+    spec = {"template": {"image": TINY}}
+    documents = [
+        ("Sandbox", "a", {**spec, "host": "two"}),
+        ("Sandbox", "b", spec),
+        ("SandboxTemplate", "t", {"image": TINY}),
+        ("Quota", "q", {"hard": {"sandboxes": 2}}),
+    ]
+    sources = [
+        Source(
+            "test",
+            json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}),
+        )
+        for kind, name, spec in documents
+    ]
+    with access.acting(_OPERATOR):
+        for _ in range(2):
+            found = house.services.diff.diff(sources, plan=True)
+            assert [[each.message for each in made.forecasts] for made in found] == [
+                ["only host `two` plans it; ask that host's daemon"],
+                ["it has no host yet"],
+                [],
+                [],
+            ]
+            house.services.apply.apply(sources)
+            sources[2] = Source("test", sources[2].text.replace(TINY, "other:1"))
+    assert [each.field for each in found[2].changes] == ["spec.image"]
+    house.close()
+
+
+def test_a_missing_template_is_said_before_a_missing_host(hosts: Hosts) -> None:
+    hosts.one.refer("a", "t")
+    hosts.one.apply("b")
+    hosts.settle()
+    assert hosts.one.condition("a", "Scheduled") == "False TemplateNotFound"
+    assert hosts.one.condition("b", "Scheduled") == "False NoHost"
+    hosts.one.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    hosts.settle()
+    assert hosts.one.condition("a", "Scheduled") == "False NoHost"

@@ -19,7 +19,7 @@ from controller.service.access import access
 from controller.service.workflow.bridge import BridgeRequest
 from tests.contract.store_worlds import BACKENDS, World, make_world
 from tests.loop.runs import Crash, RunHarness, exec_stage, workflow
-from tests.loop.test_many_hosts import Leases, pool
+from tests.loop.test_many_hosts import Leases, pool, store_hosts
 
 # Some steps of each life; `make test` tries more.
 _STRIDE = 2 if os.environ.get("PADDOCK_TEST_DOCKER") else 5
@@ -43,6 +43,7 @@ class Hosts:
 
     def __init__(self, world: World, folder: Path, leader: str = "one") -> None:
         store = world.store()
+        store_hosts(store, "one", "two")
         self.leader = leader
 
         def made(name: str) -> RunHarness:

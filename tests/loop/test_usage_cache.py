@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.meta import ObjectRef
+from controller.kinds.observed.observed import State
 from controller.kinds.observed.usage import LayerUsage, Usage
 from controller.loop.tasks.health import HealthWatch
 from controller.loop.tasks.usage_cache import UsageCache
@@ -195,3 +196,14 @@ def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
     asked = house.meters.asked
     house.health.observe_now()
     assert house.meters.asked > asked, "a clock that was set back makes it wait for nothing"
+
+
+def test_a_container_that_the_engine_does_not_tell_of_is_read_as_before(house: Watched) -> None:
+    house.engine.unreadable(house.uid)
+    house.engine.go_down("no answer in time")
+    house.run_pass()
+    assert house.engine.observe().containers[house.uid][0].state is State.UNKNOWN
+    assert house.samples.now().keys() == {house.uid}
+    house.clock.advance(1)
+    house.meters.usage = None  # its process has ended
+    assert house.samples.now() == {}

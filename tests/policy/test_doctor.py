@@ -11,6 +11,7 @@ from controller.kinds.observed.doctor import (
     DaemonFacts,
     DoctorFacts,
     EngineFacts,
+    FailingCondition,
     Finding,
     FolderFacts,
     HostSighting,
@@ -241,17 +242,26 @@ def test_each_other_host_is_a_finding() -> None:
 
 
 def test_a_host_that_runs_may_be_in_trouble() -> None:
-    guard = "NetworkGuard is False (the table is gone)"
+    guard = FailingCondition("NetworkGuard", "NetworkGuard is False (the table is gone)")
+    engine = FailingCondition("EngineReachable", "EngineReachable is False (no answer)")
     hosts = (
         HostSighting("b", "", is_alive=True, unreachable="10.0.0.2:9466: no answer in time"),
-        HostSighting("c", "", is_alive=True, failing=("EngineReachable is False (no answer)", guard)),
+        HostSighting("c", "", is_alive=True, failing=(engine, guard)),
         HostSighting("d", "", is_alive=True, address="10.0.0.3:9466"),
+        HostSighting("e", "", is_alive=True, failing=(guard,)),
     )
     found = not_well(store(hosts=hosts))
-    assert [(each.check, each.grade) for each in found] == [("host/b/reach", W), ("host/c/conditions", W)]
+    assert [(each.check, each.grade) for each in found] == [
+        ("host/b/reach", W),
+        ("host/c/conditions", W),
+        ("host/e/conditions", W),
+    ]
     assert "10.0.0.2:9466: no answer in time" in found[0].found
     assert "fleet_address" in found[0].action
-    assert guard in found[1].found
+    assert found[1].found == f"{engine.words}; {guard.words}"
+    guarded = "no sandbox with a network is started there; those without one are not affected"
+    assert found[1].meaning == f"sandboxes of that host don't start, and are not kept; {guarded}"
+    assert found[2].meaning == guarded
 
 
 def test_a_new_or_old_store_is_fine() -> None:

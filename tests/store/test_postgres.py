@@ -243,7 +243,7 @@ def test_commits_of_others_wake_a_follower(world: World) -> None:
     lease.release()
 
 
-def test_a_follower_that_lost_its_server_connects_again(world: World) -> None:
+def test_a_follower_that_lost_its_server_connects_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     store, other, wakes = named(world, world.schema or ""), world.store(), Wakes()
     end = store.follow(wakes)
     wakes.wait("it is connected", 1)
@@ -254,6 +254,7 @@ def test_a_follower_that_lost_its_server_connects_again(world: World) -> None:
     insert(other, box())
     wakes.wait("it heard of a commit", 3)
     end()
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("sqlalchemy")] == []
 
 
 def test_a_closed_store_follows_no_more(world: World) -> None:

@@ -60,7 +60,8 @@ HOSTED = frozenset(
 )
 # Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
 _ANSWERED_TO_HOSTS = COLLECTED | ON_ONE_HOST | HOSTED | {VERSION_PATH}
-_OF_UNBOUND = frozenset(("why", "inspect"))
+_WHY = f"{_BELOW_A_SANDBOX}why"  # also by what is stored: of a sandbox without a host, or with one that is away
+_INSPECT = f"{_BELOW_A_SANDBOX}inspect"
 # Other people's MCP servers run on the leading host, of all namespaces and of one.
 LED = frozenset((SERVERS_PATH, SERVER_PATH))
 BOUND_SECONDS = 3.0  # that a request waits for the sandbox's host
@@ -73,12 +74,6 @@ def needs_host(template: str) -> bool:
     """Return True if requests with this path go to the host of the sandbox or run."""
     below = template.startswith(_BELOW_A_SANDBOX) and template.removeprefix(_BELOW_A_SANDBOX) not in BY_STORE
     return below or template.startswith(_BELOW_A_RUN)
-
-
-def _explains(connection: HTTPConnection) -> bool:
-    """Return True if the request asks for what is known of a sandbox or run, which any daemon knows without a host."""
-    template = str(connection.scope["route"].path)
-    return template.removeprefix(_BELOW_A_SANDBOX) in _OF_UNBOUND or template.startswith(_BELOW_A_RUN)
 
 
 class Elsewhere(Exception):
@@ -116,12 +111,20 @@ class Forwarding:
                 setattr(connection.state, MISDIRECTED, True)
                 raise Misdirected(f"{_shown(asked)}: not bound to host `{self.locations.host}`; look up its host again")
             return None
-        if found is not None and found.host == UNBOUND and not by_mcp and not _explains(connection):
+        if found is not None and found.host == UNBOUND and not by_mcp and not self._explains(connection):
             found = await self._bound(asked, found)
         if found is None or found.host in (UNBOUND, self.locations.host):
             return None
+        if connection.scope["route"].path == _WHY and await run_in_threadpool(self.locations.is_away, found.host):
+            return None
         refuse = partial(_failed_call, connection) if by_mcp else errors.answer
         return Elsewhere(ForwardedResponse(self, _shown(asked), found, connection, partial(self._again, asked), refuse))
+
+    def _explains(self, connection: HTTPConnection) -> bool:
+        """Return True if this daemon tells what is known of a sandbox or run that has no host yet."""
+        template = str(connection.scope["route"].path)
+        told = (_WHY, _INSPECT) if self.locations.keeps_host else (_WHY,)
+        return template in told or template.startswith(_BELOW_A_RUN)
 
     def to_host(self, connection: HTTPConnection, host: OtherHost, what: str) -> Elsewhere:
         """Return the way to that host for a request that it answers by itself."""
@@ -223,8 +226,13 @@ class ForwardedResponse(Response):
             client.forget()
 
     async def _passed_on(self, client: relay.Client) -> bool:
-        """Pass the request on; return False if it came to the wrong host. Raises ServiceUnavailable."""
+        """Pass the request on; return False if it came to the wrong host. Raises Conflict; ServiceUnavailable."""
         location, links = self._location, self._forwarding.links
+        if not location.is_known:
+            raise Conflict(
+                f"{self._shown}: there is no host `{location.host}` (`paddock get hosts` shows those that there are);"
+                " delete it, and create it on another one"
+            )
         scheme = "https" if client.scope["scheme"] in ("https", "wss") else "http"
         identity = encode(self._forwarding.locations.name, access.caller(), location.uid, scheme)
         request = relay.Outgoing(location.host, location.address, identity, str(client.scope.get(SCOPE_KEY, "")))

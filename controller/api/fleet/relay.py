@@ -26,6 +26,7 @@ from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import why_refused
 from controller.api.middleware.trace import HEADER as TRACE_HEADER
 from controller.api.server.peer_credentials import LINK
+from controller.api.streams.exec_websocket import PROTOCOL, STATUS
 from controller.api.streams.proxy import HOP, Gone, closing, passing, unless_gone
 from controller.api.streams.stalled_clients import ClientTransport
 
@@ -256,7 +257,7 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         links.remember(request.host, transport.get_extra_info("ssl_object"))
         client.started = True
         await client.send({"type": "websocket.accept", "subprotocol": far.subprotocol, "headers": []})
-        await _messages(client, far)
+        await _messages(client, far, request.host)
     except InvalidStatus as refused:
         found = refused.response
         headers = [(key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in found.headers.raw_items()]
@@ -266,7 +267,7 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         await client.give(bytes(found.body or b""), more=False)
     except (InvalidHandshake, ConnectionClosed, EOFError, OSError) as error:
         if client.started:
-            _log.info("forwarded WebSocket broke off", host=request.host, error=str(error))
+            _log.info("forwarded WebSocket broke off", host=request.host, error=why_refused(error))
             return True
         raise _failure(request, transport, error) from error
     finally:
@@ -300,9 +301,9 @@ async def _handshake(far: ClientConnection, request: Outgoing, client: Client) -
         await asyncio.gather(shaking, leaving, return_exceptions=True)
 
 
-async def _messages(client: Client, far: ClientConnection) -> None:
-    """Relay messages both ways until one side closes."""
-    incoming, outgoing = asyncio.create_task(_in(client, far)), asyncio.create_task(_out(client, far))
+async def _messages(client: Client, far: ClientConnection, host: str) -> None:
+    """Relay messages both ways until one side closes. Raises Gone when the client's connection ends meanwhile."""
+    incoming, outgoing = asyncio.create_task(_in(client, far)), asyncio.create_task(_out(client, far, host))
     try:
         await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
         for each in (incoming, outgoing):
@@ -326,17 +327,29 @@ async def _in(client: Client, far: ClientConnection) -> None:
             await unless_gone(far.send((data or b"") if text is None else text), client.link)
 
 
-async def _out(client: Client, far: ClientConnection) -> None:
-    """Pass the other daemon's messages on; close with its code when it closes."""
+async def _out(client: Client, far: ClientConnection, host: str) -> None:
+    """Pass the other daemon's messages on; close with its code when it closes. Raises Gone."""
+    ended = False  # the command's end was passed on: nothing is lost any more
     while True:
         try:
             message = await far.recv()
         except ConnectionClosed as error:
             found = error.rcvd or error.sent
+            if found is None and not ended:
+                _log.info("forwarded WebSocket broke off", host=host, error=why_refused(error))
             code, reason = (closing(found.code), found.reason) if found else (_ABNORMAL, "")
-            await client.send({"type": "websocket.close", "code": code, "reason": reason})
+            await _give(client, {"type": "websocket.close", "code": code, "reason": reason})
             return
-        await client.send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+        await _give(client, {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+        ended = far.subprotocol == PROTOCOL and isinstance(message, bytes) and message[:1] == bytes((STATUS,))
+
+
+async def _give(client: Client, message: Message) -> None:
+    """Send the client a message. Raises Gone: one that left has what it wanted, and nothing broke."""
+    try:
+        await client.send(message)
+    except OSError:
+        raise Gone from None
 
 
 def _named(headers: Headers, host: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from controller.kinds.host import NAME
 from controller.kinds.observed.observed import HostFacts
@@ -74,19 +75,26 @@ class SocketFacts:
     trouble: str = ""
 
 
+class FailingCondition(NamedTuple):
+    """A condition of a host that should hold and doesn't; `words` say so, with its message."""
+
+    type: str
+    words: str
+
+
 @dataclass(frozen=True, slots=True)
 class HostSighting:
     """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now.
 
     `address` is its daemon's for other hosts, and `unreachable` says why that does not answer from here ("": it does,
-    or was not asked). `failing` are its conditions that should hold and don't, in words.
+    or was not asked). `failing` are its conditions that should hold and don't.
     """
 
     name: str
     version: str
     is_alive: bool
     address: str = ""
-    failing: tuple[str, ...] = ()
+    failing: tuple[FailingCondition, ...] = ()
     unreachable: str = ""
 
 

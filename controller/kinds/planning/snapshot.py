@@ -1,7 +1,7 @@
 """Input of one planner pass: desired, observed and stored state, and the time. Immutable."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from controller.kinds.host import NAME, StoredHost
@@ -104,8 +104,9 @@ class Snapshot:
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
     host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
     reserve by namespace, `pools_elsewhere` of the pools that have a part here (`pool_scope`, `replicas_scope`).
-    `moved` are uids of other hosts' sandboxes that have a container here, `unmoved` those whose host was never this
-    one. `leads`: it decides for what belongs to no host, too.
+    `untemplated` are the uids of unbound ones without their template. `moved` are uids of other hosts' sandboxes that
+    have a container here, `unmoved` those whose host was never this one. `leads`: it decides for what belongs to no
+    host, too.
     `alone`: there are no other hosts.
     """
 
@@ -134,6 +135,7 @@ class Snapshot:
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
     host: str = NAME
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
+    untemplated: frozenset[str] = frozenset()
     waits: Mapping[str, tuple[str, str]] | None = None
     moved: frozenset[str] = frozenset()
     unmoved: frozenset[str] = frozenset()
@@ -147,13 +149,20 @@ class Snapshot:
 
         A paused container still holds its memory and its counters.
         """
-        return [
-            container
-            for uid, containers in self.observed.containers.items()
-            if uid in self.sandboxes or self._is_member(uid)
-            for container in containers
-            if container.state in (State.RUNNING, State.PAUSED)
-        ]
+        return [each for each in self._known() if each.state in (State.RUNNING, State.PAUSED)]
+
+    def measurable(self) -> list[Container]:
+        """Return running containers, and as such those that had a process and can't be looked at now.
+
+        Their figures are read without the engine; a process that has ended meanwhile has none.
+        """
+        unread = (each for each in self._known() if each.state is State.UNKNOWN and each.pid)
+        return [*self.alive(), *(replace(each, state=State.RUNNING) for each in unread)]
+
+    def _known(self) -> Iterator[Container]:
+        for uid, containers in self.observed.containers.items():
+            if uid in self.sandboxes or self._is_member(uid):
+                yield from containers
 
     def _is_member(self, uid: str) -> bool:
         instance = self.instances.get(uid)

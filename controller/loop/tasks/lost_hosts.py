@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import structlog
 
-from controller.kinds.host import NAME, lease_of
+from controller.kinds.host import host_of_lease
 from controller.kinds.planning.plan import Writes
 from controller.kinds.workflowrun import KIND as RUN
 from controller.plan.capacity.lost_hosts import lost_statuses
@@ -13,7 +13,6 @@ from controller.ports import Clock, LeaseState, Store, StoreError
 from controller.ports.place import Place
 
 LOST_SECONDS = 5.0
-_PREFIX = "host/"
 _log = structlog.get_logger("paddock.fleet")
 
 
@@ -64,12 +63,4 @@ class LostHosts:
 
 def away(leases: Iterable[LeaseState]) -> frozenset[str]:
     """Return the hosts whose lease has expired, by the store's clock: their daemon is away."""
-    return frozenset(_host(each) for each in leases if _is_lost(each))
-
-
-def _is_lost(lease: LeaseState) -> bool:
-    return lease.seconds_left < 0 and (lease.name.startswith(_PREFIX) or lease.name == lease_of(NAME))
-
-
-def _host(lease: LeaseState) -> str:
-    return NAME if lease.name == lease_of(NAME) else lease.name.removeprefix(_PREFIX)
+    return frozenset(host_of_lease(each.name) for each in leases if each.seconds_left < 0) - {""}

@@ -1,6 +1,7 @@
 """Cache of each running container's usage: read on demand, at most once a second unless another container runs.
 
-CPU use needs two readings; the first one of a run counts from its start.
+CPU use needs two readings; the first one of a run counts from its start. While the engine gives no answer, what it is
+known to run is read as before.
 """
 
 import threading
@@ -32,7 +33,7 @@ class UsageCache:
             fresh = self._at <= now < self._at + _LEAST_SECONDS
             if snapshot is None or (fresh and snapshot is self._seen):
                 return self._kept
-            self._seen, alive = snapshot, snapshot.alive()
+            self._seen, alive = snapshot, snapshot.measurable()
             ids = frozenset(each.id for each in alive)
             if not fresh or not ids <= self._asked:
                 read = self._usage.read(alive)

@@ -7,6 +7,7 @@ from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.workflowrun import CONDITION
 from controller.kinds.workflowrun import KIND as RUN
+from controller.plan.capacity.unknown_hosts import REASON as UNKNOWN
 from controller.plan.common.status_json import dated
 
 REASON = "HostLost"
@@ -22,6 +23,8 @@ def lost_statuses(objects: Iterable[StoredObject], lost: Collection[str], now: f
         host, is_run = host_of(obj, UNBOUND), obj.kind == RUN.name
         type_ = CONDITION if is_run else "Ready"
         prior = stored_condition(obj, type_)
+        if stored_condition(obj, "Scheduled").get("reason") == UNKNOWN:
+            continue
         if host not in lost or prior.get("reason") == REASON or "completionTime" in obj.status:
             continue
         rest = "the stage may run on, and the run goes on once that is back" if is_run else _SANDBOX

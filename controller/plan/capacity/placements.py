@@ -38,7 +38,7 @@ from controller.ports.scheduler import (
 GUARD, RUNTIME = "paddock.dev/network-guard", "runtime.paddock.dev/"
 PENDING = "Unschedulable"  # reason of a sandbox without a host: the scheduler's words follow
 ASKED = (PENDING, "the scheduler is asked for a host")
-_NO_TEMPLATE = ("TemplateNotFound", "its template is not there, and so nobody knows what it needs; create the template")
+NO_TEMPLATE = ("TemplateNotFound", "its template is not there, and so nobody knows what it needs; create the template")
 # Conditions by which a host gets no new sandboxes. What is not known yet is no reason: the host waits for it.
 _UNFIT = (
     *(("EngineReachable", "False"), ("StoreWritable", "False")),
@@ -226,7 +226,7 @@ def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: d
     obj = box.obj
     wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND)
     if wanted is None:
-        waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else _NO_TEMPLATE
+        waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else NO_TEMPLATE
         return
     if words := _needs_its_host(box):
         waits[obj.uid] = ("HostNeeded", words)

@@ -6,7 +6,7 @@ from typing import Any
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity.placements import ASKED
+from controller.plan.capacity.placements import ASKED, NO_TEMPLATE
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.status_json import dated
 
@@ -24,14 +24,15 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
             continue
         if obj.kind == "SandboxPool" and builder.snapshot.waits is not None:
             continue  # plan/capacity/spread.py
-        status = _status(obj, builder.snapshot.now, builder.snapshot.waits)
+        why = _why(obj, builder.snapshot.waits, untemplated=obj.uid in builder.snapshot.untemplated)
+        status = _status(obj, builder.snapshot.now, why)
         if status != obj.status:
             builder.statuses.append(StatusWrite(obj.ref, status))
 
 
-def _status(obj: StoredObject, now: float, waits: _Waits) -> dict[str, Any]:
+def _status(obj: StoredObject, now: float, why: tuple[str, str]) -> dict[str, Any]:
     prior = {each["type"]: each for each in obj.status.get("conditions", ())}
-    made = [Condition(type_, "False", *_why(obj, waits)) for type_ in ("Ready", "Scheduled")]
+    made = [Condition(type_, "False", *why) for type_ in ("Ready", "Scheduled")]
     binding = {"binding": obj.status["binding"]} if "binding" in obj.status else {}
     return {
         "observedGeneration": obj.generation,
@@ -40,8 +41,8 @@ def _status(obj: StoredObject, now: float, waits: _Waits) -> dict[str, Any]:
     }
 
 
-def _why(obj: StoredObject, waits: _Waits) -> tuple[str, str]:
-    """Return reason and message."""
+def _why(obj: StoredObject, waits: _Waits, *, untemplated: bool) -> tuple[str, str]:
+    """Return reason and message. Without its template no host could start it: that is said first."""
     if waits is None:
-        return REASON, _NOTHING_CHOSEN
+        return NO_TEMPLATE if untemplated else (REASON, _NOTHING_CHOSEN)
     return waits.get(obj.uid, ASKED)

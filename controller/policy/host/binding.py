@@ -1,6 +1,6 @@
 """Rules of `spec.host` and `spec.nodeSelector`: who may choose the host, and that it is fixed once there is one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
@@ -17,6 +17,13 @@ def refused(host: str | None, policy: Policy) -> tuple[Refusal, ...]:
         return ()
     words = f"there is one host, `{NAME}`; leave this out, or see `scheduler` and `host_name` in the daemon's settings"
     return (Refusal(_FIELD, words),)
+
+
+def unknown(host: str, known: Collection[str]) -> tuple[Refusal, ...]:
+    """Return the refusal of a host that is none of the known ones."""
+    if host in known:
+        return ()
+    return (Refusal(_FIELD, f"there is no host `{host}`; known: {', '.join(sorted(known)) or 'none'}"),)
 
 
 def selector_refused(selector: Mapping[str, str], policy: Policy) -> tuple[Refusal, ...]:

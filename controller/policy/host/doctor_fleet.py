@@ -5,6 +5,13 @@ from collections.abc import Iterator
 from controller.kinds.observed.doctor import DoctorFacts, Finding, HostSighting, Severity
 
 _SKEW_SECONDS = 2.0  # of the lease's 6
+_UNKEPT = "sandboxes of that host don't start, and are not kept"
+# What it means that a condition does not hold. All of controller/kinds/host.py HOLDING.
+_MEANINGS = {
+    "EngineReachable": _UNKEPT,
+    "StoreWritable": _UNKEPT,
+    "NetworkGuard": "no sandbox with a network is started there; those without one are not affected",
+}
 
 
 def fleet(facts: DoctorFacts) -> Iterator[Finding]:
@@ -41,6 +48,7 @@ def _troubles(host: HostSighting) -> Iterator[Finding]:
         action = "let the hosts reach each other's fleet_address, and compare the fleet_* settings and files of both"
         yield Finding(f"host/{host.name}/reach", Severity.WARNING, found, meaning, action)
     if host.failing:
-        meaning = "sandboxes of that host don't start, or are not kept"
+        found = "; ".join(each.words for each in host.failing)
+        meaning = "; ".join(dict.fromkeys(_MEANINGS.get(each.type, _UNKEPT) for each in host.failing))
         action = f"run `paddock doctor` there; `paddock describe host {host.name}` shows its conditions"
-        yield Finding(f"host/{host.name}/conditions", Severity.WARNING, "; ".join(host.failing), meaning, action)
+        yield Finding(f"host/{host.name}/conditions", Severity.WARNING, found, meaning, action)

@@ -147,6 +147,8 @@ class Diff:
                 _with_forecasts(each, elsewhere, {}) if each.after and each.after.uid in elsewhere else next(planned)
                 for each in found
             ]
+        if not self._place.keeps_sandboxes:  # it has no engine: there is nothing to plan for
+            return [_with_forecasts(each, {}, {}) for each in found]
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")

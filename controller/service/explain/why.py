@@ -1,4 +1,7 @@
-"""Explanation of an object's state: the planner runs again for one object of the last snapshot. Writes nothing."""
+"""Explanation of an object's state: the planner runs again for one object of the last snapshot. Writes nothing.
+
+Of an object that no host has, or another one, what is stored is told.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +12,16 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.mcpserver import KIND as MCPSERVER
 from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import host_of
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.explain import mcpserver
+from controller.plan.explain.stored import explain_stored
 from controller.plan.explain.why import Explanation, explain
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
+from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.explain.diff import LastSnapshot
 from controller.service.objects import serialize
@@ -50,24 +56,30 @@ class Why:
         snapshot: LastSnapshot,
         policy: Policy | None = None,
         agent: Callable[[StoredObject], str] = lambda _: "",
+        place: Place = ALONE,
     ) -> None:
-        """`agent` asks a sandbox's agent for its health; "" without one."""
-        self._agent = agent
+        """`agent` asks a sandbox's agent for its health; "" without one. `place` is this host among others."""
+        self._agent, self._place = agent, place
         self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
         self._policy = policy or Policy()
 
     def why(self, kind: Kind, namespace: str, name: str) -> Reasons:
-        """Explain one object. Raises NotFound; ServiceUnavailable before the loop's first pass."""
-        obj = self._objects.get(kind, namespace, name)
-        last, now = self._snapshot(), self._clock.now()
+        """Explain one object. Raises NotFound; ServiceUnavailable for one of this host before the loop's first pass."""
+        obj, now = self._objects.get(kind, namespace, name), self._clock.now()
+        host = host_of(obj, self._place.default)
+        here = self._place.alone or host == self._place.host
+        found = self._decided(obj, now) if here else explain_stored(obj, host)
+        with errors.translate_store_errors():
+            events = self._store.events(uid=obj.uid, limit=_EVENTS)
+        return Reasons(obj, now, found, [event_object(each) for each in events])
+
+    def _decided(self, obj: StoredObject, now: float) -> Explanation:
+        last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
-        found = replace(found, seen=_with_agent(found.seen, self._agent(obj)))
-        with errors.translate_store_errors():
-            events = self._store.events(uid=obj.uid, limit=_EVENTS)
-        return Reasons(obj, now, found, [event_object(each) for each in events])
+        return replace(found, seen=_with_agent(found.seen, self._agent(obj)))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""

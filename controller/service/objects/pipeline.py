@@ -14,6 +14,7 @@ from controller.documents.document import Document, without_nulls
 from controller.documents.error_messages import faults
 from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.problem import Path, Problem, field_path
+from controller.kinds.host import KIND as HOST
 from controller.kinds.hostquota import KIND as HOST_QUOTA
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
@@ -21,6 +22,7 @@ from controller.kinds.planning.binding import BOUND_KINDS
 from controller.kinds.quota import KIND as QUOTA
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.workflowrun import KIND as RUN
@@ -32,6 +34,7 @@ from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.admission import Admit, Profiles, profiles_in
 from controller.service.objects.claims import Claims
+from controller.service.objects.known_hosts import KnownHosts
 from controller.service.objects.normalize import Normal, normalise, same
 from controller.service.objects.owners import Owners, WriteTarget
 from controller.service.objects.quota import Facts, Fitting
@@ -90,6 +93,8 @@ class WriteTransaction:
             keys[each.key] = None
             if each.namespace:
                 lists[QUOTA.name, each.namespace] = None
+            if not self._rules.place.alone and each.kind.name in BOUND_KINDS and isinstance(each.spec.get("host"), str):
+                keys[HOST.name, "", each.spec["host"]] = None
             ref = each.spec.get("templateRef")
             if isinstance(ref, Mapping) and isinstance(ref.get("name"), str):
                 keys[TEMPLATE.name, each.namespace, ref["name"]] = None
@@ -161,11 +166,13 @@ class WriteTransaction:
         rules = self._rules
         fitting = Fitting(self.transaction, objects, rules.facts(), rules.most_objects, rules.place)
         starting = self._run_start(objects)
+        hosts = self._hosts()
         return [
             each.target.problem(field_path(field), message)
             for each in pending
             for field, message in (
-                *((every.field, every.message) for every in moved(each.current, each.obj, self._rules.place.default)),
+                *((every.field, every.message) for every in moved(each.current, each.obj, rules.place.default)),
+                *hosts.refusals(each.current, each.obj),
                 *fitting.refusals(each.obj),
                 *starting.refusals(each.obj, each.current),
             )
@@ -174,10 +181,16 @@ class WriteTransaction:
     def _run_start(self, objects: Sequence[StoredObject]) -> RunStart:
         if self._profiles is None:
             self._profiles = profiles_in(self.transaction)
-        profiles, admit = self._profiles, self._rules.admit
-        return RunStart(
-            self.transaction, objects, lambda spec, namespace, name: admit(SANDBOX, spec, namespace, name, profiles)
-        )
+        profiles, admit, hosts = self._profiles, self._rules.admit, self._hosts()
+
+        def admit_sandbox(spec: SandboxSpec, namespace: str, name: str) -> Iterator[tuple[str, str]]:
+            yield from admit(SANDBOX, spec, namespace, name, profiles)
+            yield from hosts.refused(spec.host)
+
+        return RunStart(self.transaction, objects, admit_sandbox)
+
+    def _hosts(self) -> KnownHosts:
+        return KnownHosts(self.transaction, self._rules.store.leases, self._rules.place)
 
     def checked(self, pending: PendingWrite, *, resolve_owners: bool = True) -> PendingWrite:
         """Return a single write with its owners resolved. Raises Invalid for its owners or its quotas."""

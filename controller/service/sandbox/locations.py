@@ -17,13 +17,14 @@ from controller.service.sources.host import daemon_reachable
 class Location:
     """The host of one object of this uid; empty: none yet, for the reason `waits`, if it is known.
 
-    `address` is that of another host's daemon, if known.
+    `address` is that of another host's daemon, if known. Not `is_known`: there is no such host.
     """
 
     uid: str
     host: str
     address: str = ""
     waits: str = ""
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,11 @@ class Locations:
             host = host_of(obj, self._default)
             if host == UNBOUND:
                 return Location(obj.uid, host, waits=stored_condition(obj, "Scheduled").get("message", ""))
-            return Location(obj.uid, host, self._address(host) if host != self.host else "")
+            if host == self.host:
+                return Location(obj.uid, host)
+            stored = self._store.get(HOST.name, "", host)
+            address = str(stored.status.get("address") or "") if stored else ""
+            return Location(obj.uid, host, address, is_known=stored is not None or self._is_held(host))
 
     def leader(self) -> Location | None:
         """Return the host that leads the others; None: none does now. Raises ServiceUnavailable if the store fails."""
@@ -87,9 +92,14 @@ class Locations:
             for each in found
         ]
 
-    def _address(self, host: str) -> str:
-        found = self._store.get(HOST.name, "", host)
-        return str(found.status.get("address") or "") if found else ""
+    def is_away(self, host: str) -> bool:
+        """Return True if the daemon of a host does not hold its lease. Raises ServiceUnavailable if the store fails."""
+        with errors.translate_store_errors():
+            return not self._is_held(host)
+
+    def _is_held(self, host: str) -> bool:
+        name = lease_of(host)
+        return any(each.name == name and each.seconds_left > 0 for each in self._store.leases())
 
 
 def _away(lease: LeaseState | None) -> str:

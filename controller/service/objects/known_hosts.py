@@ -1,0 +1,37 @@
+"""Hosts that a new object may name: those that are stored, away ones too, and those whose daemon has just started."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from controller.kinds.host import KIND as HOST
+from controller.kinds.host import host_of_lease
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import BOUND_KINDS
+from controller.policy.host.binding import unknown
+from controller.ports import LeaseState, Transaction
+from controller.ports.place import Place
+
+
+class KnownHosts:
+    """The hosts as one transaction sees them. `leases` is asked only for a name that no stored host has."""
+
+    def __init__(self, transaction: Transaction, leases: Callable[[], Sequence[LeaseState]], place: Place) -> None:
+        self._transaction, self._leases, self._place = transaction, leases, place
+
+    def refusals(self, current: StoredObject | None, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """Yield (field, message) if a spec begins to name a host that there is not; an unchanged one may stay."""
+        asked = obj.spec.get("host")
+        if obj.kind in BOUND_KINDS and (current is None or current.spec.get("host") != asked):
+            yield from self.refused(asked)
+
+    def refused(self, asked: str | None) -> Iterator[tuple[str, str]]:
+        """Yield (field, message) if that is no host; None: a host is not asked for."""
+        if self._place.alone or not asked:
+            return
+        if asked == self._place.host or self._transaction.get(HOST.name, "", asked) is not None:
+            return
+        yield from ((each.field, each.message) for each in unknown(asked, self._known()))
+
+    def _known(self) -> set[str]:
+        stored = {each.name for each in self._transaction.list(HOST.name, "")}
+        own = {self._place.host} if self._place.keeps_sandboxes else set()
+        return stored | own | {host_of_lease(each.name) for each in self._leases() if each.seconds_left > 0} - {""}
