@@ -13,6 +13,7 @@ what the server has of it, while it waits for the rest, does nothing yet.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from operator import methodcaller
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -132,17 +133,15 @@ def _send(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]
 def _told(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> Sequence[tuple[_Then, _Rows]]:
     """Send statements. Return whom to tell which rows."""
     _prepare(driver, prepared, [each.text for each in statements])
-    loading: abc.Transformer = Transformer(driver)
     found: list[tuple[_Then, _Rows]] = []
+    loading: abc.Transformer | None = None
     for message in _messages(statements):
-        with _exchange(driver) as (pgconn, answers):
-            for each in message:
-                pgconn.send_query_prepared(prepared[each.text], each.values, each.formats)
-        found += (
-            (each.then, _loaded(loading, answer))
-            for each, answer in zip(message, answers, strict=True)
-            if each.then is not None
-        )
+        sent = [("send_query_prepared", prepared[each.text], each.values, each.formats) for each in message]
+        answers = _exchange(driver, [methodcaller(*each) for each in sent])
+        for each, answer in zip(message, answers, strict=True):
+            if each.then is not None:
+                loading = loading or Transformer(driver)
+                found.append((each.then, _loaded(loading, answer)))
     return found
 
 
@@ -162,34 +161,36 @@ def _messages(statements: Sequence[_Statement]) -> Iterator[Sequence[_Statement]
 
 def _prepare(driver: _Driver, prepared: _Prepared, texts: Sequence[str]) -> None:
     """Prepare the texts that are not, and drop those that were used longest ago."""
+    if len(prepared) < _MOST_PREPARED and all(each in prepared for each in texts):
+        return
     for each in texts:
         name = prepared.pop(each, b"")
         if not name:
             name = b"paddock_%d" % next(_NUMBERS)
-            with _exchange(driver) as (pgconn, _):
-                pgconn.send_prepare(name, each.encode())
+            _exchange(driver, [methodcaller("send_prepare", name, each.encode())])
         prepared[each] = name
     while len(prepared) > _MOST_PREPARED:
-        with _exchange(driver) as (pgconn, _):
-            pgconn.send_query_params(b"DEALLOCATE " + prepared.pop(next(iter(prepared))), None)
+        oldest = prepared.pop(next(iter(prepared)))
+        _exchange(driver, [methodcaller("send_query_params", b"DEALLOCATE " + oldest, None)])
 
 
-@contextmanager
-def _exchange(driver: _Driver) -> Iterator[tuple[pq.abc.PGconn, list[pq.abc.PGresult]]]:
-    """Send the commands of the block as one message. Its answers are in the list after the block."""
-    answers: list[pq.abc.PGresult] = []
+def _exchange(driver: _Driver, commands: Sequence[Callable[[pq.abc.PGconn], None]]) -> Sequence[pq.abc.PGresult]:
+    """Send commands as one message. Return their answers."""
+    pgconn = driver.pgconn
     try:
-        driver.pgconn.enter_pipeline_mode()
-        yield driver.pgconn, answers
-        driver.pgconn.pipeline_sync()
-        answers += driver.wait(_answers(driver.pgconn))
-        driver.pgconn.exit_pipeline_mode()
+        pgconn.enter_pipeline_mode()
+        for each in commands:
+            each(pgconn)
+        pgconn.pipeline_sync()
+        answers: Sequence[pq.abc.PGresult] = driver.wait(_answers(pgconn))
+        pgconn.exit_pipeline_mode()
     except BaseException:
         driver.close()  # what it would answer next is another question's
         raise
-    failed = next((each for each in answers if each.status not in _DONE), None)
-    if failed is not None:
-        raise error_from_result(failed)
+    for each_answer in answers:
+        if each_answer.status not in _DONE:
+            raise error_from_result(each_answer)
+    return answers
 
 
 def _answers(pgconn: pq.abc.PGconn) -> Any:

@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from sqlalchemy import bindparam, literal_column, make_url, select, text, update
 
 from controller.kinds.meta import Event, StoredObject
 from controller.store import pipeline
+from controller.store.connect import connect
 from controller.store.database import Database, Quick
 from controller.store.schema import meta, objects
 from controller.store.sql_store import SqlStore
@@ -144,6 +146,26 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
     before = len(list(wire.exchanges()))
     assert store.revision() == 4
     assert len(list(wire.exchanges())) == before + 1
+
+
+def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
+    """The server wakes one of them at a time."""
+    store, other = world.store(), connect(world.url, schema=world.schema)
+    waits = text("SELECT count(*) FROM pg_locks WHERE objid = 'meta'::regclass AND NOT granted")
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            transaction.put(box())
+
+    with other.reading() as looking, other.writing() as first, ThreadPoolExecutor() as threads:
+        first.execute(text("SELECT pg_advisory_xact_lock('meta'::regclass::oid::bigint)"))
+        writing = threads.submit(write)
+        wait_for("it queues up", lambda: looking.execute(waits).scalar_one() == 1)
+        first.execute(text("SELECT revision FROM meta FOR UPDATE NOWAIT"))
+        first.rollback()
+        writing.result(60)
+    assert store.revision() == 1
+    other.close()
 
 
 def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World) -> None:
