@@ -59,7 +59,9 @@ class LeaderLease:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(RENEW_SECONDS):
+        pause = 0.0  # at once: what may be started elsewhere is held from the first renewal on
+        while not self._stopping.wait(pause):
+            pause = RENEW_SECONDS
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", time.time(), thread="leading")
             begun, lapses = boot_seconds(), self._lease.lapses
             try:
