@@ -35,3 +35,11 @@ def served(world: World) -> Iterator[World]:
     server.start()
     yield world
     server.stop()
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served

@@ -195,14 +195,13 @@ class ReconcilePass:
         sandboxes: Mapping[str, Sandbox],
         instances: Mapping[str, Instance],
     ) -> frozenset[str]:
-        """Return the uids of containers that are here though their sandboxes never were this host's."""
+        """Return the uids of containers that are here though their sandboxes or pools never were this host's."""
         if self._place.alone:
             return frozenset()
-        unknown = [
-            uid for uid in observed.containers if uid not in sandboxes and uid not in instances and uid not in moved
-        ]
-        claimed = {each.uid for each in self._store.instances(unknown)} if unknown else set()
-        return frozenset(claimed) | (moved - self._desired.rebound)
+        rebound = self._desired.rebound
+        unknown = [uid for uid in observed.containers if not (uid in sandboxes or uid in instances or uid in moved)]
+        recorded = self._store.instances(unknown) if unknown else ()
+        return frozenset(each.uid for each in recorded if each.parent_uid not in rebound) | (moved - rebound)
 
     def _as_own(self, observed: Observation) -> Observation:
         """Return the observation; a blind one of an engine that may not act for this host."""

@@ -26,14 +26,6 @@ BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 
 
 @pytest.fixture
-def box(served: World) -> World:
-    """The served world with a running sandbox."""
-    served.apply()
-    served.view.show(served.sandbox())
-    return served
-
-
-@pytest.fixture
 def sandbox(box: World) -> Iterator[Sandbox]:
     with Paddock(f"unix://{box.socket}") as made:
         yield made.sandbox("quickstart")

@@ -28,14 +28,6 @@ BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
 
 @pytest.fixture
-def box(served: World) -> World:
-    """The served world with a running sandbox."""
-    served.apply()
-    served.view.show(served.sandbox())
-    return served
-
-
-@pytest.fixture
 def http(box: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(box.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:

@@ -22,14 +22,6 @@ from tests.helpers_api import Endless, World
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
 
-@pytest.fixture
-def box(served: World) -> World:
-    """The served world with a running sandbox."""
-    served.apply()
-    served.view.show(served.sandbox())
-    return served
-
-
 def connect(world: World, query: str) -> ClientConnection:
     return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/exec?{query}", subprotocols=["v5.channel.k8s.io"])
 

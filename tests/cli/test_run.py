@@ -18,6 +18,21 @@ def run(served: World, *words: str) -> Result:
     return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", "run", *words])
 
 
+def run_refused(served: World, reason: str, message: str, *words: str) -> Result:
+    """Run a sandbox that becomes Ready=False of that reason once the command waits for it."""
+
+    def refuse() -> None:
+        wait_for("it watches", lambda: served.services.watches.count)
+        (made,) = served.store.list("Sandbox")[0]
+        served.set_ready("False", reason, message, name=made.name)
+
+    waiting = threading.Thread(target=refuse)
+    waiting.start()
+    done = run(served, *words)
+    waiting.join()
+    return done
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -91,15 +106,7 @@ def test_scripts_that_are_no_argument(served: World, tmp_path: Path, content: by
 def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
 
-    def refuse() -> None:
-        wait_for("it watches", lambda: served.services.watches.count)
-        (made,) = served.store.list("Sandbox")[0]
-        served.set_ready("False", "QuotaExceeded", "quota `q` has 0 of 1 cores left", name=made.name)
-
-    waiting = threading.Thread(target=refuse)
-    waiting.start()
-    done = run(served, "--wait", "2s", "-c", "1")
-    waiting.join()
+    done = run_refused(served, "QuotaExceeded", "quota `q` has 0 of 1 cores left", "--wait", "2s", "-c", "1")
     (made,) = served.store.list("Sandbox")[0]
     why = "Ready=False QuotaExceeded: quota `q` has 0 of 1 cores left"
     assert done.stderr.splitlines() == [
@@ -147,28 +154,14 @@ def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
 
 
 def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
-    def refuse() -> None:
-        wait_for("it watches", lambda: served.services.watches.count)
-        (made,) = served.store.list("Sandbox")[0]
-        served.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one", name=made.name)
-
-    waiting = threading.Thread(target=refuse)
-    waiting.start()
-    done = run(served, "--wait", "60s", "--gpus", "1", "-c", "1")
-    waiting.join()
+    done = run_refused(
+        served, "NoDeviceDriver", "no driver for gpus; install one", "--wait", "60s", "--gpus", "1", "-c", "1"
+    )
     assert (done.exit_code, done.stderr) == (1, "error: the sandbox failed: no driver for gpus; install one\n")
 
 
 def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
-    def refuse() -> None:
-        wait_for("it watches", lambda: served.services.watches.count)
-        (made,) = served.store.list("Sandbox")[0]
-        served.set_ready("False", "NoHost", "it names no host; write `host:` into its spec", name=made.name)
-
-    waiting = threading.Thread(target=refuse)
-    waiting.start()
-    done = run(served, "--wait", "60s", "-c", "1")
-    waiting.join()
+    done = run_refused(served, "NoHost", "it names no host; write `host:` into its spec", "--wait", "60s", "-c", "1")
     words = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"
     assert (done.exit_code, done.stderr) == (1, f"error: the sandbox has no host: {words}\n")
 

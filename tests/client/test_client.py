@@ -30,14 +30,6 @@ def paddock(served: World) -> Iterator[Paddock]:
         yield made
 
 
-@pytest.fixture
-def box(served: World) -> World:
-    """The served world with a running sandbox."""
-    served.apply()
-    served.view.show(served.sandbox())
-    return served
-
-
 def test_objects_are_applied_got_listed_and_deleted(paddock: Paddock) -> None:
     assert [each["result"] for each in paddock.apply(QUICKSTART)] == ["created"]
     assert paddock.get("sandboxes", "quickstart")["metadata"]["labels"] == {"app": "demo"}

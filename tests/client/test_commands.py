@@ -18,14 +18,6 @@ from tests.sdk.hand_clock import HandClock
 
 
 @pytest.fixture
-def box(served: World) -> World:
-    """The served world with a running sandbox."""
-    served.apply()
-    served.view.show(served.sandbox())
-    return served
-
-
-@pytest.fixture
 def sandbox(box: World) -> Iterator[Sandbox]:
     with Paddock(f"unix://{box.socket}") as paddock:
         yield paddock.sandbox("quickstart")

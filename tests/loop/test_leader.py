@@ -76,6 +76,15 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
 
 
+def test_it_is_renewed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be started on another host is held from the first renewal on."""
+    monkeypatch.setattr("controller.loop.leader.RENEW_SECONDS", 3600.0)
+    leading = LeaderLease(Scripted(True), NullMeter(), lambda: None)
+    leading.start()
+    wait_for("it was renewed", lambda: leading.renewed_at)
+    leading.stop()
+
+
 def test_a_renewal_that_came_too_late_is_told() -> None:
     told: list[str] = []
     lease = Scripted(True, "late", True, False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from controller.kinds.access.access import Caller, Grant
+from controller.kinds.common.labels import UID, egress_name, egress_uid
 from controller.kinds.host import ENGINE
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -271,6 +272,26 @@ def test_a_sandbox_of_another_host_that_was_never_here_is_not_removed(hosts: Hos
     for _ in range(5):
         hosts.two.settle(seconds=300)
     assert hosts.two.engine.exists(name)
+
+
+def test_what_a_sandbox_left_behind_when_it_moved_is_removed(hosts: Hosts) -> None:
+    """Its egress container, too: the one of the new host has the same uid."""
+    hosts.one.apply("a", host="one")
+    hosts.two.apply("b", host="two")  # what is left of an empty store is kept
+    hosts.settle()
+    obj, store = found(hosts.one, "a"), hosts.one.store
+    with store.transaction() as transaction:
+        transaction.put(replace(obj, status={**obj.status, "binding": 2}))
+        [own] = transaction.instances_of([obj.uid]).values()
+        egress = replace(own, name=egress_name(obj.uid), role="egress", member_uid=egress_uid(obj.uid), version=0)
+        transaction.put_instance(egress)
+    labels = hosts.one.engine.box(obj.status["instanceRef"]["name"]).labels
+    hosts.two.engine.add_foreign(obj.status["instanceRef"]["name"], labels)
+    hosts.two.engine.add_foreign(egress.name, {**labels, UID: egress.uid})
+    for _ in range(5):
+        hosts.two.settle(seconds=300)
+    assert [len(each) for each in hosts.two.ours().values()] == [1]
+    assert found(hosts.one, "b").uid in hosts.two.ours()
 
 
 def test_a_single_host_has_one_name(world: World) -> None:

@@ -1,4 +1,4 @@
-"""How statements travel to a server: few messages, each of them whole, and what comes back for each of them."""
+"""Messages to a server: few, each of them whole; and the answers of their statements."""
 
 import socket
 import struct
