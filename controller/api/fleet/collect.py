@@ -56,10 +56,8 @@ class _NoAnswer(Exception):
 def collect(connection: HTTPConnection, target: bytes = b"", only: str = "") -> Collected | None:
     """Ask the other hosts for `target` (b"": what this GET request asks for); None: only this host is asked.
 
-    `only` is the one that is asked ("": all).
-
-    That is so on a single host, and for a request that another daemon sends: nobody asks around twice. On a worker
-    thread of the request only.
+    That is so on a single host, and for a request that another daemon sends: nobody asks around twice. `only` is the
+    one host that is asked ("": all). On a worker thread of the request only.
     """
     forwarding: Forwarding | None = connection.app.state.forwarding
     if forwarding is None or identity_of(connection.scope) is not None:

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from controller.kinds.common.plural import counted
 from controller.mcp.calls import MESSAGE_BYTES
 from controller.mcp.names import shown
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
@@ -262,7 +263,7 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
 
 def _left_out(count: int) -> list[types.TextContent]:
     """Return what clients read in the place of blocks that are not valid."""
-    return [_text(f"[{count} block{'s' if count > 1 else ''} left out: not valid]")] if count else []
+    return [_text(f"[{counted(count, 'block')} left out: not valid]")] if count else []
 
 
 def _block(value: Any, naming: Naming) -> Any:
