@@ -10,10 +10,10 @@ from controller.api.streams.exec_websocket import ExecQuery
 from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
 from paddock._client.command import Secret, as_json, as_query
-from tests.api.test_exec_result import BASE, box, http, run
+from tests.api.test_exec_result import BASE, http, run
 from tests.helpers_api import World
 
-__all__ = ["box", "http"]
+__all__ = ["http"]
 ENV = {"A": "1", "TOKEN": Secret("token")}
 
 

@@ -64,8 +64,7 @@ def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
     with front_and_host(tmp_path) as (front, b):
         assert not b.socket.exists(), "it serves other daemons alone"
         front.apply(_POOL)
-        pool = ("get", "sandboxpool", "warm", "-o", "json")
-        wait_for("one is ready", lambda: json.loads(front.paddock(*pool).stdout)["status"].get("readyReplicas") == 1)
+        front.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/warm")
         front.apply(_CLAIM.replace("NAME", "claimed"))
         front.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
         found = front.get("claimed")["status"]

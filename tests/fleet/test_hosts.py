@@ -1,6 +1,5 @@
 """Many hosts on one store, placed by hand: a daemon on each, and any of them asked."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -128,8 +127,7 @@ def test_a_quota_counts_what_all_hosts_hold(daemons: Mapping[str, RunningDaemon]
 def test_any_daemon_claims_a_warm_sandbox_of_any_host(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
     asked = daemons["one"]
     asked.apply(_POOL)
-    pool = ("get", "sandboxpool", "warm", "-o", "json")
-    wait_for("both are ready", lambda: json.loads(asked.paddock(*pool).stdout)["status"].get("readyReplicas") == 2)
+    asked.paddock("wait", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=60s", "sandboxpool/warm")
     warm = set(hosts["two"].docker("ps", "-q", "--no-trunc").split())
 
     asked.apply(_CLAIM)

@@ -137,7 +137,7 @@ def warm(hosts: Fleet) -> dict[str, int]:
 
 
 def pool(daemon: RunningDaemon) -> dict[str, int]:
-    found = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout)["status"]
+    found = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout).get("status", {})
     return {name: found.get(name, 0) for name in ("readyReplicas", "claimedReplicas")}
 
 
