@@ -26,6 +26,10 @@ from controller.store.schema import meta
 _MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
 _STATEMENT_SECONDS = 30.0
 _IDLE_TRANSACTION_SECONDS = 60.0
+# How long an end of a connection waits for the other one to take what it sent. The server waits for a client that no
+# longer reads an answer longer than the buffers with no time-out but this one, and so would all that wait for its lock.
+_UNREAD_SECONDS = 20.0
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 # READ COMMITTED, whatever the server's default: a writer that has waited for the counter row sees all earlier commits,
 # and so who holds its lease. Readers need one view of several tables: a list and its revision belong together.
 _BEGIN_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -36,10 +40,8 @@ _TRUSTED_SECONDS = 5.0
 _LIBPQ = {
     "application_name": "paddock",
     "connect_timeout": "5",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "20000",
+    **{name: str(value) for name, value in _KEEPALIVES.items()},
+    "tcp_user_timeout": str(int(_UNREAD_SECONDS * 1000)),
 }
 
 
@@ -145,6 +147,8 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
         f"SET statement_timeout = {int(_STATEMENT_SECONDS * 1000)}",
         f"SET lock_timeout = {int(wait_seconds * 1000)}",
         f"SET idle_in_transaction_session_timeout = {int(_IDLE_TRANSACTION_SECONDS * 1000)}",
+        f"SET tcp_user_timeout = {int(_UNREAD_SECONDS * 1000)}",
+        *(f"SET tcp_{name} = {value}" for name, value in _KEEPALIVES.items()),
     ]
     if schema is not None:
         settings.append(f"SET search_path TO {_quoted(schema)}")

@@ -18,6 +18,7 @@ from controller.store.schema import meta
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
 from tests.daemon import wait_for
+from tests.lab.postgres import postgres
 
 pytestmark = pytest.mark.postgres
 
@@ -195,6 +196,26 @@ def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
             raise KeyError
     finally:
         other.close()
+
+
+def test_a_writer_that_stops_reading_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine is frozen or cut off in the middle of a large answer: no time-out of PostgreSQL's own ends that."""
+    monkeypatch.setattr("controller.store.postgres._UNREAD_SECONDS", 1.0)
+    with postgres(address="127.0.0.2") as server:
+        store, other = SqlStore(server.network_url), SqlStore(server.network_url)
+        try:
+            store.open()
+            with suppress(StoreError), store.transaction() as transaction:
+                transaction.put(box("mine"))
+                transaction.flush()
+                client = transaction._connection.connection.driver_connection.pgconn
+                client.send_query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)")
+                other.open()
+                insert(other, box())
+            assert [each.name for each in other.list("Sandbox")[0]] == [box().name]
+        finally:
+            store.close()
+            other.close()
 
 
 def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
