@@ -346,7 +346,10 @@ class Lifecycle(Model):
     After that it is stopped (StartFailed) and started again with back-off. Default: no deadline.
     """
     active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
-    """Seconds after its first start at which it is stopped for good, until its spec changes. Default: none."""
+    """Seconds after its first start at which it is stopped for good, until its spec changes.
+
+    Those of one from a pool count from its claim. Default: none.
+    """
     ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
     """Seconds after which a finished sandbox is deleted. Default: never."""
     idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
