@@ -57,6 +57,11 @@ def image_of(spec: MCPServerSpec) -> str:
     return spec.image or _IMAGES.get(spec.command, "")
 
 
+def runs_image(spec: MCPServerSpec) -> bool:
+    """Return True for a server that is the program of its image."""
+    return spec.image is not None and not spec.command
+
+
 def launch_of(spec: MCPServerSpec) -> Launch | None:
     """Return the launch of the server's packages; None if none has to be installed. Raises LaunchError."""
     if spec.image is not None:
@@ -163,7 +168,8 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
     folder, home = _in_memory(parse_bytes(limits.memory))
     template: dict[str, Any] = {
         "image": image_of(spec),
-        "command": ["sleep", "infinity"],
+        # Its main process only waits. An image that is the server may have no other program: the agent is in any.
+        **({"agent": {}} if runs_image(spec) else {"command": ["sleep", "infinity"]}),
         "securityLevel": FULL_ISOLATION.name,
         "tmpfs": [{"mountPath": "/tmp", "size": format_bytes(folder)}],  # noqa: S108 - inside the sandbox
         "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
@@ -197,10 +203,10 @@ def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
         else:
             yield from _package(spec, "spec.package", policy)
         return
-    if not command:
-        yield Refusal(at, f"names no program; write one ({_COMMANDS}), or `package:`")
-        return
     if spec.image is not None:
+        return
+    if not command:
+        yield Refusal(at, f"names no program; write one ({_COMMANDS}), or `image:` or `package:` for another")
         return
     known = _IMAGES.get(command)
     if known is None:

@@ -280,7 +280,7 @@ def make_sandbox(
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
-    mcp_servers = _mcp_servers(pipeline, objects, engine, sandbox_streams)
+    mcp_servers = _mcp_servers(pipeline, objects, host, sandbox_streams)
     ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, mcp_servers)
     run_stages, runs, bridge = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
     return SandboxServices(
@@ -350,16 +350,17 @@ def _sandbox_streams(
     )
 
 
-def _mcp_servers(pipeline: Pipeline, objects: Objects, engine: Engine, sandbox_streams: SandboxStreams) -> McpServers:
+def _mcp_servers(pipeline: Pipeline, objects: Objects, host: HostPorts, sandbox_streams: SandboxStreams) -> McpServers:
     store, clock, write = pipeline.store, pipeline.clock, Write(pipeline)
     return McpServers(
         objects=objects,
         write=write,
         store=store,
         clock=clock,
-        engine=engine,
+        engine=host.engine,
         sandbox_streams=sandbox_streams,
         pools=WarmPools(objects, Apply(pipeline)),
+        images=host.images,
         place=pipeline.place,
     )
 

@@ -218,3 +218,73 @@ def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
 )
 def test_the_own_command_line_of_a_package(spec: dict[str, Any], line: str) -> None:
     assert " ".join(own_command(spec)) == line
+
+
+@pytest.mark.parametrize(
+    ("args", "spec"),
+    [
+        (["run", "-i", "--rm", "mcp/time"], {"image": "mcp/time"}),
+        (["container", "run", "-it", "--init", "mcp/time:1", "--utc"], {"image": "mcp/time:1", "args": ["--utc"]}),
+        (
+            ["run", "--rm", "-i", "--name=x", "--entrypoint", "/bin/serve", "-e", "TZ=UTC", "mcp/time", "-e", "A"],
+            {
+                "image": "mcp/time",
+                "command": "/bin/serve",
+                "args": ["-e", "A"],
+                "env": [{"name": "TZ", "value": "UTC"}],
+            },
+        ),
+        (
+            ["run", "-eAPI_TOKEN", "--env=TZ", "--env", "PLAIN=1", "mcp/time@sha256:" + "a" * 64],
+            {
+                "image": "mcp/time@sha256:" + "a" * 64,
+                "env": [{"name": "TZ", "value": "UTC"}, {"name": "PLAIN", "value": "1"}],
+                "secrets": [{"name": "api-token", "env": "API_TOKEN"}],
+            },
+        ),
+    ],
+)
+def test_docker_run_becomes_an_image(
+    paddock: Run, world: World, file: Path, args: list[str], spec: dict[str, Any]
+) -> None:
+    entry = {"command": "docker", "args": args, "env": {"TZ": "UTC", "DOCKER_HOST": "tcp://x", "API_TOKEN": "hunter2"}}
+    file.write_text(json.dumps({"mcpServers": {"time": entry}}))
+    done = paddock("import", str(file))
+    assert done.exit_code == 0, done.output
+    assert "hunter2" not in done.output
+    found = stored(world, "time").spec
+    assert {name: found[name] for name in ("image", "command", "args", "env", "secrets") if found.get(name)} == spec
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run", "-v", "/:/host", "mcp/time"], "a sandbox has no `-v` of `docker run`"),
+        (["run", "--privileged", "mcp/time"], "a sandbox has no `--privileged` of `docker run`"),
+        (["run", "--env-file=x", "mcp/time"], "a sandbox has no `--env-file` of `docker run`"),
+        (["run", "--rm", "-i"], "`docker` runs no image there"),
+        (["mcp", "gateway", "run"], "`docker` runs no image there"),
+        (["run", "mcp/time", "--token=hunter2"], "argument 1 (`--token`) looks secret"),
+    ],
+)
+def test_docker_run_that_asks_for_more_is_left_out(paddock: Run, file: Path, args: list[str], says: str) -> None:
+    file.write_text(json.dumps({"mcpServers": {"time": {"command": "docker", "args": args}}}))
+    done = paddock("import", str(file))
+    assert done.exit_code == 1
+    assert f"time: left out, {says}" in done.output
+    assert "hunter2" not in done.output
+    made = paddock("enable", "--", "docker", *args)
+    assert made.exit_code == 1
+    assert says in made.output
+
+
+def test_what_docker_run_had_besides_is_said(paddock: Run, world: World) -> None:
+    done = paddock(
+        "enable", "--", "docker", "run", "-i", "--network", "host", "-e", "TZ", "-e", "KEY", "x.org/mcp/time:1"
+    )
+    assert done.exit_code == 0, done.output
+    assert "it had the network `host`; list the hosts that it needs in spec.network.allowedHosts" in done.output
+    assert "no value of TZ is known; write it to spec.env" in done.output
+    assert "give KEY as secret `key` to the operator" in done.output
+    assert "mcpserver/time created" in done.output
+    assert stored(world, "time").spec["secrets"] == [{"name": "key", "env": "KEY"}]

@@ -226,6 +226,17 @@ def test_a_built_image_is_ours(world: World, name: str) -> None:
     assert world.images.find(name) is None
 
 
+def test_an_image_says_what_it_runs(world: World, name: str) -> None:
+    lines = ('ENTRYPOINT ["serve", "--stdio"]', 'CMD ["all"]', "WORKDIR /srv")
+    done(world.images.build(a_build(name, *lines)))
+    made = world.images.find(name)
+    assert made is not None
+    assert (made.entrypoint, made.command, made.working_dir) == (("serve", "--stdio"), ("all",), "/srv")
+    assert made.program() == ("serve", "--stdio", "all")
+    assert made.program(("one",)) == ("serve", "--stdio", "one")
+    assert world.images.remove(HostImage(made.id, (name,))) == ""
+
+
 def test_a_broken_build_says_why(world: World, name: str) -> None:
     with pytest.raises(ImageError, match=f"the build of {name} failed: COPY failed"):
         done(world.images.build(a_build(name, "COPY missing /a")))

@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.daemon import RunningDaemon, docker, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, docker, remove_image, running, start_daemon, wait_for
 from tests.mcpserver.clients import ERAS
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(420)]
@@ -120,6 +120,35 @@ def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk:
     assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (512 << 20, 500_000_000, 50)
     assert "echo" not in docker("logs", container)
     assert ready(daemon, "scripted")["reason"] == "Answering"
+
+
+IMAGE = """
+FROM paddock/python:1
+USER 0
+RUN ["rm", "/bin/sleep", "/bin/sh", "/bin/bash", "/bin/dash"]
+COPY server.py /srv/
+WORKDIR /srv
+USER 20000
+ENTRYPOINT ["python3", "server.py"]
+CMD ["modern"]
+"""
+
+
+def test_an_image_is_a_server(daemon: RunningDaemon, talk: Talker, tmp_path: Path) -> None:
+    """It has neither a shell nor anything else to wait with; its program is started where it expects to be."""
+    (tmp_path / "server.py").write_text(SCRIPT)
+    (tmp_path / "Dockerfile").write_text(IMAGE)
+    docker("build", "--tag", "test/mcp-server:1", str(tmp_path))
+    try:
+        daemon.apply(server("image", image="test/mcp-server:1", command="", args=[], warmReplicas=1))
+        assert talk.text("image", "echo", "hi") == "hi"
+        assert status(daemon, "image")["protocol"] == "2026-07-28"
+        daemon.apply(server("image", image="test/mcp-server:1", command="", args=["none"]))
+        assert talk.text("image", "echo", "hi") == "hi"
+        assert status(daemon, "image")["protocol"] != "2026-07-28", "its arguments replaced those of the image"
+    finally:
+        daemon.paddock("delete", "mcpserver", "image", "--timeout=60s")
+        remove_image("test/mcp-server:1")
 
 
 def test_a_namespace_is_one_endpoint(daemon: RunningDaemon, talk: Talker) -> None:

@@ -2,9 +2,11 @@
 
 import hashlib
 import io
+import json
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImageProgress, ImagePull
@@ -39,8 +41,9 @@ class FakeWork:
 class FakeImages:
     """Fake images. `names` maps names to ids, `used` returns ids in use by containers, `mounted` those of their agents.
 
-    `remote` is what registries have, by name; `locked` are names whose registry wants a login. `sizes` and `triggers`
-    are of images by name. `opened` are the pieces of work so far. `away`: the engine is down.
+    `remote` is what registries have, by name; `locked` are names whose registry wants a login. `sizes`, `triggers` and
+    `programs` (entrypoint, command, folder) are of images by name. `opened` are the pieces of work so far. `away`: the
+    engine is down.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class FakeImages:
         self._moved: set[str] = set()  # names that were pulled or pushed
         self.sizes: dict[str, int] = {}
         self.triggers: set[str] = set()
+        self.programs: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {}
         self.asked: list[ImageBuild] = []
         self.opened: list[FakeWork] = []
         self.pulls: list[ImagePull] = []
@@ -71,7 +75,9 @@ class FakeImages:
             return None
         image = self._image(found)
         size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self._moved else ()
-        return HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
+        entrypoint, command, folder = self.programs.get(name, ((), (), ""))
+        made = HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
+        return replace(made, entrypoint=entrypoint, command=command, working_dir=folder)
 
     def pull(self, name: str, *, seconds: float) -> FakeWork:
         def steps() -> Iterator[ImageProgress]:
@@ -114,6 +120,9 @@ class FakeImages:
                 raise ImageError(f"the build of {ask.tag} failed: COPY failed: file not found")
         made = "sha256:" + hashlib.sha256(repr((sorted(files.items()), ask.tag)).encode()).hexdigest()
         self._names[ask.tag] = made
+        said = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
+        words = (tuple(json.loads(said.get(name, "[]"))) for name in ("ENTRYPOINT", "CMD"))
+        self.programs[ask.tag] = (*words, said.get("WORKDIR", ""))
         self.built[made] = any(line.startswith("LABEL") and OURS in line for line in lines)
 
     def _work(self, what: str, steps: Iterator[ImageProgress]) -> FakeWork:

@@ -14,6 +14,7 @@ from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from controller.ports import StoreError
+from controller.service.errors import Conflict, ServiceUnavailable
 from tests.helpers_api import World
 from tests.mcpserver.clients import serving
 
@@ -114,3 +115,42 @@ def test_a_refused_start_leaves_no_session(world: World) -> None:
         with pytest.raises(StartRefused, match="DockerUnavailable"):
             anyio.run(Starts(sessions).session, server, "ann", "")
     assert sessions.count() == 0
+
+
+IMAGE = "registry.example/server:1"
+
+
+@pytest.fixture
+def image(running: World) -> World:
+    """A world with a running sandbox, and an image that starts `serve all` in /srv."""
+    running.images.remote[IMAGE] = "sha256:" + "c" * 64
+    list(running.images.pull(IMAGE, seconds=1))
+    running.images.programs[IMAGE] = (("serve",), ("all",), "/srv")
+    return running
+
+
+def started(world: World, **spec: Any) -> tuple[Any, Any]:
+    """Start the server's program; return the command line and the folder that it got."""
+    world.apply(document("one", **{"command": "", "image": IMAGE, **spec}))
+    servers = world.services.mcp_servers
+    servers.start(servers.get("default", "one"), world.sandbox(), iter(()))
+    asked = world.streams.asked[-1][1]
+    return asked["command"], asked["working_dir"]
+
+
+def test_an_image_starts_as_docker_run_would(image: World) -> None:
+    assert started(image) == (("serve", "all"), "/srv")
+    assert started(image, args=["--one"]) == (("serve", "--one"), "/srv")
+    assert started(image, command="other", args=["--one"]) == (("other", "--one"), "")
+
+
+def test_an_image_that_starts_nothing_says_what_to_write(image: World) -> None:
+    image.images.programs[IMAGE] = ((), (), "")
+    with pytest.raises(Conflict, match="names no program; write `command:`"):
+        started(image)
+    image.images.away = True
+    with pytest.raises(ServiceUnavailable):
+        started(image)
+    image.images.away = False
+    with pytest.raises(ServiceUnavailable, match="no longer on this host; pull or build it"):
+        started(image, image="registry.example/lost:1")

@@ -181,6 +181,22 @@ def rendered(**given: Any) -> tuple[SandboxSpec, Any]:
     return spec, document
 
 
+@pytest.mark.parametrize(
+    ("given", "holder"),
+    [
+        ({"image": "x.org/server:1", "command": ""}, {"agent": {}}),
+        ({"image": "x.org/server:1", "command": "", "network": {"allowedHosts": ["a.example.org"]}}, {"agent": {}}),
+        ({"image": "x.org/server:1", "command": "serve"}, {"command": ["sleep", "infinity"]}),
+        ({"command": "python3"}, {"command": ["sleep", "infinity"]}),
+    ],
+)
+def test_an_image_of_one_program_is_kept_running_by_the_agent(given: Any, holder: Any) -> None:
+    """Such an image need not even have a shell; with a command of its own, it has more than one program."""
+    assert admit(spec_of(**given), Policy()) == ()
+    template = rendered(**given)[1]["spec"]["template"]
+    assert {name: template[name] for name in ("agent", "command") if name in template} == holder
+
+
 @pytest.mark.parametrize(("trust", "limits"), [("user_added", ("512Mi", "500m", 50)), ("verified", ("1Gi", "1", 100))])
 def test_limits_by_trust(trust: str, limits: tuple[str, str, int]) -> None:
     spec, document = rendered(trust=trust)

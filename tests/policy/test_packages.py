@@ -106,7 +106,7 @@ def test_a_command_line_names_its_packages(
         ("npx.cmd foo@1.2.3", "is a wrapper of Windows; write `npx`"),
         ("NPX.EXE foo@1.2.3", "is a wrapper of Windows; write `npx`"),
         ("bash -c ls", "hides what it starts"),
-        ("docker run x", "can't be run in a sandbox; write `image:`"),
+        ("docker run x", "can't be run in a sandbox; write the image as `image:`"),
         *(
             (each, "is not a known command")
             for each in ("no", "nod", "npxx", "xnpx", "python3.9", "node-gyp", "Npx", "rm")

@@ -38,10 +38,16 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
 @click.option("--name", help="Name of a server that is made of a command line; default: that of its package.")
 @click.pass_context
 def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None) -> None:
-    """Let sessions of these servers begin, or make one of a command line: `enable -- npx -y @scope/server@1.2.3`."""
+    """Let sessions of these servers begin, or make one of a command line.
+
+    \b
+    paddock mcp enable -- npx -y @scope/server@1.2.3
+    paddock mcp enable -- docker run -i --rm -e TOKEN example.org/server:1
+    """
+    from controller.cli.mcp.docker_run import TOOLS
     from controller.policy.packages.launch import STARTERS
 
-    if len(names) > 1 and names[0] in STARTERS:
+    if len(names) > 1 and names[0] in (*STARTERS, *TOOLS):
         _create(ctx, names, namespace, name)
         return
     unknown = [each for each in names if each.startswith("-")]
@@ -185,19 +191,28 @@ def own_command(spec: Mapping[str, Any]) -> list[str]:
 def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None) -> None:
     """Create a server of a command line. Raises CliError."""
     from controller.cli.client import connect
-    from controller.cli.mcp.client_import import server_name
-    from controller.cli.output import say
+    from controller.cli.mcp import client_import, docker_run
+    from controller.cli.output import note, say
     from controller.policy.packages.launch import LaunchError, parse_launch
     from controller.version import API_VERSION
 
+    spec: dict[str, Any] = {"command": words[0], "args": list(words[1:])}
+    notes: Sequence[str] = ()
+    packages: Sequence[Any] = ()
     try:
-        packages = parse_launch(words[0], words[1:]).packages
-    except LaunchError as error:
+        if words[0] in docker_run.TOOLS:
+            spec, notes = client_import.spec_of(words[0], words[1:], {})
+            own = docker_run.name_of(spec["image"])
+        else:
+            packages = parse_launch(words[0], words[1:]).packages
+            own = packages[0].name.rpartition("/")[2] if packages else words[0]
+    except (LaunchError, client_import.NotImported) as error:
         raise CliError(str(error)) from error
-    found = name or server_name(packages[0].name.rpartition("/")[2] if packages else words[0])
-    spec = {"command": words[0], "args": list(words[1:])}
+    found = name or client_import.server_name(own)
     document = {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": {"name": found}, "spec": spec}
     connect(ctx).request("POST", _path(_namespace(ctx, namespace)), json=document)
+    for each in notes:
+        note(each)
     told = f"; its package is being installed: `paddock get mcpserver {found}`" if packages else ""
     say(f"mcpserver/{found} created{told}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.cli.errors import CliError
+from controller.cli.mcp import docker_run
 from controller.version import API_VERSION
 
 _TABLES = ("mcpServers", "servers")
@@ -22,9 +23,13 @@ _NAMED_VALUE = re.compile(
 _LOGIN = re.compile(r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@", re.IGNORECASE)
 _KNOWN_TOKEN = re.compile(r"\b(gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[A-Za-z0-9_-]{12,}")
 _PROGRAM_END = re.compile(r"\.(cmd|exe|bat)\Z", re.IGNORECASE)
-_SHELLS = ("cmd", "sh", "bash", "powershell", "pwsh", "docker", "podman")
+_SHELLS = ("cmd", "sh", "bash", "powershell", "pwsh")
 _NAME_LETTERS = 52
 _OWN = "paddock"
+
+
+class NotImported(Exception):
+    """The command line can't be a server in a sandbox; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ def exported(
 
 
 def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
+    """Return the server of an entry; None with a note if it can't be one, without if it is Paddock's own."""
     command = entry.get("command") if isinstance(entry, dict) else None
     if not isinstance(command, str) or not command:
         notes.append(f"{name}: left out, it has no command (a server behind a URL runs elsewhere already)")
@@ -82,31 +88,66 @@ def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
     if program == _OWN:
         return None
     args = [str(each) for each in entry.get("args", ()) if isinstance(each, str | int | float)]
-    if program in _SHELLS:
-        notes.append(f"{name}: left out, it is started by `{program}`; write the server's own command in the file")
+    given = entry.get("env")
+    env = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
+    try:
+        spec, remarks = spec_of(program, args, env)
+    except NotImported as error:
+        notes.append(f"{name}: left out, {error}")
         return None
-    if found := _secret_argument(args):
-        words = "whoever reads the server reads its arguments; have the program take it from a variable, in the file's"
-        notes.append(f"{name}: left out, {found} looks secret: {words} `env`, and import it again")
-        return None
-    spec: dict[str, Any] = {"trust": "user_added", "command": program}
+    notes += [f"{name}: {each}" for each in remarks]
     spec |= {"enabled": False} if entry.get("disabled") is True or entry.get("enabled") is False else {}
-    spec |= {"args": args} if args else {}
-    spec |= _variables(name, entry.get("env"), notes)
     metadata = {"name": server_name(name)}
     return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
 
 
-def _variables(name: str, given: Any, notes: list[str]) -> dict[str, Any]:
+def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return the spec of what a command line starts, and what has to be said of it. Raises NotImported."""
+    notes: list[str] = []
+    spec: dict[str, Any] = {"trust": "user_added"}
+    if program in docker_run.TOOLS:
+        found = _container(program, args, env)
+        if found.network not in ("", "none"):
+            words = f"it had the network `{found.network}`; list the hosts that it needs in spec.network.allowedHosts"
+            notes.append(words)
+        secret = {each: "" for each in found.unset if _SECRET.search(each)}
+        if plain := [each for each in found.unset if each not in secret]:
+            notes.append(f"no value of {', '.join(plain)} is known; write it to spec.env")
+        args, env = found.args, {**found.env, **secret}
+        spec |= {"image": found.image}
+        spec |= {"command": found.entrypoint} if found.entrypoint else {}
+    elif program in _SHELLS:
+        raise NotImported(f"it is started by `{program}`; write the server's own command in the file")
+    else:
+        spec |= {"command": program}
+    if secret_argument := _secret_argument(args):
+        words = "whoever reads the server reads its arguments; have the program take it from a variable, and try again"
+        raise NotImported(f"{secret_argument} looks secret: {words}")
+    spec |= {"args": list(args)} if args else {}
+    return spec | _variables(env, notes), notes
+
+
+def _container(tool: str, args: Sequence[str], env: Mapping[str, str]) -> docker_run.DockerRun:
+    """Return what `docker run` would start. Raises NotImported."""
+    try:
+        found = docker_run.parse(args, env)
+    except docker_run.NotTaken as error:
+        words = f"a sandbox has no `{error}` of `{tool} run`"
+        raise NotImported(f"{words}; if it works without, write an MCPServer with `image:`") from error
+    if found is None:
+        raise NotImported(f"`{tool}` runs no image there; write the server's own command")
+    return found
+
+
+def _variables(variables: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """Return the fields of a spec for the variables of an entry: those that look secret without their values."""
-    variables = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
     hidden = sorted(key for key, value in variables.items() if _SECRET.search(key) or _is_secret(value))
     plain = [{"name": key, "value": value} for key, value in variables.items() if key not in hidden]
     spec: dict[str, Any] = {"env": plain} if plain else {}
     if hidden:
         spec["secrets"] = [{"name": server_name(key), "env": key} for key in hidden]
         words = ", ".join(f"{key} as secret `{server_name(key)}`" for key in hidden)
-        notes.append(f"{name}: values that look secret were not read; give {words} to the operator")
+        notes.append(f"values that look secret were not read; give {words} to the operator")
     return spec
 
 

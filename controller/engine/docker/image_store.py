@@ -90,6 +90,7 @@ def _removal(name: str) -> Callable[[Any], None]:
 
 def _image(image_id: str, data: dict[str, Any]) -> HostImage:
     names = (each for each in data.get("RepoTags") or () if not each.startswith(_NO_NAME))
+    config = data.get("Config") or {}
     digests = (each for each in data.get("RepoDigests") or () if not each.startswith(_NO_NAME))
     return HostImage(
         image_id,
@@ -97,7 +98,10 @@ def _image(image_id: str, data: dict[str, Any]) -> HostImage:
         tuple(sorted(digests)),
         size_bytes=int(data.get("Size") or 0),
         created_at=_seconds(data.get("Created")),
-        triggers=bool((data.get("Config") or {}).get("OnBuild")),
+        triggers=bool(config.get("OnBuild")),
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        command=tuple(config.get("Cmd") or ()),
+        working_dir=str(config.get("WorkingDir") or ""),
     )
 
 

@@ -1,6 +1,6 @@
 """Images on a host, and work on them: pulls, builds, pushes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.kinds.runtime.container import stable_hash
@@ -20,8 +20,8 @@ def owner_mark(instance_id: str) -> str:
 class HostImage:
     """One image. Without `names` it is superseded: a newer build took its name.
 
-    `created_at` is Unix seconds. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out
-    (only of an image that was asked for by name).
+    `created_at` is Unix seconds. The rest is known of an image that was asked for by name alone: what it runs, and
+    where. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out.
     """
 
     id: str
@@ -30,6 +30,13 @@ class HostImage:
     size_bytes: int = field(default=0, compare=False)
     created_at: float = field(default=0.0, compare=False)
     triggers: bool = field(default=False, compare=False)
+    entrypoint: tuple[str, ...] = field(default=(), compare=False)
+    command: tuple[str, ...] = field(default=(), compare=False)
+    working_dir: str = field(default="", compare=False)
+
+    def program(self, args: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the command line that it runs; `args` replace its own after the entrypoint. Empty: none."""
+        return (*self.entrypoint, *(args or self.command))
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,9 @@ def parse_launch(command: str, arguments: Sequence[str]) -> Launch:
     if name in ("sh", "bash", "dash", "zsh", "fish", "cmd", "powershell", "env", "sudo"):
         raise LaunchError(f"`{name}` {_NO_SHELL}")
     if name in ("docker", "podman", "nerdctl"):
-        raise LaunchError(f"`{name}` can't be run in a sandbox; write `image:` and `command:`")
+        raise LaunchError(
+            f"`{name}` can't be run in a sandbox; write the image as `image:`, and what follows it as `args:`"
+        )
     if runtime_of(name) is None:
         known = ", ".join(sorted(_RUNTIMES))
         raise LaunchError(f"`{name}` is not a known command ({known}); write `image:` with an image that has it")

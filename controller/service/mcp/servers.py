@@ -16,8 +16,8 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.common.status_json import dated
-from controller.policy.mcpserver import not_installed, runnable, session_sandbox
-from controller.ports import Clock, Engine, Store, StoreError
+from controller.policy.mcpserver import not_installed, runnable, runs_image, session_sandbox
+from controller.ports import Clock, Engine, ImageError, Images, Store, StoreError
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
@@ -47,9 +47,10 @@ class McpServers:
         engine: Engine,
         sandbox_streams: SandboxStreams,
         pools: WarmPools,
+        images: Images,
         place: Place = ALONE,
     ) -> None:
-        self._pools, self._place = pools, place
+        self._pools, self._images, self._place = pools, images, place
         self._objects, self._write, self._store, self._clock = objects, write, store, clock
         self._engine, self._streams = engine, sandbox_streams
 
@@ -140,9 +141,24 @@ class McpServers:
         env: dict[str, str | SecretRef] = {each.name: each.value for each in spec.env}
         env |= {each.env: SecretRef(each.name) for each in spec.secrets}
         with access.acting(None):
-            command = (spec.command, *spec.args)
-            options: dict[str, Any] = {"env": env, "stdin": stdin, "timeout_seconds": 0}
+            command, folder = self._program(spec)
+            options: dict[str, Any] = {"env": env, "stdin": stdin, "timeout_seconds": 0, "working_dir": folder}
             return self._streams.exec(SANDBOX, sandbox.namespace, sandbox.name, command, **options)()
+
+    def _program(self, spec: MCPServerSpec) -> tuple[Sequence[str], str]:
+        """Return the server's command line, and the folder to start it in; "": the sandbox's."""
+        if not runs_image(spec):
+            return (spec.command, *spec.args), ""
+        try:
+            image = self._images.find(spec.image or "")
+        except ImageError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+        if image is None:
+            raise errors.ServiceUnavailable(f"image {spec.image}: it is no longer on this host; pull or build it")
+        program = image.program(spec.args)
+        if not program:
+            raise errors.Conflict(f"image {spec.image}: it names no program; write `command:`")
+        return program, image.working_dir
 
     def remove_sandbox(self, sandbox: StoredObject) -> None:
         """Delete the sandbox of a session; no error if it is gone."""

@@ -42,6 +42,7 @@ function Cards({ object }) {
       ['Sandboxed', html`<${Status} word="True" tone="ok"/> ${spec.sandbox === 'Preferred' ? 'always here; a user may run it unsandboxed by paddock mcp connect --allow-unsandboxed' : 'always: each session in a sandbox of its own'}`],
       ['Trust', html`<${Status} word=${spec.trust ?? 'user_added'} tone=${spec.trust === 'verified' ? 'ok' : 'idle'}/>`],
       ['Network', spec.network?.allowedHosts?.length ? spec.network.allowedHosts.join(', ') : 'none'],
+      spec.image && ['Image', html`<code class="wrap">${short(spec.image)}</code>`],
       ['Command', html`<code class="wrap">${short([spec.command, ...(spec.args ?? [])].join(' '))}</code>`],
       status.protocol && ['Protocol', status.protocol]]}/></${Card}>
     <${Sessions} object=${object}/>`;

@@ -1,0 +1,82 @@
+"""An MCP server that a client starts by `docker run`: its image, its arguments and its variables."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+TOOLS = ("docker", "podman", "nerdctl")
+_RUN = (("run",), ("container", "run"))
+_FLAGS = ("--interactive", "--tty", "--rm", "--init", "--quiet", "--read-only", "--sig-proxy")
+_SHORT_FLAGS = re.compile(r"-[itq]+")
+# What a sandbox has anyway, more strictly than asked, or has no use for.
+_IDLE = (
+    *("--name", "--pull", "--label", "-l", "--hostname", "-h", "--memory", "-m", "--cpus", "--pids-limit"),
+    *("--user", "-u", "--cap-drop", "--security-opt", "--log-driver", "--stop-timeout"),
+)
+_ENV, _NETWORK, _ENTRYPOINT = ("--env", "-e"), ("--network", "--net"), ("--entrypoint",)
+_WITH_VALUE = (*_IDLE, *_ENV, *_NETWORK, *_ENTRYPOINT)
+
+
+class NotTaken(Exception):
+    """The command line has an option that a sandbox does not honour; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DockerRun:
+    """What the command line starts. `unset` are variables without a value; `network` is "" if it names none."""
+
+    image: str
+    entrypoint: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    unset: tuple[str, ...]
+    network: str
+
+
+def name_of(image: str) -> str:
+    """Return the last part of an image's name, without tag and digest."""
+    return re.split("[:@]", image.rpartition("/")[2])[0]
+
+
+def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
+    """Return what the tool's arguments start; None if they start no image. `env` are the variables of the tool itself.
+
+    Raises NotTaken.
+    """
+    run = next((each for each in _RUN if tuple(args[: len(each)]) == each), None)
+    if run is None:
+        return None
+    rest = list(args[len(run) :])
+    found: dict[str, str] = {}
+    unset: list[str] = []
+    network = entrypoint = ""
+    while rest and rest[0].startswith("-"):
+        option, value = _option(rest)
+        if option in _ENV:
+            name, has_value, text = value.partition("=")
+            if has_value or name in env:
+                found[name] = text if has_value else env[name]
+            else:
+                unset.append(name)
+        elif option in _NETWORK:
+            network = value
+        elif option in _ENTRYPOINT:
+            entrypoint = value
+    if not rest:
+        return None
+    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network)
+
+
+def _option(rest: list[str]) -> tuple[str, str]:
+    """Take the next option, and its value if it has one. Raises NotTaken."""
+    word = rest.pop(0)
+    option, joined, value = word.partition("=")
+    if word[:2] in _WITH_VALUE and len(word) > 2:  # -eNAME=VALUE
+        return word[:2], word[2:].removeprefix("=")
+    if option in _FLAGS or _SHORT_FLAGS.fullmatch(word):
+        return option, value
+    if option not in _WITH_VALUE:
+        raise NotTaken(option)
+    if joined:
+        return option, value
+    return option, rest.pop(0) if rest else ""
