@@ -70,8 +70,12 @@ class Drip:
     def _drip(self, link: socket.socket) -> None:
         link.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(_MOST_PIECES):
-            link.sendall(b"1\r\n \r\n")
-            if select.select([link], [], [], _PACE_SECONDS)[0]:
+            try:
+                link.sendall(b"1\r\n \r\n")
+                is_left = select.select([link], [], [], _PACE_SECONDS)[0]
+            except ConnectionError:
+                is_left = True
+            if is_left:
                 self.hung_up.set()
                 return
 

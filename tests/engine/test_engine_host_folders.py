@@ -228,7 +228,7 @@ def test_id_maps_use_a_spare_or_new_namespace(root: Path, maps: IdMaps) -> None:
         os.close(tree(root, project(root, f"app{number}", owner), maps))
         namespace = os.readlink(f"/proc/self/fd/{maps.of(owner, USER)}")
         assert namespace.startswith("user:")
-        wait_for("who was asked for a namespace has ended", lambda: holders() == [])
+        wait_for("who was asked for a namespace has ended", lambda one=holder: one not in holders())
 
 
 def holders() -> list[int]:
