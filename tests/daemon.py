@@ -63,6 +63,11 @@ class RunningDaemon:
     def socket(self) -> Path:
         return self.folder / "paddock.sock"
 
+    @property
+    def run(self) -> tuple[str, ...]:
+        """`run`, and the host that has its sandboxes: what names none there waits for a person, and `run` does not."""
+        return ("run", "--host", self.elsewhere.host) if self.elsewhere else ("run",)
+
     def paddock(
         self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 120.0
     ) -> subprocess.CompletedProcess[str]:

@@ -50,7 +50,8 @@ def run(daemon: RunningDaemon, block: Block) -> str:
         return _compare(daemon, block)
     if block.file != ROOT / "README.md" and block.language == "sh" and not set(block.text) & set("|<>&;$"):
         # A fork costs a hundredth of a new interpreter; the first page is pasted into a real shell.
-        return "".join(daemon.paddock(*words).stdout for words in commands(block.text))
+        asked = ((*daemon.run, *rest) if verb == "run" else (verb, *rest) for verb, *rest in commands(block.text))
+        return "".join(daemon.paddock(*words).stdout for words in asked)
     code = block.text.replace("/run/paddock/paddock.sock", str(daemon.socket))
     command = [sys.executable, "-c", code] if block.language == "python" else shell(daemon, block.text)
     return _output(daemon, command, str(block))
@@ -62,6 +63,7 @@ def shell(daemon: RunningDaemon, text: str) -> list[str]:
     text = text.replace(filter_, f"{filter_} --filter label=paddock.instance={daemon.instance_id()}")
     text = text.replace("http://127.0.0.1:9464/metrics", daemon.metrics_url())
     text = text.replace("/run/paddock/paddock.sock", str(daemon.socket))
+    text = re.sub(r"\bpaddock run\b", f"paddock {' '.join(daemon.run)}", text)
     text = text.replace('export PATH="$PWD/.venv/bin:$PATH"\n', "")
     return ["bash", "-euo", "pipefail", "-c", text]
 

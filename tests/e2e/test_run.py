@@ -56,7 +56,7 @@ def none_left(daemon: RunningDaemon) -> None:
 
 def test_code_runs_and_its_exit_code_is_passed_on(daemon: RunningDaemon) -> None:
     code = "import sys; print(6 * 7); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))"
-    done = daemon.paddock("run", "-c", code, "--", "3", check=False)
+    done = daemon.paddock(*daemon.run, "-c", code, "--", "3", check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "42\n", "err\n")
     none_left(daemon)
 
@@ -65,7 +65,7 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
     script = tmp_path / "hello.sh"
     script.write_text('echo "$1"; cat; exit 4\n')
     done = daemon.paddock(
-        "run", "--template", "tiny", "-i", "-f", str(script), "--", "a b", stdin="input\n", check=False
+        *daemon.run, "--template", "tiny", "-i", "-f", str(script), "--", "a b", stdin="input\n", check=False
     )
     assert (done.returncode, done.stdout) == (4, "a b\ninput\n")
     none_left(daemon)
@@ -75,28 +75,32 @@ def test_a_detached_command_stays_with_its_log(daemon: RunningDaemon, tmp_path: 
     script = tmp_path / "hello.sh"
     script.write_text('echo "$A $1"; exec sleep 1000\n')
     words = ("-d", "--template", "tiny", "--name", "long", "-e", "A=hello", "-f", str(script), "--", "there")
-    assert daemon.paddock("run", *words).stdout == "long\n"
+    assert daemon.paddock(*daemon.run, *words).stdout == "long\n"
     wait_for("its line", lambda: daemon.paddock("logs", "long").stdout == "hello there\n")
     daemon.paddock("sandbox", "stop", "long")
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/long")
     daemon.paddock("delete", "sandbox/long")
     # One that ends at once did begin.
-    assert daemon.paddock("run", "-d", "--name", "short", "--", "sh", "-c", "echo done; exit 3").stdout == "short\n"
+    assert (
+        daemon.paddock(*daemon.run, "-d", "--name", "short", "--", "sh", "-c", "echo done; exit 3").stdout == "short\n"
+    )
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/short")
     assert daemon.paddock("logs", "short").stdout == "done\n"
     assert daemon.get("short")["status"]["lastTermination"]["exitCode"] == 3
     daemon.paddock("delete", "sandbox/short")
-    absent = daemon.paddock("run", "-d", "--wait", "5s", "--image", "paddock/none-such:1", "--", "true", check=False)
+    absent = daemon.paddock(
+        *daemon.run, "-d", "--wait", "5s", "--image", "paddock/none-such:1", "--", "true", check=False
+    )
     assert (absent.returncode, absent.stdout) == (1, "")
     assert "none-such" in absent.stderr
-    assert daemon.paddock("run", "-d", "--rm", "--template", "tiny", "--", "true").stdout.startswith("run-")
+    assert daemon.paddock(*daemon.run, "-d", "--rm", "--template", "tiny", "--", "true").stdout.startswith("run-")
     none_left(daemon)
 
 
 def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
     daemon.apply(FULL)
     daemon.paddock("wait", "-n", "full", "--for=condition=Ready", "--timeout=60s", "sandbox/holder")
-    command = [sys.executable, "-m", "controller", "run", "-n", "full", "-c", "print(6 * 7)"]
+    command = [sys.executable, "-m", "controller", *daemon.run, "-n", "full", "-c", "print(6 * 7)"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, env=daemon.environment, text=True, **streams) as process:
         assert process.stderr is not None
@@ -108,7 +112,7 @@ def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
 
 def test_a_ready_pool_member_is_claimed(daemon: RunningDaemon) -> None:
     daemon.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/tiny")
-    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    process = start(daemon, *daemon.run, "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     (name,) = boxes(daemon).split()
@@ -120,7 +124,7 @@ def test_a_ready_pool_member_is_claimed(daemon: RunningDaemon) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupt_cleans_up(daemon: RunningDaemon, number: signal.Signals, code: int) -> None:
-    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    process = start(daemon, *daemon.run, "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(number)
@@ -130,17 +134,17 @@ def test_an_interrupt_cleans_up(daemon: RunningDaemon, number: signal.Signals, c
 
 
 def test_a_failed_start_is_reported_and_removed(daemon: RunningDaemon) -> None:
-    done = daemon.paddock("run", "--template", "nope", "--", "true", check=False)
+    done = daemon.paddock(*daemon.run, "--template", "nope", "--", "true", check=False)
     assert done.returncode == 1
     assert "nope" in done.stderr
-    done = daemon.paddock("run", "--level", "nope", "-c", "1", check=False)
+    done = daemon.paddock(*daemon.run, "--level", "nope", "-c", "1", check=False)
     assert done.returncode == 1
     assert "nope" in done.stderr
     none_left(daemon)
 
 
 def test_a_killed_clients_sandbox_is_removed_when_idle(daemon: RunningDaemon) -> None:
-    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    process = start(daemon, *daemon.run, "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.kill()
