@@ -23,7 +23,7 @@ class NotTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DockerRun:
-    """What the command line starts. `unset` are variables without a value; `network` is "" if it names none."""
+    """Container of a command line. `unset` are variables without a value; `network` is "" if it names none."""
 
     image: str
     entrypoint: str
