@@ -279,11 +279,11 @@ def test_docker_run_that_asks_for_more_is_left_out(paddock: Run, file: Path, arg
 
 
 def test_what_docker_run_had_besides_is_said(paddock: Run, world: World) -> None:
-    done = paddock(
-        "enable", "--", "docker", "run", "-i", "--network", "host", "-e", "TZ", "-e", "KEY", "x.org/mcp/time:1"
-    )
+    options = ("-i", "--network", "host", "-m", "64m", "--cpus=0.1", "-e", "TZ", "-e", "KEY")
+    done = paddock("enable", "--", "docker", "run", *options, "x.org/mcp/time:1")
     assert done.exit_code == 0, done.output
     assert "it had the network `host`; list the hosts that it needs in spec.network.allowedHosts" in done.output
+    assert "it had `-m 64m, --cpus 0.1`, and has the limits of its trust; lower them in spec.limits" in done.output
     assert "no value of TZ is known; write it to spec.env" in done.output
     assert "give KEY as secret `key` to the operator" in done.output
     assert "mcpserver/time created" in done.output

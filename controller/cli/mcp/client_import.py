@@ -110,6 +110,10 @@ def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[
         if found.network not in ("", "none"):
             words = f"it had the network `{found.network}`; list the hosts that it needs in spec.network.allowedHosts"
             notes.append(words)
+        if found.limits:
+            notes.append(
+                f"it had `{', '.join(found.limits)}`, and has the limits of its trust; lower them in spec.limits"
+            )
         secret = {each: "" for each in found.unset if _SECRET.search(each)}
         if plain := [each for each in found.unset if each not in secret]:
             notes.append(f"no value of {', '.join(plain)} is known; write it to spec.env")

@@ -10,11 +10,12 @@ _FLAGS = ("--interactive", "--tty", "--rm", "--init", "--quiet", "--read-only", 
 _SHORT_FLAGS = re.compile(r"-[itq]+")
 # What a sandbox has anyway, more strictly than asked, or has no use for.
 _IDLE = (
-    *("--name", "--pull", "--label", "-l", "--hostname", "-h", "--memory", "-m", "--cpus", "--pids-limit"),
+    *("--name", "--pull", "--label", "-l", "--hostname", "-h"),
     *("--user", "-u", "--cap-drop", "--security-opt", "--log-driver", "--stop-timeout"),
 )
+_LIMITS = ("--memory", "-m", "--cpus", "--pids-limit")
 _ENV, _NETWORK, _ENTRYPOINT = ("--env", "-e"), ("--network", "--net"), ("--entrypoint",)
-_WITH_VALUE = (*_IDLE, *_ENV, *_NETWORK, *_ENTRYPOINT)
+_WITH_VALUE = (*_IDLE, *_LIMITS, *_ENV, *_NETWORK, *_ENTRYPOINT)
 
 
 class NotTaken(Exception):
@@ -23,7 +24,10 @@ class NotTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DockerRun:
-    """Container of a command line. `unset` are variables without a value; `network` is "" if it names none."""
+    """Container of a command line.
+
+    `unset` are variables without a value; `network` is "" if it names none; `limits` are the options that set some.
+    """
 
     image: str
     entrypoint: str
@@ -31,6 +35,7 @@ class DockerRun:
     env: Mapping[str, str]
     unset: tuple[str, ...]
     network: str
+    limits: tuple[str, ...]
 
 
 def name_of(image: str) -> str:
@@ -49,6 +54,7 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
     rest = list(args[len(run) :])
     found: dict[str, str] = {}
     unset: list[str] = []
+    limits: list[str] = []
     network = entrypoint = ""
     while rest and rest[0].startswith("-"):
         option, value = _option(rest)
@@ -58,13 +64,15 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
                 found[name] = text if has_value else env[name]
             else:
                 unset.append(name)
+        elif option in _LIMITS:
+            limits.append(f"{option} {value}")
         elif option in _NETWORK:
             network = value
         elif option in _ENTRYPOINT:
             entrypoint = value
     if not rest:
         return None
-    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network)
+    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network, tuple(limits))
 
 
 def _option(rest: list[str]) -> tuple[str, str]:

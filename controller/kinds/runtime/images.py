@@ -20,8 +20,8 @@ def owner_mark(instance_id: str) -> str:
 class HostImage:
     """One image. Without `names` it is superseded: a newer build took its name.
 
-    `created_at` is Unix seconds. The rest is known of an image that was asked for by name alone: what it runs, and
-    where. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out.
+    `created_at` is Unix seconds. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out.
+    These, and what it runs (`entrypoint`, `command`, `working_dir`), are known of an image asked for by name alone.
     """
 
     id: str
