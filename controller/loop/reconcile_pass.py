@@ -109,12 +109,14 @@ class ReconcilePass:
         begun = time.perf_counter()
         snapshot, decided = self._decide()
         self._prober.set_probes(decided.probes, snapshot.sandboxes, snapshot.instances)
+        before = self.last.shortages if self.last else ()
+        # What runs is known here before the store tells anyone of it: who waited for Ready asks for metrics at once.
+        self._last.now = replace(snapshot, drifted=self._drifted, shortages=before)
         self._store_writes(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
         sample(decided.samples, self._usage, self._clock, self._activity)
         self._drifted = _still_drifted(self._drifted, decided, snapshot)
-        before = self.last.shortages if self.last else ()
         busy = [each for each in before if each.uid in snapshot.in_flight]  # not decided in this pass
         self._last.now = replace(
             snapshot,

@@ -54,6 +54,21 @@ def test_the_record_is_there_before_the_container(house: LoopHarness) -> None:
     assert seen[0] == 1
 
 
+def test_what_the_store_says_is_ready_has_its_container_in_the_snapshot(house: LoopHarness) -> None:
+    """Who waited for Ready asks for metrics at once, before the pass that told of it has ended."""
+    ready: list[bool] = []
+
+    def watch(_after: bool) -> None:
+        if house.condition("web", "Ready") == "True Running":
+            ready.append(house.turn.last is not None and len(house.turn.last.alive()) == 1)
+
+    house.apply("web")
+    house.watch = watch
+    house.settle()
+    assert ready
+    assert all(ready)
+
+
 def test_nothing_is_done_while_the_store_can_not_remember(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     house.apply("web")
 
