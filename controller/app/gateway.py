@@ -44,7 +44,6 @@ def start_gateway(
             snapshot=core.last,
             publish=publish,
             wake=core.waker.wake,
-            in_use=loop.activity,
             policy=partial(as_seen, policy),
             port=settings.models_port,
             key_of=partial(provider_key, secrets),
@@ -57,4 +56,5 @@ def start_gateway(
     )
     core.undo.callback(supervisor.close)
     core.models.supervisor = supervisor
+    loop.reconcile_pass.report_models = supervisor.passed
     supervisor.start()

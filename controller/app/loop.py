@@ -179,8 +179,8 @@ def _make_pass(
     core.undo.callback(lineage.close)
     rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
 
-    def sweep() -> SweepRules:
-        return replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe())))
+    def sweep(revision: int) -> SweepRules:
+        return replace(rules, withheld=lineage.follow(revision, lambda: newest(engine.observe())))
 
     return ReconcilePass(
         store=host.announced,
@@ -193,7 +193,7 @@ def _make_pass(
         sweep=sweep,
         may_act=host.lease.held,
         activity=activity,
-        usage=CgroupUsage(hold=False),  # a sample of each sandbox is far from the next
+        cpu=CgroupUsage(),
         clock_jumped=ClockJump(core.clock, tell=schedule.reset).jumped,
         pressure=PressureWatch(
             HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale

@@ -24,7 +24,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.models import PORT
 from controller.policy.levels.levels import Policy
-from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, UseTracker, Wake
+from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, Wake
 from controller.service import errors
 from controller.service.models.callers import ModelCallers
 from controller.service.models.servers import ModelServers
@@ -71,7 +71,6 @@ class GatewayParts:
     snapshot: Callable[[], Snapshot | None]
     publish: Callable[[GatewayView], None]
     wake: Wake
-    in_use: UseTracker
     policy: Callable[[Snapshot], Policy]
     port: int
     key_of: Callable[[str, str], str]
@@ -88,7 +87,8 @@ class Supervisor:
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
-        self._lock, self._stopping = threading.RLock(), threading.Event()
+        self._lock, self._stopping, self._due = threading.RLock(), threading.Event(), threading.Event()
+        self._serves = False
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
@@ -111,6 +111,7 @@ class Supervisor:
     def close(self) -> None:
         """End the process and every listener. Sandboxes run on."""
         self._stopping.set()
+        self._due.set()
         if self._thread is not None:
             self._thread.join()
         self._end_child()
@@ -120,6 +121,11 @@ class Supervisor:
         if self._opens is not None:
             self._opens.shutdown(wait=False, cancel_futures=True)
         self._parts.ledger.save()
+
+    def passed(self, snapshot: Snapshot) -> None:
+        """Take up what a reconcile pass saw; where there is nothing to serve, no pass wakes the thread."""
+        if self._serves or snapshot.providers or snapshot.model_servers:
+            self._due.set()
 
     @property
     def pid(self) -> int:
@@ -167,13 +173,13 @@ class Supervisor:
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
-            passes = self._parts.in_use.passes
+            self._due.clear()
             try:
-                active = self.step()
+                self._serves = self.step()
             except Exception:  # it must not end: the next pass tries again
                 _log.exception("model gateway not kept")
-                active = True
-            self._parts.in_use.wait(passes, _TICK_SECONDS if active else _IDLE_TICK_SECONDS)
+                self._serves = True
+            self._due.wait(_TICK_SECONDS if self._serves else _IDLE_TICK_SECONDS)
 
     def step(self) -> bool:
         """Bring the process and its listeners to what the last snapshot asks. Return True if there is anything."""

@@ -120,6 +120,11 @@ class Desired:
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: Mapping[str, Pool] = MappingProxyType({})
 
+    @property
+    def revision(self) -> int:
+        """Return the revision up to which changes were read; 0 before the first refresh."""
+        return self._revision or 0
+
     def refresh(self) -> Mapping[str, Sandbox]:
         """Return the current sandboxes by uid. On StoreError the map of before stays, for the next try."""
         if self._revision is None:

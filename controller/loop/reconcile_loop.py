@@ -30,7 +30,7 @@ _KEEP_EVENTS = 50_000
 _KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
 
 
-# Status writes alone change nothing that is planned: a pass for their sake can wait.
+# Status writes alone change nothing that is planned, and a CPU sample only says when the next is due: that can wait.
 _STATUS_SECONDS = 0.1
 
 
@@ -184,7 +184,7 @@ class ReconcileLoop:
             return 0.0
         left = math.inf if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
         # Scrapes and claims read the last snapshot: a pass soon shows them the new statuses.
-        left = min(left, _STATUS_SECONDS) if decided.writes else left
+        left = min(left, _STATUS_SECONDS) if decided.writes or decided.samples else left
         return None if left == math.inf else left
 
     def _failed(self, message: str) -> None:
@@ -195,7 +195,7 @@ class ReconcileLoop:
 
 
 def _goes_on(decided: Plan) -> bool:
-    """Return True if the next pass acts on what was just written or sampled."""
+    """Return True if the next pass acts on what was just written."""
     writes = decided.writes
     moved = any(not each.version or each.role == RETIRED for each in writes.instances)
-    return moved or bool(decided.samples or writes.finalized or writes.retired or writes.deletions)
+    return moved or bool(writes.finalized or writes.retired or writes.deletions)

@@ -38,7 +38,7 @@ from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.policy.quota_ledger import HOST
-from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
+from controller.ports import Clock, Conflict, CpuReader, Engine, Meter, Store, StoreError
 from controller.ports.place import ALONE, Place
 
 _log = structlog.get_logger("paddock.loop")
@@ -57,10 +57,10 @@ class ReconcilePass:
         clock: Clock,
         meter: Meter,
         policy: Policy,
-        sweep: Callable[[], SweepRules] = SweepRules,
+        sweep: Callable[[int], SweepRules] = lambda _: SweepRules(),
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
-        usage: UsageReader | None = None,
+        cpu: CpuReader | None = None,
         clock_jumped: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
@@ -69,24 +69,26 @@ class ReconcilePass:
         gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
         place: Place = ALONE,
     ) -> None:
-        """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
+        """`activity` is shared with the API. Without `cpu` no sandbox counts as idle.
 
         `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
-        Without `canary` the network guard is not tested. `layers` are the measured sizes of writable layers.
+        Without `canary` the network guard is not tested. `sweep` takes the store's revision. `layers` are the measured
+        sizes of writable layers.
         `gateway` is the state of the model gateway. `place` is this host among those of the store.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
-        self._activity, self._usage = activity or ActivityLog(clock), usage
+        self._activity, self._cpu = activity or ActivityLog(clock), cpu
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = GarbageCollector(store, discover())
         self._place = place
         self._desired = Desired(store, self._garbage, place.host, place.default)
         self._layers, self._gateway = layers, gateway
-        # Called after each pass with what runs, and plugins, depend on.
+        # Called after each pass with what runs, plugins, and the model gateway depend on.
         self.report_runs: RunObserver = lambda *_: None
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
+        self.report_models: Callable[[Snapshot], None] = lambda _: None
         self.placements: PlacementKeeper | None = None  # where a scheduler chooses hosts; woken after each pass
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
@@ -115,7 +117,7 @@ class ReconcilePass:
         self._store_writes(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
-        sample(decided.samples, self._usage, self._clock, self._activity)
+        sample(decided.samples, self._cpu, self._clock, self._activity)
         self._drifted = _still_drifted(self._drifted, decided, snapshot)
         busy = [each for each in before if each.uid in snapshot.in_flight]  # not decided in this pass
         self._last.now = replace(
@@ -131,6 +133,7 @@ class ReconcilePass:
         self._activity.pass_ended()
         self.report_runs(self._desired.runs.now, snapshot, decided.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
+        self.report_models(snapshot)
         if self.placements is not None:
             self.placements.wake()
         return decided
@@ -169,7 +172,7 @@ class ReconcilePass:
             objects=self._desired.counts.now,
             profiles=self._desired.profiles.now,
             probes=self._prober.view(),
-            sweep=self._sweep(),
+            sweep=self._sweep(self._desired.revision),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.observe_now(observed.facts.root_dir),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,

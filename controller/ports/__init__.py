@@ -7,6 +7,7 @@ behaviour.
 from controller.ports.common import Clock, Heard, Meter, NullMeter, Wake
 from controller.ports.engine import (
     Canary,
+    CpuReader,
     Engine,
     Firewall,
     HostGauge,
@@ -77,6 +78,7 @@ __all__ = [
     "ChunkStream",
     "Clock",
     "Conflict",
+    "CpuReader",
     "DetachableExec",
     "Engine",
     "ExecStream",

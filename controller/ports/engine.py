@@ -86,6 +86,12 @@ class UsageReader(Protocol):
         ...
 
 
+class CpuReader(Protocol):
+    def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
+        """Return the CPU time since its start by container id, read now. Containers that can't be read are left out."""
+        ...
+
+
 class Canary(Protocol):
     """Network canary: tries to reach forbidden addresses from inside sandbox networks."""
 

@@ -437,6 +437,7 @@ def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
             and ours.memory_limit_bytes == theirs["memory_stats"]["limit"]
             and ours.pids == theirs["pids_stats"]["current"]
             and ours.cpu_usage_seconds == pytest.approx(cpu_seconds, abs=0.1)
+            and CgroupUsage().cpu_seconds([box])[box.id] == pytest.approx(cpu_seconds, abs=0.1)
         )
 
     holds(agree)
@@ -467,6 +468,7 @@ def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) 
     assert held > 10
     world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
     holds(lambda: reader.read([box]) == {})
+    assert reader.cpu_seconds([box]) == {}
     assert held_files() == 0
     holds(lambda: world.state(uid) == "exited")
     ok(world.engine.act(StartContainer(uid, box.name, "a test", box.id)))

@@ -539,6 +539,11 @@ class FakeEngine:
         boxes = [self._boxes[each.id] for each in containers if each.id in self._boxes]
         return {each.id: _usage(each, self._clock.now()) for each in boxes if each.state in _LIVE}
 
+    # ports.CpuReader
+
+    def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
+        return {id_: each.cpu_usage_seconds for id_, each in self.read(containers).items()}
+
     # ports.Probes
 
     def probe(self, watch: Watch) -> ProbeResult:

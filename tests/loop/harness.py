@@ -236,7 +236,7 @@ class LoopHarness:
             meter=self._meter,
             policy=self.policy,
             activity=self.activity,
-            usage=self.engine,
+            cpu=self.engine,
             clock_jumped=ClockJump(self.clock, ticks=self.ticks).jumped,
             layers=lambda: self.layers,
             place=self.place,

@@ -188,7 +188,7 @@ def test_a_sandbox_that_computes_is_not_idle(house: LoopHarness) -> None:
 
 
 def test_what_can_not_be_measured_is_not_called_idle(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house.engine, "read", lambda containers: {})
+    monkeypatch.setattr(house.engine, "cpu_seconds", lambda containers: {})
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=400)
     assert house.condition("web", "Ready") == "True Running"

@@ -669,7 +669,7 @@ def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet
         (fleet.hosts.one, fleet.hosts.two) if obj.status["host"] == "one" else (fleet.hosts.two, fleet.hosts.one)
     )
     before = SweepRules(grace_seconds=60, share=1.0, withheld="the store went back")
-    mine.turn._sweep = lambda: before
+    mine.turn._sweep = lambda _revision: before
     with other.store.transaction() as transaction:
         status = {**obj.status, "host": other.place.host, "binding": 5}
         transaction.put(replace(obj, status=status))
@@ -677,7 +677,7 @@ def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet
         mine.settle(seconds=5)
     (kept,) = mine.engine.observe().containers[obj.uid]
     assert kept.state is State.PAUSED
-    mine.turn._sweep = lambda: replace(before, withheld="")
+    mine.turn._sweep = lambda _revision: replace(before, withheld="")
     mine.settle(seconds=5)
     assert mine.ours() == {}
 

@@ -10,7 +10,7 @@ import math
 import os
 import resource
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any
@@ -81,7 +81,7 @@ class Held:
 
 
 class CgroupUsage:
-    """ports.UsageReader. Thread-safe: one reading at a time.
+    """ports.UsageReader and CpuReader. Thread-safe: one reading at a time.
 
     `stalls`: read pressure stall information, too. `hold`: keep files open until the next reading, for a caller that
     reads the same containers again and again.
@@ -104,6 +104,15 @@ class CgroupUsage:
                 with contextlib.suppress(Unreadable):
                     found[container.id] = self._read(container)
             return found
+
+    def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
+        """Return the CPU time of running containers by id, of one file each, which is not kept open."""
+        found = {}
+        for each in containers:
+            with contextlib.suppress(Unreadable):
+                if each.state in _LIVE and each.pid:
+                    found[each.id] = _cpu_seconds(self._cgroups, each)
+        return found
 
     def close(self) -> None:
         """Close every file."""
@@ -154,6 +163,19 @@ def _usage_of(held: Held, container: Container) -> Usage:
         raise Unreadable(f"the usage of {container.name} can't be read: {error}") from error
 
 
+def _cpu_seconds(cgroups: Cgroups, container: Container) -> float:
+    """Return the CPU time of one container in seconds. Raises Unreadable."""
+    held = open_folders(cgroups, container.id, container.pid, ("cpuacct",))
+    try:
+        if held.versions["cpuacct"] == 1:
+            return _cpu_time1(held)
+        return _cpu_time2(held.pairs("cpuacct", "cpu.stat"))
+    except (OSError, ValueError, KeyError) as error:
+        raise Unreadable(f"the CPU time of {container.name} can't be read: {error}") from error
+    finally:
+        held.close()
+
+
 def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
     """Return the memory in use without the inactive file cache. Raises Unreadable."""
     held = open_folders(cgroups, container_id, pid)
@@ -166,14 +188,16 @@ def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
         held.close()
 
 
-def open_folders(cgroups: Cgroups, container_id: str, pid: int, *, stalls: bool = False) -> Held:
+def open_folders(
+    cgroups: Cgroups, container_id: str, pid: int, controllers: Sequence[str] = _CONTROLLERS, *, stalls: bool = False
+) -> Held:
     """Open the cgroup folders of a container's process; with `stalls`, the v2 tree's, too. Raises Unreadable."""
     handles: dict[str, int] = {}
     try:
         handles["/"] = _open_folder(str(cgroups.proc / str(pid)))
         # Below the held /proc folder: fails if the pid was reused.
         folders = cgroups.folders(read_at(handles["/"], "cgroup"), container_id)
-        chosen = {each: folder_of(folders, each) for each in _CONTROLLERS}
+        chosen = {each: folder_of(folders, each) for each in controllers}
         if stalls and _STALLS in folders:
             chosen[_STALLS] = folders[_STALLS]
         for folder in set(chosen.values()):
@@ -220,11 +244,19 @@ def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
 Figures = dict[str, float | None]
 
 
+def _cpu_time1(held: Held) -> float:
+    return held.number("cpuacct", "cpuacct.usage") / 1e9
+
+
+def _cpu_time2(stat: Mapping[bytes, bytes]) -> float:
+    return int(stat[b"usage_usec"]) / 1e6
+
+
 def _cpu1(held: Held) -> Figures:
     # cpuacct.usage_user counts double on some kernels; cpuacct.stat is coarse (10 ms) but right.
     ticks = held.pairs("cpuacct", "cpuacct.stat")
     return {
-        "cpu_usage_seconds": held.number("cpuacct", "cpuacct.usage") / 1e9,
+        "cpu_usage_seconds": _cpu_time1(held),
         "cpu_user_seconds": int(ticks[b"user"]) / _TICKS_A_SECOND,
         "cpu_system_seconds": int(ticks[b"system"]) / _TICKS_A_SECOND,
     }
@@ -233,7 +265,7 @@ def _cpu1(held: Held) -> Figures:
 def _cpu2(held: Held) -> Figures:
     stat = held.pairs("cpuacct", "cpu.stat")
     return {
-        "cpu_usage_seconds": int(stat[b"usage_usec"]) / 1e6,
+        "cpu_usage_seconds": _cpu_time2(stat),
         "cpu_user_seconds": int(stat[b"user_usec"]) / 1e6,
         "cpu_system_seconds": int(stat[b"system_usec"]) / 1e6,
     }

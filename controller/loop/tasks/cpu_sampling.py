@@ -1,4 +1,4 @@
-"""CPU samples of sandboxes that may be idle, for the next pass: a few cgroup files each, when the planner asks."""
+"""CPU samples of sandboxes that may be idle, for the next pass: one cgroup file each, when the planner asks."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,19 @@ import structlog
 from controller.kinds.observed.activity import CpuSample
 from controller.kinds.planning.plan import Sample
 from controller.loop.activity import ActivityLog
-from controller.ports import Clock, UsageReader
+from controller.ports import Clock, CpuReader
 
 _log = structlog.get_logger("paddock.loop")
 _AT_ONCE = 100  # the planner asks again for the rest: a pass stays short
 
 
-def sample(samples: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
+def sample(samples: Sequence[Sample], cpu: CpuReader | None, clock: Clock, activity: ActivityLog) -> None:
     """Take the samples. One that can't be read is recorded as unknown, which counts as use."""
     some = samples[:_AT_ONCE]
-    found = usage.read([each.container for each in some]) if usage is not None and some else {}
+    found = cpu.cpu_seconds([each.container for each in some]) if cpu is not None and some else {}
     for each in some:
-        read = found.get(each.container.id)
-        if read is None:
+        seconds = found.get(each.container.id)
+        if seconds is None:
             _log.info("CPU time unreadable; sandbox counts as used", container=each.container.name)
         run = (each.container.id, each.container.started_at)
-        seconds = None if read is None else read.cpu_usage_seconds
         activity.sampled(each.uid, CpuSample(run, clock.now(), seconds), each.since)
