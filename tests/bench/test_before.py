@@ -17,6 +17,7 @@ import pytest
 
 from controller.client import Paddock
 from tests.bench.test_claims import LIMITS, TEMPLATE, Eyes, at, eyes_on, make_pool
+from tests.bench.test_rest import cpu_seconds, resident_mib
 from tests.daemon import ROOT, RunningDaemon, running, start_daemon, wait_for
 
 BEFORE = os.environ.get("PADDOCK_BENCH_BEFORE", "")
@@ -33,7 +34,7 @@ Times = dict[str, list[float]]
 
 @dataclass
 class Side:
-    """One of the two daemons, its client, and the seconds that its requests took."""
+    """One of the two daemons, its client, and its figures: seconds, and MiB of memory."""
 
     daemon: RunningDaemon
     eyes: Eyes
@@ -70,17 +71,6 @@ class Side:
         self.times[what].append(time.perf_counter() - begun)
 
 
-def cpu_seconds(daemon: RunningDaemon) -> float:
-    """User and system time of the daemon so far."""
-    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_bytes(daemon: RunningDaemon) -> float:
-    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    return float(status.partition("VmRSS:")[2].split()[0]) * 1024
-
-
 @contextmanager
 def side(folder: Path, tree: Path, times: Times) -> Iterator[Side]:
     """The daemon of that checkout, on a store of its own, with a filled pool."""
@@ -95,7 +85,7 @@ def side(folder: Path, tree: Path, times: Times) -> Iterator[Side]:
             make_pool(eyes, "warm", IN_A_BURST + 1)
             eyes.apply(TEMPLATE % {"name": "cold", "warm": 0, "command": SLEEP, "limits": LIMITS, "more": ""})
             yield Side(daemon, eyes, client, times)
-            times["memory"].append(memory_bytes(daemon))
+            times["memory"].append(resident_mib(daemon))
 
 
 def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +111,7 @@ def compared(what: str, before: list[float], after: list[float]) -> str:
     """Both as text, and after over before."""
     if what == "memory":
         old, new = statistics.mean(before), statistics.mean(after)
-        return f"{old / 2**20:.0f} and {new / 2**20:.0f} MiB: {new / old:.3f}"
+        return f"{old:.0f} and {new:.0f} MiB: {new / old:.3f}"
     means = [1000 * statistics.mean(before), 1000 * statistics.mean(after)]
     pairs = {"mean": means} | {f"p{share}": [at(share / 100, before), at(share / 100, after)] for share in (50, 99)}
     shown = list(pairs.items())[: None if len(before) > 50 else 1]

@@ -55,7 +55,7 @@ def test_the_record_is_there_before_the_container(house: LoopHarness) -> None:
 
 
 def test_what_the_store_says_is_ready_has_its_container_in_the_snapshot(house: LoopHarness) -> None:
-    """Who waited for Ready asks for metrics at once, before the pass that told of it has ended."""
+    """Metrics are asked for as soon as Ready is seen, before the pass that told of it has ended."""
     ready: list[bool] = []
 
     def watch(_after: bool) -> None:

@@ -106,12 +106,13 @@ class CgroupUsage:
             return found
 
     def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
-        """Return the CPU time of running containers by id, of one file each, which is not kept open."""
+        """Return the CPU time of running containers by id, from one file each; nothing is kept for the next reading."""
         found = {}
         for each in containers:
             with contextlib.suppress(Unreadable):
                 if each.state in _LIVE and each.pid:
                     found[each.id] = _cpu_seconds(self._cgroups, each)
+        self._cgroups.keep_only(())
         return found
 
     def close(self) -> None:
