@@ -212,6 +212,8 @@ class Template(Model):
     """Environment variables. Anyone who may inspect the container can read them: put no secrets here."""
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     """In-memory folders, writable by its user and lost with the container. They count as memory."""
+    shm_size: Annotated[BytesQuantity | None, Field(ge=1 << 12, le=1 << 40)] = None
+    """Size of the shared memory in `/dev/shm`; left out: 16Mi. It counts as memory."""
     workspace: WorkspaceMount | None = None
     """Working folder of the sandbox."""
     secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()

@@ -30,7 +30,7 @@ from controller.policy.network.egress import Sealed
 
 NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
-_SHM_BYTES = 16 << 20
+_SHM_PATH, _SHM_BYTES = "/dev/shm", 16 << 20  # noqa: S108 - inside the sandbox
 # Bounds of execve(2): one string with its NUL, and all strings with 8 bytes of pointer each (a quarter of the usual
 # 8 MiB of stack, less a page for the engine's additions). Beyond that a container dies at each start without a message.
 _ONE_STRING_BYTES = 128 << 10
@@ -208,19 +208,28 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
             yield Refusal(
                 field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
             )
+        elif path == _SHM_PATH:
+            yield Refusal(
+                field, f"`{path}` is the shared memory; set its size with `shmSize: {format_bytes(mount.size)}`"
+            )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         if path in seen:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")
         seen.add(path)
-    asked = sum(mount.size for mount in template.tmpfs) + _SHM_BYTES + beside
+    shm = _shm_bytes(template)
+    asked = sum(mount.size for mount in template.tmpfs) + shm + beside
     memory = effective_limits(resources, template, level.limits).memory_bytes
-    if (template.tmpfs or beside) and asked > memory:
+    if (template.tmpfs or template.shm_size or beside) and asked > memory:
         yield Refusal(
-            "tmpfs" if template.tmpfs else "workspace",
-            f"{format_bytes(asked)} (with {format_bytes(_SHM_BYTES)} of shared memory) do not fit the memory limit of "
+            "tmpfs" if template.tmpfs else "shmSize" if template.shm_size else "workspace",
+            f"{format_bytes(asked)} (with {format_bytes(shm)} of shared memory) do not fit the memory limit of "
             f"{format_bytes(memory)}: tmpfs contents count as memory; shrink one or raise the other",
         )
+
+
+def _shm_bytes(template: Template) -> int:
+    return template.shm_size or _SHM_BYTES
 
 
 def _disk(template: Template, resources: Resources, level: Level, policy: Policy) -> Iterator[Refusal]:
@@ -307,7 +316,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         env=_environment(template, level),
         tmpfs=_mounts(template, level, {each.path for each in places}),
         slots=places,
-        shm_bytes=_SHM_BYTES,
+        shm_bytes=_shm_bytes(template),
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
         gpus=limits.gpus,

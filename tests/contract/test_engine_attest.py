@@ -27,8 +27,8 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 OWN = IdRange(1_700_000, 1_700_009)
 
 
-def rendered(level: str, own: int = 0) -> ContainerConfig:
-    asked = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
+def rendered(level: str, own: int = 0, **fields: str) -> ContainerConfig:
+    asked = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level, **fields}})
     assert asked.template is not None
     policy = Policy(user_ids=OWN if own else None)
     return render(asked, asked.template, name="box", uid="a", policy=policy, user_id=own).config
@@ -49,6 +49,16 @@ def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str)
     assert differing(facts(wanted, inside)) == ""
     if level != "full-isolation":
         assert "read-only root: found no" in differing(facts(rendered("full-isolation"), inside))
+
+
+@pytest.mark.parametrize("size", ["1Mi", "40000000"])
+def test_shared_memory_is_as_large_as_asked(world: World, size: str) -> None:
+    wanted = rendered("full-isolation", shmSize=size)
+    inside = run(world, world.new_uid(), wanted)
+    assert differing(facts(wanted, inside)) == ""
+    shm = next(each for each in inside.mounts if each.path == "/dev/shm")
+    assert 0 <= shm.size_bytes - wanted.shm_bytes < 64 << 10
+    assert ("/dev/shm: found" in differing(facts(rendered("full-isolation"), inside))) == (size != "1Mi")
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "production"])

@@ -121,9 +121,10 @@ def test_narrower_settings_are_accepted() -> None:
 
 
 def test_a_size_is_rounded_up_to_pages() -> None:
-    config = rendered(tmpfs=[{"mountPath": "/data", "size": "5Ki"}])
+    config = rendered(tmpfs=[{"mountPath": "/data", "size": "5Ki"}], shmSize="5Ki")
     inside = inside_of(config, ("none",), {})
-    larger = tuple(replace(each, size_bytes=8192) if each.path == "/data" else each for each in inside.mounts)
+    sized = ("/data", "/dev/shm")
+    larger = tuple(replace(each, size_bytes=8192) if each.path in sized else each for each in inside.mounts)
     assert differing(facts(config, replace(inside, mounts=larger))) == ""
 
 

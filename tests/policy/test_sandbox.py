@@ -51,6 +51,9 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
         ({"tmpfs": [{"mountPath": "//a", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
         ({"tmpfs": [{"mountPath": "/sys/", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
         ({"tmpfs": [{"mountPath": "/a", "size": "600Mi"}]}, "spec.template.tmpfs", "count as memory"),
+        ({"tmpfs": [{"mountPath": "/dev/shm", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "`shmSize: 1Mi`"),
+        ({"shmSize": "600Mi"}, "spec.template.shmSize", "600Mi (with 600Mi of shared memory) do not fit"),
+        ({"shmSize": "300Mi", "workspace": {"size": "300Mi"}}, "spec.template.shmSize", "600Mi (with 300Mi of"),
         ({"resources": {"limits": {"cpu": 3}}}, "spec.resources.limits.cpu", "this host has 2 cores"),
     ],
 )
@@ -164,6 +167,13 @@ def test_a_template_without_an_agent_hashes_as_before() -> None:
 
 
 BEFORE_AGENTS = ("f8e5967b358dd05c", "6e88e2fe90dce727")
+
+
+def test_shared_memory_has_the_specs_size() -> None:
+    assert rendered(spec()).shm_bytes == 16 << 20
+    assert rendered(spec(shmSize="256Mi")).shm_bytes == 256 << 20
+    assert rendered(spec(shmSize="16Mi")).hash() == rendered(spec()).hash() != rendered(spec(shmSize="17Mi")).hash()
+    assert admit(spec(shmSize="64Mi", tmpfs=[{"mountPath": "/a", "size": "448Mi"}]), POLICY) == ()
 
 
 def test_a_spec_folder_replaces_the_levels() -> None:

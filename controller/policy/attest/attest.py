@@ -121,7 +121,7 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
         yield _agent(mounts.get(FOLDER))
     shm = mounts.get(_SHARED_MEMORY)
     if shm is not None:
-        holds = 0 < shm.size_bytes <= config.shm_bytes
+        holds = 0 < shm.size_bytes <= _pages(config.shm_bytes)
         yield Fact(_SHARED_MEMORY, _size(shm.size_bytes), format_bytes(config.shm_bytes), holds)
     # Root of a mapped sandbox has no rights in cgroups: they belong to the host's root, whom its map lacks.
     closed = ("cgroup", "cgroup2") if inside.own_users else ()

@@ -48,7 +48,10 @@ def _resources(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
     noexec = {each.path for each in bound.tmpfs if each.noexec}
     if any(each.size_bytes <= 0 or (each.path in noexec and not each.noexec) for each in found.tmpfs):
         yield "tmpfs"
-    for name in ("shm_bytes", "nofile", "log_max_bytes", "log_files"):
+    # Like other folders in memory, it may be as large as the memory in which it counts.
+    if not 0 < found.shm_bytes <= max(bound.shm_bytes, found.limits.memory_bytes):
+        yield "shm_bytes"
+    for name in ("nofile", "log_max_bytes", "log_files"):
         if getattr(found, name) > getattr(bound, name):
             yield name
     if _writes_to_the_host(found) and not _writes_to_the_host(bound):
