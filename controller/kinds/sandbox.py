@@ -350,7 +350,8 @@ class Lifecycle(Model):
     active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
     """Seconds after its first start at which it is stopped for good, until its spec changes.
 
-    Those of one from a pool count from its claim. Default: none.
+    They run on while it is paused, or suspended as idle. With runState Suspended they end, and begin anew with its next
+    start. Those of one from a pool count from its claim. Default: none.
     """
     ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
     """Seconds after which a finished sandbox is deleted. Default: never."""

@@ -115,6 +115,18 @@ def test_suspended_time_does_not_count(house: LoopHarness) -> None:
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
+def test_paused_time_counts(house: LoopHarness) -> None:
+    house.apply("web", lifecycle=DEADLINE)
+    house.settle(seconds=0)
+    go_on(house, 60)
+    house.apply("web", lifecycle=DEADLINE, runState="Paused")
+    go_on(house, 39)
+    assert house.condition("web", "Finished") == "False NotFinished"
+    go_on(house, 2)
+    assert house.condition("web", "Finished") == "True DeadlineExceeded"
+    assert house.engine.box(house.container_name("web")).state is State.EXITED
+
+
 def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(house: LoopHarness) -> None:
     house.engine.at_rest = True
     idle = {**DEADLINE, "keepRunning": False, "idleTimeoutSeconds": 20}

@@ -67,6 +67,23 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: LoopHarness) -> 
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
+def test_why_names_the_failure_of_the_run_before(house: LoopHarness) -> None:
+    house.apply("web", resources={"limits": {"memory": "64Mi"}})
+    house.settle(seconds=0)
+    for _ in range(2):
+        house.clock.advance(30)
+        house.engine.exit(house.container_name("web"), 137, oom=True)
+        house.settle(seconds=0)
+        house.clock.advance(11)  # its back-off
+        house.settle(seconds=0)
+    found = ask(house).explanation
+    assert (found.verdict, found.reason) == ("Waiting", "OOMKilled")
+    assert "exit code 137 at 64Mi, 2 ends in a row" in found.message
+    house.clock.advance(600)
+    house.settle(seconds=0)
+    assert told(house) == ("AsAsked", "AsAsked")
+
+
 def test_what_is_to_be_done_is_told_with_its_reason(house: LoopHarness) -> None:
     house.apply("web")
     house.run_pass()

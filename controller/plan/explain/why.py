@@ -13,12 +13,13 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
+from controller.plan.common.backoff import HEALTHY_SECONDS
 from controller.plan.common.contexts import context_of
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.host import decide, plan
 from controller.plan.network import networks
 from controller.plan.sandbox import agent, drift, models, mounts, user_ids
-from controller.plan.sandbox.deaths import ENDED
+from controller.plan.sandbox.deaths import ENDED, is_unproven
 from controller.policy.levels.levels import Policy
 
 Facts = tuple[tuple[str, str], ...]
@@ -50,7 +51,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
     if sandbox is None or snapshot.observed.revision == 0:
         return Explanation("NotSeenYet", "NotSeenYet", "the loop has not observed it yet; retry in a moment")
     context = context_of(snapshot, sandbox, policy)
-    decision = _within_the_host(snapshot, context, decide(context), policy)
+    decision = _with_its_past(context, _within_the_host(snapshot, context, decide(context), policy))
     instance = snapshot.instances.get(uid)
     return Explanation(
         verdict=_verdict(context, decision),
@@ -75,6 +76,23 @@ def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decis
     if held is None:
         return replace(alone, actions=actions)
     return replace(alone, actions=actions, reason=held.reason, message=held.message, until=held.until)
+
+
+def _with_its_past(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision; one that needs nothing waits until the last failure of its run is forgotten."""
+    container, end = context.container, decision.memory.last_end
+    if decision.reason or decision.actions or not is_unproven(container, decision.memory, context.now):
+        return decision
+    assert container is not None
+    assert end is not None
+    count = decision.memory.crashes
+    ends = f"its run before ended {_ago(context.now, end.finished_at)} with exit code {end.exit_code}"
+    limit = f" at {format_bytes(end.limits.memory_bytes)}" if end.reason == "OOMKilled" and end.limits else ""
+    more = f", {count} ends in a row" if count > 1 else ""
+    forgotten = container.started_at + HEALTHY_SECONDS
+    logs = f"`paddock logs -p {context.obj.name}` has its last lines"
+    message = f"it runs again for {context.now - container.started_at:.0f} s: {ends}{limit}{more}; {logs}"
+    return replace(decision, reason=end.reason, message=message, until=forgotten)
 
 
 def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:

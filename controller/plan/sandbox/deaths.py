@@ -12,6 +12,8 @@ from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
 ENDED = (State.EXITED, State.DEAD)
 # Ends that Paddock itself caused: the sandbox is started again as soon as it is to run.
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
+# Of a process that was killed: 128 and SIGKILL. Any other signal can be handled, and its code be a program's own.
+_KILLED = 137
 # Between a process's start and the engine's note of it, at most.
 _NOTED_SECONDS = 60.0
 
@@ -39,7 +41,8 @@ def _reason(container: Container, memory: InstanceState, lost: tuple[float, floa
         return by_probes
     if was_asked_to_stop(container, memory):
         return memory.stop_reason
-    if container.oom_killed and container.exit_code != 0:
+    # The engine's flag is of any process of the run: one that ended by itself was not killed.
+    if container.oom_killed and container.exit_code == _KILLED:
         return "OOMKilled"
     return "EngineLost" if _went_with_engine(container, memory, lost) else _by_exit_code(container.exit_code)
 
@@ -47,7 +50,7 @@ def _reason(container: Container, memory: InstanceState, lost: tuple[float, floa
 def _by_exit_code(exit_code: int) -> str:
     if exit_code == 0:
         return "Completed"
-    return "Killed" if exit_code in (137, 143) else "Error"
+    return "Killed" if exit_code == _KILLED else "Error"
 
 
 def _went_with_engine(container: Container, memory: InstanceState, lost: tuple[float, float]) -> bool:
@@ -65,6 +68,15 @@ def _unseen(container: Container, memory: InstanceState) -> bool:
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
         return known.started_at != container.started_at
     return container.started_at - container.finished_at > _NOTED_SECONDS
+
+
+def is_unproven(container: Container | None, memory: InstanceState, now: float) -> bool:
+    """Return True if it runs again after a failure, and not yet for so long that the failure is forgotten."""
+    end = memory.last_end
+    if container is None or container.state is not State.RUNNING or end is None or not memory.crashes:
+        return False
+    again = (end.container_id, end.started_at) != (container.id, container.started_at)
+    return again and end.reason not in ("Completed", "EngineLost") and now < container.started_at + HEALTHY_SECONDS
 
 
 def was_asked_to_stop(container: Container, memory: InstanceState) -> bool:
