@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import time
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -14,18 +15,21 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from controller.gateway.budgets import Budgets, BudgetUsed
+from controller.gateway.budgets import Budgets, BudgetUsed, Reservation
 from controller.gateway.config import HOST, REPORTED, RUN, Access, Config, Form, Target, User, choose, is_match
 from controller.gateway.request import (
+    FREE_ROUTES,
     LOOP_HEADER,
     ROUTES,
     Bodies,
     Refused,
     error_event,
+    no_such_model,
     parsed,
     passed,
     resolve,
     returned,
+    tokens_needed,
 )
 from controller.gateway.upstream import Answer, Upstream, UpstreamError
 from controller.gateway.usage import Redactor, UsageReader
@@ -72,6 +76,7 @@ class Exchange:
     target: Target
     route: str
     model: str
+    reservation: Reservation
     task: asyncio.Task[None] | None = None
     revoked: bool = False
     begun: bool = False
@@ -89,6 +94,7 @@ class Gateway:
         self.config = Config()
         self.budgets = Budgets(clock)
         self.uses: dict[tuple[User, str], Use] = {}
+        self.due = asyncio.Event()
         self._daemon, self._tls, self._bodies = daemon, tls, Bodies()
         self._upstreams: dict[str, Upstream] = {}
         self._running: set[Exchange] = set()
@@ -195,12 +201,13 @@ class Gateway:
         if model != found["model"]:
             body = json.dumps({**found, "model": model}, ensure_ascii=False).encode()
         try:
-            self.budgets.take(target.id, target.limits)
+            reservation = self.budgets.take(target.id, target.limits, tokens_needed(route, found, len(body)))
         except BudgetUsed as error:
             self._count(user, target.id, "limited")
             message = f"{target.subject}: {error}; try again in {error.retry_after} s"
             raise Refused(429, message, retry_after=error.retry_after) from error
-        exchange = Exchange(listener, user, target, route, found["model"])
+        self._report_due(target)
+        exchange = Exchange(listener, user, target, route, found["model"], reservation)
         self._running.add(exchange)
         try:
             work = self._pass_on(exchange, headers, body, send, is_stream=found.get("stream") is True)
@@ -214,12 +221,15 @@ class Gateway:
             raise Refused(502, str(error), code=error.reason.lower()) from error
         finally:
             self._running.discard(exchange)
+            self.budgets.end(reservation)
+            self._report_due(target)
             self._count(user, target.id, exchange.outcome)
 
     async def _pass_on(
         self, exchange: Exchange, headers: Mapping[bytes, bytes], body: bytes, send: Send, *, is_stream: bool
     ) -> None:
         target, meter, ended = exchange.target, UsageReader("", len(body)), False
+        reservation, is_free = exchange.reservation, exchange.route in FREE_ROUTES
         began, redactor = time.monotonic(), Redactor(target.key)
         try:
             async with asyncio.timeout(target.timeouts.total), AsyncExitStack() as stack:
@@ -233,20 +243,22 @@ class Gateway:
                 await self._begin(exchange, answer, redactor, send)
                 async for part in answer.parts:
                     meter.feed(part)
+                    reservation.spent = 0 if is_free else meter.tokens_so_far()
                     if shown := redactor.feed(part):
                         async with asyncio.timeout(target.timeouts.idle):
                             await send({"type": "http.response.body", "body": shown, "more_body": True})
+                if not is_free:  # before the answer's end: its reader's next request finds the budget settled
+                    self.budgets.settle(reservation, sum(meter.tokens()))
                 await send({"type": "http.response.body", "body": redactor.rest()})
                 ended, exchange.outcome = True, "ok" if answer.status < 400 else "rejected"
         except (UpstreamError, TimeoutError) as error:
             known = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
             await self._failed(exchange, known, meter, send)
         finally:
-            counts = exchange.begun and exchange.route not in _FREE
-            made = meter.tokens(ended=ended) if counts else (0, 0)
+            made = meter.tokens(ended=ended) if exchange.begun and not is_free else (0, 0)
             use = self._use(exchange.user, target.id)
             use.tokens_in, use.tokens_out = use.tokens_in + made[0], use.tokens_out + made[1]
-            self.budgets.end(target.id, sum(made))
+            self.budgets.settle(reservation, sum(made))
 
     async def _begin(self, exchange: Exchange, answer: Answer, redactor: Redactor, send: Send) -> None:
         """Send the head of the answer, unless a stream has begun while its server was starting."""
@@ -307,18 +319,43 @@ class Gateway:
         """Answer with the models that may be used, in the form of both APIs."""
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{method} is not served here; use GET")
+        if name:
+            target = await self._serving(known, name)
+            headers = [(b"content-type", b"application/json")]
+            await _respond(send, 200, headers, json.dumps(_model(name, target)).encode())
+            return
         lists = await asyncio.gather(*(self._names(each) for each in known))
         found = {model: each for each, models in reversed(list(zip(known, lists, strict=True))) for model in models}
         listed = [_model(model, found[model]) for model in sorted(found)]
-        if name:
-            one = next((each for each in listed if each["id"] == name), None)
-            if one is None:
-                raise Refused(404, f"the model `{name[:200]}` does not exist or you may not use it")
-            await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(one).encode())
-            return
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
         answer = {"object": "list", "data": listed, "has_more": False, **ends}
         await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(answer).encode())
+
+    async def _serving(self, known: list[Target], name: str) -> Target:
+        """Return the source that a request for this model goes to. Raises Refused where it would be refused, too.
+
+        A provider that lists some models is asked for one that it does not list: aliases are often left out.
+        """
+        chosen = choose(known, name)
+        if chosen is None:
+            raise Refused(404, no_such_model(name), code="model_not_found")
+        target, model = chosen
+        if target.broken:
+            raise Refused(503, f"{target.subject} can't be used: {target.broken}", code="provider_not_ready")
+        listed = await self._names(target)
+        if target.is_server or model in listed or not listed or await self._has(target, model):
+            return target
+        raise Refused(404, no_such_model(name), code="model_not_found")
+
+    async def _has(self, target: Target, model: str) -> bool:
+        """Return False if the provider says that it has no such model."""
+        route = f"/models/{urllib.parse.quote(model, safe='')}"
+        try:
+            async with asyncio.timeout(_LIST_SECONDS), self._upstream(target).send("GET", route, _LIST, b"") as got:
+                self._judge(target, got)
+                return got.status < 400
+        except (UpstreamError, TimeoutError):
+            return True  # not known, so a request for it would be passed on
 
     async def _names(self, target: Target) -> list[str]:
         """Return the names of a source's models. Only a provider with patterns is asked."""
@@ -361,6 +398,11 @@ class Gateway:
         access = self.config.listeners.get(exchange.listener)
         return access is not None and target.id in access.targets
 
+    def _report_due(self, target: Target) -> None:
+        """Have the use of a budget of tokens reported at once: an end of this process loses none of it."""
+        if target.limits.tokens_per_day is not None:
+            self.due.set()
+
     def _use(self, user: User, target: str) -> Use:
         return self.uses.setdefault((user, target), Use())
 
@@ -373,7 +415,6 @@ class Gateway:
         task.add_done_callback(self._background.discard)
 
 
-_FREE = ("/messages/count_tokens",)  # it uses no tokens
 _WELL = ("Answering", "")
 _LIST = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1"),
          (b"anthropic-version", b"2023-06-01")]  # fmt: skip

@@ -39,6 +39,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._used: dict[str, Any] = _read(file)
         self._saved: dict[str, Any] = dict(self._used)
+        self._saving, self._failing = threading.Lock(), False
         self._sums: dict[tuple[User, str], _Sum] = {}
         self._audited_at = self._saved_at = clock.now()
 
@@ -69,6 +70,10 @@ class Ledger:
         self._meter.gauge("paddock_model_requests_in_flight", int(message["running"]))
         with self._lock:
             self._used = {uid: _use(use) for uid, use in message["used"].items() if uid in config.targets}
+            by_source = {uid: use["tokens"] for uid, use in self._used.items()}
+        # Spent tokens survive an end of the daemon; requests of a minute may be saved later.
+        if by_source != {uid: use["tokens"] for uid, use in self._saved.items()} and not self._failing:
+            self._save_budgets()
 
     def write_due(self, snapshot: Snapshot | None) -> None:
         """Write what is due to the audit log and to the file of the budgets."""
@@ -83,19 +88,24 @@ class Ledger:
     def save(self) -> None:
         """Write the sums and the budgets now. A failure is logged."""
         self._write_audit(None)
-        with self._lock:
-            used = dict(self._used)
-        if used == self._saved:
-            return
-        try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = self._file.with_suffix(".new")
-            fresh.write_text(json.dumps(used, separators=(",", ":")))
-            fresh.replace(self._file)
-        except OSError as error:
-            _log.warning("budgets of models not saved", error=str(error))
-            return
-        self._saved = used
+        self._save_budgets()
+
+    def _save_budgets(self) -> None:
+        with self._saving:
+            with self._lock:
+                used = dict(self._used)
+            if used == self._saved:
+                return
+            try:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                fresh = self._file.with_suffix(".new")
+                fresh.write_text(json.dumps(used, separators=(",", ":")))
+                fresh.replace(self._file)
+            except OSError as error:
+                _log.warning("budgets of models not saved", error=str(error))
+                self._failing = True  # until one of the timer's succeeds
+                return
+            self._saved, self._failing = used, False
 
     def _write_audit(self, snapshot: Snapshot | None) -> None:
         with self._lock:

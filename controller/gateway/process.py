@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import encodings.idna  # noqa: F401 - as above
 import gc
+import json
 import logging
 import os
 import queue
@@ -22,6 +23,7 @@ from dataclasses import asdict
 from typing import Any
 
 import anyio._backends._asyncio  # noqa: F401 - as above
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -29,12 +31,13 @@ from uvicorn.server import ServerState
 from controller.gateway.app import Gateway
 from controller.gateway.channel import Channel, ChannelClosed, Message
 from controller.gateway.config import RUN, Access, Target, User, from_json
-from controller.gateway.request import Refused
+from controller.gateway.request import Refused, error_of
 from controller.gateway.upstream import UpstreamError, tls_context
+from controller.kinds.common.strict_http import StrictConnection
 
 USER = 18_090
 """Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
-_REPORT_SECONDS = 1.0
+_REPORT_SECONDS, _REPORT_GAP_SECONDS = 1.0, 0.05
 _PROBE_SECONDS = 30.0
 _MOST_CONNECTIONS = 64
 _MOST_CONNECTIONS_OF_HOST = 512
@@ -63,10 +66,14 @@ def drop_privileges(user: int = USER) -> None:
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's protocol with a limit of connections, and a deadline for the head of a request."""
+    """uvicorn's protocol with strict heads, a limit of connections, and a deadline for the head of a request."""
 
     most = _MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn: StrictConnection = StrictConnection()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -78,6 +85,18 @@ class _Protocol(H11Protocol):
     def _missed(self) -> None:
         if self.cycle is None and not self.transport.is_closing():
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class's
+        """Answer a head that parsers may read differently, and end the connection."""
+        fault = self.conn.fault or "it is not HTTP/1.1; send it as RFC 9112 says"
+        body = json.dumps(error_of(400, f"the request was not read: {fault}")).encode()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            length = str(len(body))
+            headers = [("content-type", "application/json"), ("content-length", length), ("connection", "close")]
+            answer = h11.Response(status_code=400, headers=headers)
+            for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -230,12 +249,18 @@ class Process:
         await loop.connect_accepted_socket(lambda: _Protocol(config, state, {}, loop), made)
 
     async def _report(self) -> None:
-        """Report the use of every second to the daemon."""
+        """Report the use of every second to the daemon, and that of a budget of tokens at once."""
+        gateway, reported = self._gateway, None
         while True:
-            await asyncio.sleep(_REPORT_SECONDS)
-            uses, self._gateway.uses = self._gateway.uses, {}
-            if not uses:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REPORT_SECONDS):
+                    await gateway.due.wait()
+            gateway.due.clear()
+            uses, gateway.uses = gateway.uses, {}
+            budgets = {"used": gateway.budgets.used(), "running": gateway.budgets.running()}
+            if not uses and budgets == reported:
                 continue
+            reported = budgets
             found = [
                 {
                     "user": asdict(user),
@@ -247,8 +272,8 @@ class Process:
                 }
                 for (user, target), use in uses.items()
             ]
-            used = self._gateway.budgets.used()
-            self._daemon.tell({"type": "uses", "uses": found, "used": used, "running": self._gateway.budgets.running()})
+            self._daemon.tell({"type": "uses", "uses": found, **budgets})
+            await asyncio.sleep(_REPORT_GAP_SECONDS)
 
     async def _probe(self) -> None:
         while True:

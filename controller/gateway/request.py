@@ -16,6 +16,11 @@ _BODY_SECONDS = 60.0
 _MOST_MODEL_LETTERS = 256
 _LARGE_BYTES = 128 << 10  # larger bodies are parsed in a thread
 LOOP_HEADER = b"x-paddock-gateway"
+_BYTES_A_TOKEN = 4
+_UNBOUND_TOKENS = 4096
+_BOUNDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+FREE_ROUTES = ("/messages/count_tokens",)
+"""Routes whose requests use no tokens."""
 
 # Routes below /v1, and the form of API that each belongs to.
 ROUTES: Mapping[str, Form] = {
@@ -170,7 +175,31 @@ def resolve(targets: Sequence[Target], route: str, model: str) -> tuple[Target, 
     if (other := choose(targets, model)) is not None:
         routes = ", ".join(f"/v1{each}" for each, its in ROUTES.items() if its == other[0].form)
         raise Refused(400, f"the model `{model}` is not served at /v1{route}; use {routes}")
-    raise Refused(404, f"the model `{model}` does not exist or you may not use it", code="model_not_found")
+    raise Refused(404, no_such_model(model), code="model_not_found")
+
+
+def no_such_model(model: str) -> str:
+    """Return the message for a model that no source serves."""
+    return f"the model `{model[:200]}` does not exist or you may not use it; see /v1/models"
+
+
+def tokens_needed(route: str, request: Mapping[str, Any], size: int) -> int:
+    """Return the tokens that a request may use: of its body of this size, and the bound that it sets to its answer.
+
+    An answer without a bound is taken for one of usual length.
+    """
+    if route in FREE_ROUTES:
+        return 0
+    tokens_in = size // _BYTES_A_TOKEN
+    if route == "/embeddings":
+        return tokens_in
+    bounds = [bound for each in _BOUNDS if (bound := _count(request.get(each)))]
+    answers = max(_count(request.get("n")), _count(request.get("best_of")), 1)
+    return tokens_in + max(bounds, default=_UNBOUND_TOKENS) * answers
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40 else 0
 
 
 def passed(headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:

@@ -45,6 +45,13 @@ class UsageReader:
         """Return the tokens in and out, reported or estimated. `ended`: the answer came to its end."""
         if not self.is_stream and self._bytes == len(self._held):
             self._take(_parsed(bytes(self._held)))
+        return self._tokens(ended=ended)
+
+    def tokens_so_far(self) -> int:
+        """Return the tokens in and out of an answer that goes on: reported in events, or estimated."""
+        return sum(self._tokens(ended=False))
+
+    def _tokens(self, *, ended: bool) -> tuple[int, int]:
         estimated_in = self._request_bytes // _BYTES_A_TOKEN
         estimated_out = self._events if self.is_stream else self._bytes // _BYTES_A_TOKEN
         found = self._found

@@ -51,6 +51,9 @@ class Handler(BaseHTTPRequestHandler):
             self._json(200, {"seen": SEEN, "gone": GONE})
         elif not self._refused():
             names = ["tiny", "tiny-2", "other"]
+            if (model := self.path.partition("/models/")[2]) and model not in (*names, "tiny-alias"):
+                self._json(404, {"error": {"message": "no such model"}})
+                return
             self._json(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in names]})
 
     def do_POST(self) -> None:

@@ -1,11 +1,14 @@
 """Budgets of sources: never more than allowed in any minute, and the same after a restart."""
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.gateway.budgets import Budget, Budgets, BudgetUsed
+from controller.gateway.budgets import Budget, Budgets, BudgetUsed, Reservation
 from controller.gateway.config import Limits
+from controller.gateway.request import tokens_needed
 from tests.examples import examples
 
 _NOON = 1_800_000_000.0
@@ -18,12 +21,12 @@ def test_no_minute_has_more_requests_than_allowed(pauses: list[float], most: int
     for pause in pauses:
         now += pause
         try:
-            budget.take(Limits(requests_per_minute=most), now)
+            budget.take(Limits(requests_per_minute=most), now, Reservation("a", 0))
         except BudgetUsed as error:
-            budget.take(Limits(requests_per_minute=most), now + error.retry_after)  # then there is room
+            later = now + error.retry_after  # then there is room
+            budget.take(Limits(requests_per_minute=most), later, Reservation("a", 0))
             now += error.retry_after
         taken.append(now)
-        budget.end(0, now)
     for at in taken:
         assert sum(at - 60 < each <= at for each in taken) <= most
 
@@ -31,29 +34,60 @@ def test_no_minute_has_more_requests_than_allowed(pauses: list[float], most: int
 def test_tokens_are_of_a_day() -> None:
     clock = [_NOON]
     budgets, limits = Budgets(lambda: clock[0]), Limits(tokens_per_day=10)
-    budgets.take("a", limits)
-    budgets.end("a", 12)
+    reservation = budgets.take("a", limits, 5)
+    budgets.settle(reservation, 12)
+    budgets.end(reservation)
     with pytest.raises(BudgetUsed) as used:
-        budgets.take("a", limits)
+        budgets.take("a", limits, 5)
     again = Budgets(lambda: clock[0])
     again.restore(budgets.used())
     with pytest.raises(BudgetUsed):
-        again.take("a", limits)
+        again.take("a", limits, 5)
     clock[0] += used.value.retry_after
-    again.take("a", limits)
+    again.take("a", limits, 5)
 
 
 def test_a_clock_set_back_locks_nobody_out() -> None:
     budget = Budget()
-    budget.take(Limits(requests_per_minute=1), _NOON)
-    budget.take(Limits(requests_per_minute=1), _NOON - 3600)
+    budget.take(Limits(requests_per_minute=1), _NOON, Reservation("a", 0))
+    budget.take(Limits(requests_per_minute=1), _NOON - 3600, Reservation("a", 0))
 
 
 def test_requests_at_a_time_are_counted_until_their_end() -> None:
     budgets, limits = Budgets(lambda: _NOON), Limits(concurrent=1)
-    budgets.take("a", limits)
+    reservation = budgets.take("a", limits, 0)
     with pytest.raises(BudgetUsed):
-        budgets.take("a", limits)
+        budgets.take("a", limits, 0)
     assert budgets.running() == 1
-    budgets.end("a", 0)
-    budgets.take("a", limits)
+    budgets.settle(reservation, 0)
+    assert budgets.running() == 1
+    budgets.end(reservation)
+    budgets.take("a", limits, 0)
+
+
+def _needed(**request: object) -> int:
+    return tokens_needed("/chat/completions", request, 400)
+
+
+def test_tokens_needed_follow_the_bound_of_an_answer() -> None:
+    assert _needed(max_tokens=50) == 150
+    assert _needed(max_completion_tokens=50, n=3) == 250
+    assert _needed() == _needed(max_tokens=True) == _needed(max_tokens="1") > 1000
+    assert tokens_needed("/embeddings", {}, 400) == 100
+    assert tokens_needed("/messages/count_tokens", {}, 400) == 0
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.integers(0, 60)), max_size=60))
+def test_a_budget_is_overshot_by_one_request_at_most(requests: list[tuple[int, bool, int]]) -> None:
+    budgets, limits, running = Budgets(lambda: _NOON), Limits(tokens_per_day=100), []
+    for bound, ends, at in requests:
+        with contextlib.suppress(BudgetUsed):
+            running.append(budgets.take("a", limits, bound))
+        if ends and running:  # an answer is never longer than its bound
+            reservation = running.pop(at % len(running))
+            budgets.settle(reservation, reservation.estimate)
+            budgets.end(reservation)
+    for reservation in running:
+        budgets.settle(reservation, reservation.estimate)
+    assert budgets.used().get("a", {"tokens": 0})["tokens"] < 100 + 60

@@ -89,6 +89,11 @@ def test_budgets_survive_a_restart(file: Path) -> None:
     assert made(file, Log(), clock).used() == USED
 
 
+def test_spent_tokens_survive_an_end_without_warning(file: Path) -> None:
+    made(file, Log(), Clock()).take(report(ok=1), CONFIG)
+    assert made(file, Log(), Clock()).used() == USED
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"p": 1}', '{"p": {"seconds": {"x": 1}}}', "\x00"])
 def test_a_damaged_file_is_none(file: Path, text: str) -> None:
     file.parent.mkdir()

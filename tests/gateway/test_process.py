@@ -14,7 +14,7 @@ from controller.gateway.config import HOST, Limits, Timeouts
 from controller.gateway.process import USER
 from tests.daemon import wait_for
 from tests.gateway import scripted_model
-from tests.gateway.conftest import KEY, World
+from tests.gateway.conftest import KEY, Stream, World
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -22,6 +22,12 @@ pytestmark = pytest.mark.timeout(180)
 def events(body: bytes) -> list[dict[str, Any]]:
     lines = [each[6:] for each in body.decode().split("\n") if each.startswith("data: ")]
     return [json.loads(each) for each in lines if each != "[DONE]"]
+
+
+def reported(world: World, target: str, tokens: int) -> Any:
+    """Return the first reported use of a source with so many tokens or more."""
+    uses = (each["used"].get(target) for each in list(world.messages) if each["type"] == "uses")
+    return next((each for each in uses if each and each["tokens"] >= tokens), None)
 
 
 def test_a_stream_passes_through_as_it_comes(world: World) -> None:
@@ -74,6 +80,37 @@ def test_models_are_those_that_are_listed(world: World) -> None:
     assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
     assert world.chat("reader", "listed/tiny").json["model"] == "tiny"
     assert world.chat("reader", "another/tiny").status == 404
+
+
+def test_models_that_answer_are_named_alone(world: World) -> None:
+    world.target("aliased", models=("tiny*", "written"))
+    world.listen("asker", "aliased")
+    named = ("tiny", "tiny-alias", "written", "aliased/tiny", "aliased/tiny-alias")
+    assert {world.ask("asker", "GET", f"/v1/models/{each}").status for each in named} == {200}
+    assert {world.chat("asker", each).status for each in named} == {200}
+    assert world.ask("asker", "GET", "/v1/models/aliased/tiny").json["id"] == "aliased/tiny"
+    assert world.ask("asker", "GET", "/v1/models/tiny-none").status == 404
+    assert world.ask("asker", "GET", "/v1/models/other").status == 404
+
+
+def test_heads_that_parsers_read_differently_are_refused(world: World) -> None:
+    world.target("exact", models=("tiny",))
+    world.listen("smuggler", "exact")
+    body = b'{"model": "tiny"}'
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(body)
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    for request in (
+        head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks,
+        head.replace(b"\r\n", b"\n") + b"\n" + body,
+        head + b"X-A: b\r\n c\r\n\r\n" + body,
+    ):
+        with socket.create_connection(world.sockets["smuggler"].getsockname(), timeout=60) as connection:
+            connection.sendall(request + hidden)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert answer.count(b"HTTP/1.1 ") == 1, "what follows is not answered"
+        assert "the request was not read" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +254,44 @@ def test_budgets_hold_for_all_users_together(world: World) -> None:
     wait_for("it is free again", lambda: world.chat("second", "single/tiny").status == 200)
 
 
+def test_parallel_requests_reserve_their_tokens(world: World) -> None:
+    world.target("shared", limits=Limits(tokens_per_day=100))
+    world.listen("busy", "shared")
+    streams = [Stream(world.connection("busy"), {"model": "stall", "max_tokens": 20}) for _ in range(50)]
+    statuses = [each.answer.status for each in streams]
+    refused = [each for each in streams if each.answer.status == 429]
+    assert 2 <= statuses.count(200) <= 5  # their bounds together are within the budget
+    assert len(refused) == 50 - statuses.count(200)
+    assert {each.answer.headers["retry-after"] for each in refused} == {"1"}
+    for stream in streams:
+        stream.close()
+    # What they did not use is free again.
+    wait_for("an end of all", lambda: world.chat("busy", max_tokens=1).status == 200)
+
+
+def test_spent_tokens_survive_the_process_and_reservations_do_not(provider: int) -> None:
+    world = World(provider)
+    world.target("day", limits=Limits(tokens_per_day=1000))
+    world.users["box"] = ("day",)
+    world.sockets["box"] = socket.create_server(("127.0.0.1", 0))
+    world.start({})
+    try:
+        stream = Stream(world.connection("box"), {"model": "endless", "max_tokens": 900})
+        assert world.chat("box", max_tokens=900).status == 429
+        used = wait_for("a report of what runs", lambda: reported(world, "day", 30))
+        assert world.child is not None
+        os.kill(world.child.pid, signal.SIGKILL)
+        world.child.stop()
+        stream.close()
+        world.start({"day": used})
+        assert world.chat("box", max_tokens=900).status == 200
+        spent = wait_for("its use", lambda: reported(world, "day", used["tokens"] + 1))
+        assert spent["tokens"] == used["tokens"] + 9
+    finally:
+        world.child.stop()
+        world.sockets["box"].close()
+
+
 def test_a_token_opens_the_listener_on_the_host(world: World) -> None:
     def authorize(asked: dict[str, Any]) -> dict[str, Any]:
         known = (asked["token"], asked["namespace"]) == ("pdk_right", "default")
@@ -278,13 +353,13 @@ def test_a_new_process_goes_on_with_listeners_and_budgets(provider: int) -> None
     world.start({})
     try:
         assert world.chat("box").status == 200
-        [report] = wait_for("a report", lambda: [each for each in world.messages if each["type"] == "uses"])
+        used = wait_for("a report of its tokens", lambda: reported(world, "day", 9))
         assert world.child is not None
         os.kill(world.child.pid, signal.SIGKILL)
         world.child.stop()
         connection = world.connection("box")
         connection.request("GET", "/v1/models")  # waits in the listener that is kept
-        world.start(report["used"])
+        world.start({"day": used})
         assert connection.getresponse().status == 200
         connection.close()
         assert world.chat("box").status == 429

@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.api.middleware.limits import STREAMED
-from controller.api.server.strict_http import StrictConnection
 from controller.api.server.subprotocol_token import with_authorization
+from controller.kinds.common.strict_http import StrictConnection
 from controller.service.objects import serialize
 
 HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to the end of its head
