@@ -152,6 +152,38 @@ def test_an_egress_container_changed_by_hand_is_replaced(house: LoopHarness, how
     assert house.condition("web", "Ready") == "True Running"
 
 
+def test_a_renamed_egress_container_gets_its_name_back(house: LoopHarness) -> None:
+    proxy = egress_name(running(house))
+    before = house.engine.box(proxy)
+    house.engine.rename(proxy, "mine")
+    house.settle()
+    assert house.engine.box(proxy) is before
+    assert before.state is State.RUNNING
+    house.engine.rename(proxy, "mine")
+    house.engine.kill("mine")
+    house.settle()
+    assert house.engine.box(proxy).state is State.RUNNING
+    assert house.condition("web", "NetworkReady") == "True Sealed"
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["running", "dead"])
+def test_egress_containers_with_swapped_names_serve_on(house: LoopHarness, is_dead: bool) -> None:
+    proxies = [egress_name(running(house, name)) for name in ("web", "other")]
+    house.clock.advance(60)
+    before = [house.engine.box(each).id for each in proxies]
+    house.engine.rename(proxies[0], "aside")
+    house.engine.rename(proxies[1], proxies[0])
+    house.engine.rename("aside", proxies[1])
+    if is_dead:
+        for each in proxies:
+            house.engine.kill(each)
+    house.settle()
+    after = [house.engine.box(each) for each in proxies]
+    assert [each.state for each in after] == [State.RUNNING] * 2
+    assert ([each.id for each in after] == before) is not is_dead
+    assert [house.condition(name, "NetworkReady") for name in ("web", "other")] == ["True Sealed"] * 2
+
+
 def test_one_that_ends_at_once_is_not_started_without_a_pause(house: LoopHarness) -> None:
     made = running(house)
     house.engine.start_exits[egress_name(made)] = 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.observed.observed import State
-from controller.kinds.planning.action import CreateContainer, StartContainer, UpdateLimits
+from controller.kinds.planning.action import CreateContainer, RemoveContainer, StartContainer, UpdateLimits
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
@@ -200,6 +200,27 @@ def test_a_foreign_container_on_our_name_is_left_alone(house: LoopHarness) -> No
     house.delete("web")
     house.settle()
     assert house.engine.exists(name)
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["running", "dead"])
+def test_containers_with_swapped_names_get_their_own(house: LoopHarness, is_dead: bool) -> None:
+    names = []
+    for each in ("a", "b", "c"):
+        house.apply(each)
+        house.settle()
+        names.append(house.container_name(each))
+    before = [house.engine.box(each).id for each in names]
+    house.engine.rename(names[0], "aside")
+    for name, free in ((names[1], names[0]), (names[2], names[1]), ("aside", names[2])):
+        house.engine.rename(name, free)
+    if is_dead:
+        for name in names:
+            house.engine.kill(name)
+    house.settle()
+    assert [house.engine.box(each).id for each in names] == before
+    assert [house.condition(each, "Ready") for each in ("a", "b", "c")] == ["True Running"] * 3
+    removed = [each for each in house.engine.calls if isinstance(each, RemoveContainer)]
+    assert removed == []
 
 
 def test_a_moved_on_instance_is_read_again(house: LoopHarness) -> None:

@@ -9,6 +9,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.plan_builder import KnownRender, Memo, RenderedKey
 from controller.plan.common.reconcile_context import ReconcileContext, replace_if_changed
+from controller.plan.common.renames import with_taken_names
 from controller.plan.network.network_context import network_context
 from controller.plan.sandbox import gpus, user_ids
 from controller.plan.sandbox import mounts as bound
@@ -44,7 +45,7 @@ def context_with(
     if memory.user_id != expected.user_id:
         rendered, refusals = rendered_with(sandbox, policy, memo, memory)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
-    return ReconcileContext(
+    context = ReconcileContext(
         now=snapshot.now,
         obj=sandbox.obj,
         spec=sandbox.spec,
@@ -70,6 +71,7 @@ def context_with(
         lacks_user_id=lacking and not memory.user_id,
         host=snapshot.host,
     )
+    return with_taken_names(context, snapshot)
 
 
 def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbox, rendered: Rendered | None) -> str:

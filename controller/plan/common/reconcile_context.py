@@ -49,7 +49,8 @@ class ReconcileContext:
     removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
     `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
-    its own, and none is free. `host` is the name of this host.
+    its own, and none is free. `host` is the name of this host. `taken_names` are the names of other objects'
+    containers, known only after a name was in the way.
     """
 
     now: float
@@ -76,6 +77,7 @@ class ReconcileContext:
     models: ModelsState | None = None
     lacks_user_id: bool = False
     host: str = NAME
+    taken_names: frozenset[str] = frozenset()
 
     @property
     def deleting(self) -> bool:

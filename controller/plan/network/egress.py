@@ -27,6 +27,7 @@ from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, Remov
 from controller.kinds.runtime.secret import SECRET_MISSING
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.common.renames import renamed
 from controller.plan.sandbox import drift
 from controller.policy.network import egress as policy
 from controller.policy.network.egress import Sealed
@@ -197,6 +198,10 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
     return ""
 
 
+def _misnamed(container: Container, wanted: Sealed) -> bool:
+    return container.name != wanted.egress.name
+
+
 def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Decision:
     """Return the decision with missing parts of the egress path before the sandbox's own actions."""
     until, why, network = _pause(context), _differs(context, wanted), context.network
@@ -210,6 +215,8 @@ def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Deci
         first.append(_ensure(context, wanted.bridge(network.subnet), context.obj.uid, "sealed"))
     if why and until is None:
         first = [*_removals(network.containers, why), *first, *_new_egress(context, wanted, why)]
+    if not why:
+        first += [renamed(context, each, wanted.egress.name) for each in network.containers if _misnamed(each, wanted)]
     if not first:
         return replace(decision, actions=(*going, *coming), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures are kept until these actions have worked.

@@ -17,7 +17,6 @@ from controller.kinds.planning.action import (
     PauseContainer,
     PullImage,
     RemoveContainer,
-    RenameContainer,
     SignalContainer,
     StartContainer,
     UnpauseContainer,
@@ -26,6 +25,7 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, lacks_image, waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.common.renames import renamed
 from controller.plan.network import guard, networks
 from controller.plan.pool import claim_candidates
 from controller.plan.sandbox import attest, deaths, drift, lifecycle, mounts, probes
@@ -261,13 +261,12 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
 
 def _repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Repair a container in place, running or not: its networks first, then its name, mounts and limits."""
-    uid, wanted, fields = context.obj.uid, rendered.config, []
+    wanted, fields = rendered.config, []
     actions = _networks(context, container, rendered)
     if actions:
         fields.append("network")
     if container.name != wanted.name:
-        why = f"name found {container.name}, desired {wanted.name}"
-        actions.append(RenameContainer(uid, wanted.name, container.id, container.name, why))
+        actions.append(renamed(context, container, wanted.name))
         fields.append("name")
     binds = tuple(mounts.repair(context, container, rendered))
     if binds:

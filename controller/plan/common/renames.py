@@ -1,0 +1,32 @@
+"""Names of containers that were changed out-of-band, and are put right. A container is known by its labels and its id.
+
+Two of ours that have each other's names can't be renamed at once: the engine refuses a name that is taken. So each of
+them first gets a name that nothing else has.
+"""
+
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import RenameContainer
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.common.reconcile_context import ReconcileContext, replace_if_changed
+
+NAME_CONFLICT = "NameConflict"
+
+
+def with_taken_names(context: ReconcileContext, snapshot: Snapshot) -> ReconcileContext:
+    """Return the context with the names of other objects' containers, if a name was in the way before."""
+    failure = context.memory.failure
+    if failure is None or failure.reason != NAME_CONFLICT:
+        return context
+    mine = {each.uid for each in (context.container, *context.network.containers) if each is not None}
+    names = (each.name for uid, group in snapshot.observed.containers.items() if uid not in mine for each in group)
+    return replace_if_changed(context, taken_names=frozenset(names))
+
+
+def renamed(context: ReconcileContext, container: Container, name: str) -> RenameContainer:
+    """Return the action that gives the container its name, or makes way for another one of ours that has that name."""
+    aside = f"{name}-{container.id[:12]}"
+    if name in context.taken_names and container.name != aside:
+        why = f"name found {container.name}, desired {name}, which another container has"
+        return RenameContainer(container.uid, aside, container.id, container.name, why)
+    why = f"name found {container.name}, desired {name}"
+    return RenameContainer(container.uid, name, container.id, container.name, why)
