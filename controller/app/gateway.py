@@ -3,8 +3,10 @@
 from functools import partial
 
 from controller.app.core import Core
+from controller.app.errors import CannotStart
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
+from controller.gateway.bindings import Bindings, bindings_file
 from controller.gateway.ledger import Ledger
 from controller.gateway.supervisor import GatewayParts, Supervisor
 from controller.kinds.observed.models import GatewayView
@@ -35,6 +37,13 @@ def start_gateway(
     settings, audit = core.settings, services.model_use.counted(store.audit)
     ledger = Ledger(settings.state_dir / "models" / "budgets.json", audit=audit, clock=core.clock, meter=core.meter)
     services.model_use.budgets = ledger.used
+    bindings = Bindings(bindings_file(settings.state_dir))
+    try:
+        bindings.bind_used(store.list("Provider")[0])
+    except OSError as error:
+        raise CannotStart(
+            f"{settings.state_dir}: can't be written ({error}); the hosts of keys belong there"
+        ) from error
 
     def publish(view: GatewayView) -> None:
         core.gateway.now = view
@@ -46,7 +55,7 @@ def start_gateway(
             wake=core.waker.wake,
             policy=partial(as_seen, policy),
             port=settings.models_port,
-            key_of=partial(provider_key, secrets),
+            key_of=partial(provider_key, secrets, bindings.hosts),
             listeners=engine.listeners,
             servers=services.model_servers,
             callers=ModelCallers(store.tokens, core.clock, services.recorder),

@@ -1,33 +1,70 @@
 """`paddock secret`: the operator's secrets on this host. It needs no daemon."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from controller.app.errors import CannotStart
 from controller.engine.mounts.secrets import SecretFolder
+from controller.gateway.bindings import Bindings, bindings_file
 from controller.kinds.runtime.credential import credentials_folder, folder_parts
 from controller.kinds.runtime.secret import NoSecret, providers_folder
+from controller.policy.provider import host_of
 from controller.settings import Settings
 
+_Result = TypeVar("_Result")
 _HOST = re.compile(r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A secret without its value. `changed_at` is Unix seconds. `use`: providers, sandboxes, or a host's name."""
+    """A secret without its value. `changed_at` is Unix seconds. `use`: providers, sandboxes, or a host's name.
+
+    `hosts` (host:port) are those that a provider's key may be sent to.
+    """
 
     namespace: str
     use: str
     name: str
     changed_at: float
+    hosts: tuple[str, ...] = ()
 
 
-def set_secret(settings: Settings, namespace: str, name: str, value: bytes, use: str) -> bool:
-    """Write a secret; return True if it is new. Raises CannotStart."""
-    try:
-        return SecretFolder(settings.secrets_dir).write(_folder(namespace, use), name, value)
-    except (NoSecret, OSError) as error:
-        raise CannotStart(_words(error, settings)) from error
+def set_secret(settings: Settings, namespace: str, name: str, value: bytes, use: str, hosts: tuple[str, ...]) -> bool:
+    """Write a secret; return True if it is new. Raises CannotStart.
+
+    A provider's key has hosts; where none are given, a changed one keeps those it has.
+    """
+    folder, secrets = _folder(namespace, use), SecretFolder(settings.secrets_dir)
+    if use != "providers":
+        if hosts:
+            raise CannotStart(f"secret {name}: --host is for keys of providers; leave it out for --for {use}")
+        return _written(settings, lambda: secrets.write(folder, name, value))
+
+    def write() -> bool:
+        bound = _valid(hosts) or secrets.hosts(folder, name) or _earlier(settings, namespace, name)
+        if not bound:
+            words = "a provider's key is sent to hosts that are named with it alone"
+            raise CannotStart(f"secret {name}: {words}; add --host with that of the provider's URL")
+        secrets.bind(folder, name, ())  # neither key is ever sent to a host of the other one
+        is_new = secrets.write(folder, name, value)
+        secrets.bind(folder, name, bound)
+        return is_new
+
+    return _written(settings, write)
+
+
+def bind_secret(settings: Settings, namespace: str, name: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the hosts of a provider's key in place of those before, and return them. Raises CannotStart."""
+    folder, secrets, bound = _folder(namespace, "providers"), SecretFolder(settings.secrets_dir), _valid(hosts)
+
+    def write() -> tuple[str, ...]:
+        secrets.read(folder, name)
+        secrets.bind(folder, name, bound)
+        return bound
+
+    return _written(settings, write)
 
 
 def delete_secret(settings: Settings, namespace: str, name: str, use: str) -> None:
@@ -42,10 +79,36 @@ def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
     """Return the secrets of a namespace (None: of all), without their values. Raises CannotStart."""
     folder = SecretFolder(settings.secrets_dir)
     try:
-        found = [Listed(*_use(each), *one) for each in folder.namespaces() for one in folder.names(each)]
-    except OSError as error:
+        found = [_listed(settings, folder, each, *one) for each in folder.namespaces() for one in folder.names(each)]
+    except (NoSecret, OSError) as error:
         raise CannotStart(_words(error, settings)) from error
     return [each for each in found if namespace in (None, each.namespace)]
+
+
+def _listed(settings: Settings, secrets: SecretFolder, folder: str, name: str, changed_at: float) -> Listed:
+    namespace, use = _use(folder)
+    hosts = secrets.hosts(folder, name) if use == "providers" else ()
+    return Listed(namespace, use, name, changed_at, _earlier(settings, namespace, name) if hosts is None else hosts)
+
+
+def _earlier(settings: Settings, namespace: str, name: str) -> tuple[str, ...]:
+    """Return the hosts of a key that was set before keys had hosts."""
+    return Bindings(bindings_file(settings.state_dir)).hosts(namespace, name)
+
+
+def _valid(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return hosts as host:port. Raises CannotStart."""
+    bound = [host_of(each) for each in hosts]
+    if wrong := [text for text, host in zip(hosts, bound, strict=True) if host is None]:
+        raise CannotStart(f"--host {', '.join(wrong)}: not a valid HOST[:PORT]; write it as api.example.org")
+    return tuple(dict.fromkeys(host for host in bound if host is not None))
+
+
+def _written(settings: Settings, write: Callable[[], _Result]) -> _Result:
+    try:
+        return write()
+    except (NoSecret, OSError) as error:
+        raise CannotStart(_words(error, settings)) from error
 
 
 def _folder(namespace: str, use: str) -> str:

@@ -18,11 +18,12 @@ from controller.gateway.channel import ChannelClosed, Message
 from controller.gateway.child import Child
 from controller.gateway.config import HOST, REPORTED, Config, Target, User, to_json
 from controller.gateway.ledger import Ledger
-from controller.gateway.wanted import Wanted, states_of, wanted
+from controller.gateway.wanted import KeyOf, Wanted, states_of, wanted
 from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.models import PORT
+from controller.kinds.runtime.secret import ProviderKey
 from controller.policy.levels.levels import Policy
 from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, Wake
 from controller.service import errors
@@ -73,7 +74,7 @@ class GatewayParts:
     wake: Wake
     policy: Callable[[Snapshot], Policy]
     port: int
-    key_of: Callable[[str, str], str]
+    key_of: KeyOf
     listeners: PortListener
     servers: ModelServers
     callers: ModelCallers
@@ -98,7 +99,7 @@ class Supervisor:
         self._held: dict[str, _Held] = {}
         self._told: dict[str, ModelsState] = {}
         self._targets: Config = Config()
-        self._keys: dict[tuple[str, str], tuple[float, str | Exception]] = {}
+        self._keys: dict[tuple[str, str], tuple[float, ProviderKey | Exception]] = {}
         self._view = GatewayView()
         self._opens: ThreadPoolExecutor | None = None
         self._forwarded: dict[int, Forwarded | None] = {}
@@ -401,11 +402,11 @@ class Supervisor:
 
     # State
 
-    def _key(self, namespace: str, name: str) -> str:
+    def _key(self, namespace: str, name: str) -> ProviderKey:
         """Read a provider's key; a moment later it is known."""
         now = self._parts.ticks()
-        at, known = self._keys.get((namespace, name), (-_KEYS_SECONDS, ""))
-        if now - at >= _KEYS_SECONDS:
+        at, known = self._keys.get((namespace, name), (-_KEYS_SECONDS, None))
+        if known is None or now - at >= _KEYS_SECONDS:
             try:
                 known = self._parts.key_of(namespace, name)
             except Exception as error:

@@ -11,13 +11,13 @@ from controller.kinds.observed.models import NOT_TRIED, ModelsState
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.provider import ProviderSpec, StoredProvider
-from controller.kinds.runtime.secret import NoSecret
+from controller.kinds.runtime.secret import NoSecret, ProviderKey
 from controller.kinds.sandbox import ModelSource
 from controller.policy.attest.attest import hides_processes
 from controller.policy.levels.levels import Policy
-from controller.policy.provider import base_url, endpoint_of, is_listed, url_refused
+from controller.policy.provider import base_url, endpoint_of, is_listed, key_refused, url_refused
 
-KeyOf = Callable[[str, str], str]
+KeyOf = Callable[[str, str], ProviderKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,18 @@ def _provider(
     provider: StoredProvider, spec: ProviderSpec, policy: Policy, key_of: KeyOf
 ) -> tuple[Target, ModelsState | None]:
     obj, key, problem = provider.obj, "", None
+    endpoint = endpoint_of(spec.url)
     if refused := url_refused(spec.url, policy):
         problem = ModelsState("NotAllowed", f"spec.url: {refused}")
     elif spec.secret_ref is not None:
         try:
-            key = key_of(obj.namespace, spec.secret_ref.name)
+            secret = key_of(obj.namespace, spec.secret_ref.name)
+            if endpoint is None or (words := key_refused(spec.secret_ref.name, endpoint, secret.hosts)):
+                problem = ModelsState("SecretNotForHost", words)
+            else:
+                key = secret.value
         except NoSecret as error:
             problem = ModelsState("SecretMissing", str(error))
-    endpoint = endpoint_of(spec.url)
     target = Target(
         id=obj.uid,
         namespace=obj.namespace,

@@ -85,6 +85,21 @@ def is_listed(endpoint: Endpoint, provider_hosts: tuple[str, ...]) -> bool:
     return endpoint.authority in {each.lower() for each in provider_hosts}
 
 
+def key_refused(name: str, endpoint: Endpoint, hosts: tuple[str, ...] | None) -> str:
+    """Return why a key of these hosts is not sent to this endpoint; "" if it is. None: it may be sent to any."""
+    if hosts is None or endpoint.authority in hosts:
+        return ""
+    bound = f"is for {', '.join(hosts)} alone" if hosts else "is bound to no host"
+    remedy = f"the operator of this host can change that (`paddock secret bind {name} --host HOST`)"
+    return f"the secret `{name}` {bound}, so it is not sent to {endpoint.authority}; {remedy}"
+
+
+def host_of(text: str) -> str | None:
+    """Return HOST[:PORT] as host:port, with 443 for no port; None if it is not valid."""
+    endpoint = endpoint_of(f"https://{text}")
+    return endpoint.authority if endpoint is not None and not endpoint.path and not text.endswith("/") else None
+
+
 def is_public_host(host: str) -> bool:
     """Return True if the host may be on the Internet: a public address, or a name of more than one label."""
     try:

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from controller.cli.main import cli
 from controller.engine.mounts.authority import Authority
 from controller.engine.mounts.secrets import SecretFolder
-from controller.kinds.runtime.secret import SecretNotFound
+from controller.gateway.bindings import Bindings, bindings_file
+from controller.kinds.meta import StoredObject
+from controller.kinds.runtime.secret import ProviderKey, SecretNotFound
 from controller.service.models.keys import provider_key
 
 Run = Callable[..., Result]
@@ -20,6 +22,7 @@ KEY = "sk-canary-77aa"
 @pytest.fixture
 def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PADDOCK_SECRETS_DIR", str(tmp_path / "secrets"))
+    monkeypatch.setenv("PADDOCK_STATE_DIR", str(tmp_path / "state"))
     return tmp_path / "secrets"
 
 
@@ -28,7 +31,7 @@ def secret(*words: str, stdin: str | None = None) -> Result:
 
 
 def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
-    done = secret("set", "anthropic-key", stdin=f"{KEY}\n")
+    done = secret("set", "anthropic-key", "--host", "api.anthropic.com", stdin=f"{KEY}\n")
     assert (done.exit_code, done.output) == (0, "secret anthropic-key of namespace default set, for providers\n")
     file = secrets / "default.models" / "anthropic-key"
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (KEY, 0o600)
@@ -42,14 +45,19 @@ def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
         ["default", "anthropic-key", "providers"],
         ["team", "npm", "sandboxes"],
     ]
+    assert [line.split()[4] for line in listed.splitlines()[1:]] == ["api.anthropic.com:443", "-"]
     assert "other" not in listed
     assert secret("delete", "anthropic-key").exit_code == 0
-    assert not file.exists()
+    assert not list(file.parent.iterdir())
     assert "there is no secret" in secret("delete", "anthropic-key").output
 
 
 def test_bad_secrets_are_refused(secrets: Path) -> None:
     assert secret("set", "key", stdin="").exit_code != 0
+    assert "add --host" in secret("set", "key", stdin="x").output
+    assert "--host is for keys of providers" in secret("set", "key", "--for", "a.org", "--host", "a", stdin="x").output
+    for host in ("https://a.org", "a.org/v1", "a.org:99999", "*", ""):
+        assert "not a valid HOST" in secret("set", "key", "--host", host, stdin="x").output, host
     for name in ("../key", "Key", ".key", "a/b"):
         assert secret("set", name, stdin="x").exit_code != 0, name
     assert secret("set", "key", "-n", "..", stdin="x").exit_code != 0
@@ -57,17 +65,52 @@ def test_bad_secrets_are_refused(secrets: Path) -> None:
     assert not secrets.exists()
     secrets.mkdir(mode=0o777)
     secrets.chmod(0o777)
-    assert "writable for others" in secret("set", "key", stdin="x").output
+    assert "writable for others" in secret("set", "key", "--host", "a.org", stdin="x").output
+
+
+def test_a_key_is_bound_to_hosts(secrets: Path) -> None:
+    def hosts() -> tuple[str, ...] | None:
+        return provider_key(SecretFolder(secrets), lambda *_: (), "default", "key").hosts
+
+    assert "not found" in secret("bind", "key", "--host", "a.example.org").output
+    secret("set", "key", "--host", "a.example.org", "--host", "B.example.org:8443", stdin=KEY)
+    assert hosts() == ("a.example.org:443", "b.example.org:8443")
+    secret("set", "key", stdin="rotated")
+    assert hosts() == ("a.example.org:443", "b.example.org:8443")
+    assert "bound to c.example.org:443" in secret("bind", "key", "--host", "c.example.org").output
+    assert hosts() == ("c.example.org:443",)
+
+
+def test_keys_of_before_are_bound_to_their_providers(secrets: Path, tmp_path: Path) -> None:
+    folder = SecretFolder(secrets)
+    folder.write("default.models", "key", KEY.encode())
+    spec = {"type": "OpenAI", "url": "https://api.example.org/v1", "secretRef": {"name": "key"}}
+    used = StoredObject("Provider", "default", "used", "u", spec)
+    stolen = StoredObject("Provider", "default", "stolen", "s", {**spec, "url": "https://evil.example.org"})
+    bindings = Bindings(bindings_file(tmp_path / "state"))
+    assert bindings.hosts("default", "key") == ()
+    bindings.bind_used([used])
+    bindings.bind_used([used, stolen])
+    again = Bindings(bindings_file(tmp_path / "state"))
+    again.bind_used([stolen])
+    for each in (bindings, again):
+        assert provider_key(folder, each.hosts, "default", "key").hosts == ("api.example.org:443",)
+    assert "api.example.org:443" in secret("list").output
 
 
 def test_keys_of_providers_come_before_those_of_sandboxes(secrets: Path) -> None:
     folder = SecretFolder(secrets)
-    with pytest.raises(SecretNotFound, match="paddock secret set key -n default"):
-        provider_key(folder, "default", "key")
+
+    def key() -> ProviderKey:
+        return provider_key(folder, lambda *_: (), "default", "key")
+
+    with pytest.raises(SecretNotFound, match="paddock secret set key --host HOST -n default"):
+        key()
     folder.write("default", "key", b"of-sandboxes\n")
-    assert provider_key(folder, "default", "key") == "of-sandboxes"
+    assert key() == ProviderKey("of-sandboxes", None)
     folder.write("default.models", "key", KEY.encode())
-    assert provider_key(folder, "default", "key") == KEY
+    assert key() == ProviderKey(KEY, ())
+    assert KEY not in repr(key())
 
 
 def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:

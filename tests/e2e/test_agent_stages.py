@@ -40,7 +40,7 @@ def provider() -> Iterator[int]:
 
 def prepare(daemon: RunningDaemon, provider: int) -> None:
     """Apply the workflow of the examples, with a scripted model and a budget."""
-    daemon.paddock("secret", "set", "anthropic-key", stdin=f"{KEY}\n")
+    daemon.paddock("secret", "set", "anthropic-key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
     source = {"type": "Anthropic", "url": f"http://127.0.0.1:{provider}/v1", "secretRef": {"name": "anthropic-key"}}
     found = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
     for stage in found["spec"]["stages"]:

@@ -116,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[W
     }
     with running(folder / "state", **settings) as daemon:
         made = World(daemon, provider, port)
-        daemon.paddock("secret", "set", "key", stdin=f"{KEY}\n")
+        daemon.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
         made.add_provider("local", models=["tiny*", "slow", "endless", "echo"])
         yield made
 
@@ -253,16 +253,19 @@ def test_providers_that_can_not_be_used_say_why(world: World) -> None:
     refused = world.daemon.paddock("config", *inner, check=False)
     assert "provider_hosts, `10.0.0.1:80`" in refused.stderr
     world.add_provider("keyless", secretRef={"name": "nothing"})
-    world.daemon.paddock("secret", "set", "wrong", stdin="sk-wrong")
+    bound = ("--host", f"127.0.0.1:{world.provider}")
+    world.daemon.paddock("secret", "set", "wrong", *bound, stdin="sk-wrong")
     world.add_provider("wrong", secretRef={"name": "wrong"})
-    expected = {"keyless": "SecretMissing", "wrong": "Unauthorized"}
-    wait_for("both say why", lambda: {each: world.ready("provider", each) for each in expected} == expected, 60)
+    world.daemon.paddock("secret", "set", "elsewhere", "--host", "127.0.0.1:9", stdin=KEY)
+    world.add_provider("elsewhere", secretRef={"name": "elsewhere"})
+    expected = {"keyless": "SecretMissing", "wrong": "Unauthorized", "elsewhere": "SecretNotForHost"}
+    wait_for("all say why", lambda: {each: world.ready("provider", each) for each in expected} == expected, 60)
     world.add_sandbox("unlucky", of("keyless"), of("wrong"))
     world.reachable("unlucky")
     answers = world.ask("unlucky", "keyless/tiny", "wrong/tiny")
     assert [each for each, _ in answers] == [503, 502]
     assert "sk-wrong" not in str(answers)
-    world.daemon.paddock("secret", "set", "nothing", stdin=KEY)
+    world.daemon.paddock("secret", "set", "nothing", *bound, stdin=KEY)
     wait_for("it is ready", lambda: world.ready("provider", "keyless") == "Answering", 60)
     assert world.ask("unlucky", "keyless/tiny")[0][0] == 200
 

@@ -12,7 +12,7 @@ from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.provider import stored_provider
-from controller.kinds.runtime.secret import SecretNotFound
+from controller.kinds.runtime.secret import ProviderKey, SecretNotFound
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
 
@@ -49,7 +49,7 @@ def of(name: str) -> dict[str, Any]:
     return {"providerRef": {"name": name}}
 
 
-def no_key(_namespace: str, name: str) -> str:
+def no_key(_namespace: str, name: str) -> ProviderKey:
     raise SecretNotFound(f"there is no secret `{name}`")
 
 
@@ -104,8 +104,28 @@ def test_unusable_providers_are_not_used() -> None:
     assert [bool(each.broken) for each in found.config.targets.values()] == [True, True, False]
 
 
+def canary(*_: str) -> ProviderKey:
+    return ProviderKey("sk-canary", ("127.0.0.1:11434", "api.example.com:443"))
+
+
+def test_a_key_is_sent_to_its_hosts_alone() -> None:
+    urls = {
+        "listed": "http://127.0.0.1:11434",
+        "own": "https://api.example.com/v1",
+        "elsewhere": "https://api.example.com.evil.example.org",
+        "port": "https://api.example.com:8443",
+    }
+    providers = by_uid(*(provider(name, url, secretRef={"name": "k"}) for name, url in urls.items()))
+    found = wanted(snapshot(providers=providers), POLICY, canary)
+    keys = {each.name: each.key for each in found.config.targets.values()}
+    assert keys == {"listed": "sk-canary", "own": "sk-canary", "elsewhere": "", "port": ""}
+    states = states_of(found, {})
+    assert {states[f"uid-default-{name}"].reason for name in ("elsewhere", "port")} == {"SecretNotForHost"}
+    assert all(found.config.targets[f"uid-default-{name}"].broken for name in ("elsewhere", "port"))
+
+
 def test_a_key_shows_in_no_text() -> None:
-    found = wanted(snapshot(providers=by_uid(provider("p", secretRef={"name": "k"}))), POLICY, lambda *_: "sk-canary")
+    found = wanted(snapshot(providers=by_uid(provider("p", secretRef={"name": "k"}))), POLICY, canary)
     assert found.config.targets["uid-default-p"].key == "sk-canary"
     assert "sk-canary" not in repr(found)
 

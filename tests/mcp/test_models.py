@@ -71,7 +71,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
             "PADDOCK_MODELS_PORT": "0",
         }
         with running(folder / "state", **settings) as made:
-            made.paddock("secret", "set", "key", stdin=KEY)
+            made.paddock("secret", "set", "key", "--host", f"127.0.0.1:{port}", stdin=KEY)
             url = f"http://127.0.0.1:{port}"
             common = {"url": url, "secretRef": {"name": "key"}}
             apply(made, "Provider", "openai", {"type": "OpenAI", "models": ["tiny*"], **common})

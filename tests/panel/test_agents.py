@@ -81,7 +81,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[
         "PADDOCK_MODELS_PORT": str(free_port()),
     }
     with running(folder / "state", **settings) as made:
-        made.paddock("secret", "set", "key", stdin=f"{KEY}\n")
+        made.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
         yield made
 
 

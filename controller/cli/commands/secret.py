@@ -22,6 +22,13 @@ _USE = click.option(
     help="providers: keys that no sandbox can name. sandboxes: files and variables of sandboxes. A host's name: "
     "`credentials` of sandboxes for that host, which none can read.",
 )
+_HOSTS = click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="A host that a provider's key may be sent to; repeatable. A changed key keeps those it has. [PORT: 443]",
+)
 _CONFIG = click.option("--config", metavar="FILE", help="The daemon's settings. [default: /etc/paddock/paddock.toml]")
 
 
@@ -30,7 +37,7 @@ def secret_() -> None:
     """Set, list and delete secrets of this host, as root. Values are never shown, and no argument holds one.
 
     \b
-    sudo paddock secret set anthropic-key
+    sudo paddock secret set anthropic-key --host api.anthropic.com
     sudo paddock secret set npm-token --for sandboxes --from-file token.txt
     sudo paddock secret set github-token --for api.github.com
     """
@@ -40,14 +47,39 @@ def secret_() -> None:
 @click.argument("name")
 @click.option("--from-file", metavar="FILE", help="Read the value from a file; `-` is stdin.")
 @_USE
+@_HOSTS
 @namespace_option
 @_CONFIG
-def set_(name: str, from_file: str | None, use: str, namespace: str | None, config: str | None) -> None:
-    """Set a secret: its value is typed without echo, or read from a file or stdin."""
+def set_(
+    name: str, from_file: str | None, use: str, hosts: tuple[str, ...], namespace: str | None, config: str | None
+) -> None:
+    """Set a secret: its value is typed without echo, or read from a file or stdin.
+
+    A provider's key is sent to its hosts alone, whatever a Provider's URL says.
+    """
     value = _value(name, from_file)
     space = namespace or DEFAULT_NAMESPACE
-    is_new = _on_host("set_secret", config, space, name, value, use)
+    is_new = _on_host("set_secret", config, space, name, value, use, hosts)
     say(f"secret {name} of namespace {space} {'set' if is_new else 'changed'}, for {use}")
+
+
+@secret_.command("bind")
+@click.argument("name")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="HOST[:PORT]",
+    help="A host that the key may be sent to, in place of those before; repeatable. [PORT: 443]",
+)
+@namespace_option
+@_CONFIG
+def bind(name: str, hosts: tuple[str, ...], namespace: str | None, config: str | None) -> None:
+    """Name the hosts that a provider's key may be sent to. Its value stays."""
+    space = namespace or DEFAULT_NAMESPACE
+    bound = _on_host("bind_secret", config, space, name, hosts)
+    say(f"secret {name} of namespace {space} bound to {', '.join(bound)}")
 
 
 @secret_.command("list")
@@ -61,8 +93,10 @@ def list_(all_namespaces: bool, namespace: str | None, config: str | None) -> No
     if not found:
         note("No secrets found.")
         return
-    rows = [["NAMESPACE", "NAME", "FOR", "CHANGED"]]
-    rows += [[each.namespace, each.name, each.use, _date(each.changed_at)] for each in found]
+    rows = [["NAMESPACE", "NAME", "FOR", "CHANGED", "HOSTS"]]
+    rows += [
+        [each.namespace, each.name, each.use, _date(each.changed_at), ",".join(each.hosts) or "-"] for each in found
+    ]
     say(columns(rows))
 
 

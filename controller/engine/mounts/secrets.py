@@ -2,6 +2,7 @@
 
     /etc/paddock/secrets/<namespace>/<name>            owned by root, and readable for root only (0600 or less)
     /etc/paddock/secrets/<namespace>.models/<name>     keys of providers: no sandbox can name them
+    /etc/paddock/secrets/<namespace>.models/<name>.hosts   the hosts that such a key may be sent to, one a line
     /etc/paddock/secrets/<namespace>.for.<host>/<name> credentials for that host, added by the egress proxy
 
 A value is read on demand and never stored: a sandbox gets it as a file in memory, or in the environment of one command.
@@ -12,16 +13,17 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
 from controller.kinds.runtime.credential import folder_parts
-from controller.kinds.runtime.secret import NoSecret, SecretNotFound, SecretStamp, providers_folder
+from controller.kinds.runtime.secret import NoSecret, SecretNotFound, SecretStamp, hosts_file, providers_folder
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
 MOST_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
-_OF_PROVIDERS = providers_folder("")
+_OF_PROVIDERS, _HOSTS = providers_folder(""), hosts_file("")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -80,12 +82,27 @@ class SecretFolder:
         path = self._path(namespace, name)
         if len(value) > MOST_BYTES:
             raise NoSecret(f"{path}: larger than {MOST_BYTES} bytes, the limit of a secret")
+        return self._write(path, value)
+
+    def bind(self, namespace: str, name: str, hosts: Sequence[str]) -> None:
+        """Name the hosts that a provider's key may be sent to; none: it is sent to none. Raises NoSecret; OSError."""
+        path = self._path(namespace, name)
+        self._write(path.with_name(hosts_file(name)), "".join(f"{each}\n" for each in hosts).encode())
+
+    def hosts(self, namespace: str, name: str) -> tuple[str, ...] | None:
+        """Return the hosts of a provider's key; None: it was set without any. Raises NoSecret; OSError."""
+        try:
+            return tuple(self._path(namespace, name).with_name(hosts_file(name)).read_text().split())
+        except FileNotFoundError:
+            return None
+
+    def _write(self, path: Path, value: bytes) -> bool:
         for folder in (self._folder, path.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _trusted(folder.stat(), _OTHERS_WRITE):
                 raise NoSecret(f"{folder}: writable for others than root; chown root, and chmod go-w")
         is_new = not path.exists()
-        fresh = path.with_name(f".{name}.new")
+        fresh = path.with_name(f".{path.name}.new")
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(value)
@@ -100,7 +117,8 @@ class SecretFolder:
             found = list((self._folder / namespace).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted((each.name, each.stat().st_mtime) for each in found if not each.name.startswith("."))
+        names = (each for each in found if not each.name.startswith(".") and each.suffix != _HOSTS)
+        return sorted((each.name, each.stat().st_mtime) for each in names)
 
     def namespaces(self) -> list[str]:
         """Return the names of all folders of secrets."""
@@ -116,6 +134,7 @@ class SecretFolder:
             path.unlink()
         except FileNotFoundError as error:
             raise SecretNotFound(f"there is no secret `{name}`: {path} is not there") from error
+        path.with_name(hosts_file(name)).unlink(missing_ok=True)
 
     def _path(self, namespace: str, name: str) -> Path:
         space, host = folder_parts(namespace.removesuffix(_OF_PROVIDERS))

@@ -1,7 +1,7 @@
 """Secrets by name. A value is never stored, shown or logged."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,14 @@ Environment = Mapping[str, str | SecretRef]
 SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderKey:
+    """A provider's key, and the hosts (host:port) that it may be sent to; None: any, as sandboxes can read it."""
+
+    value: str = field(repr=False)
+    hosts: tuple[str, ...] | None
+
+
 class NoSecret(Exception):
     """The secret can't be used; the message names it, the reason, and the remedy."""
 
@@ -38,3 +46,8 @@ class SecretNotFound(NoSecret):
 def providers_folder(namespace: str) -> str:
     """Return the folder of the keys of a namespace's providers: no sandbox can name it, since it is no namespace."""
     return f"{namespace}.models"
+
+
+def hosts_file(name: str) -> str:
+    """Return the file beside a provider's key that names its hosts. No secret has a name with a dot."""
+    return f"{name}.hosts"
