@@ -105,15 +105,17 @@ class _Stream(httpcore.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
         """Return some bytes, b"" at the end."""
-        self._sock.settimeout(_LOOK_SECONDS)
         while True:
+            # Before each read: a source that drips bytes never lets one time out.
+            if self._stopped():
+                raise ModelError("stopped on request", again=True)
+            if (left := self._until - time.monotonic()) <= 0:
+                raise httpcore.ReadTimeout
+            self._sock.settimeout(min(_LOOK_SECONDS, left))
             try:
                 return self._sock.recv(max_bytes)
-            except TimeoutError as error:
-                if self._stopped():
-                    raise ModelError("stopped on request", again=True) from error
-                if time.monotonic() >= self._until:
-                    raise httpcore.ReadTimeout from error
+            except TimeoutError:
+                continue
             except OSError as error:
                 raise httpcore.ReadError(str(error)) from error
 

@@ -32,14 +32,21 @@ class UsageReader:
             if len(self._held) + len(data) <= _MOST_BODY:
                 self._held += data
             return
-        self._held += data
-        *lines, rest = self._held.split(b"\n")
-        for line in lines:
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            self._keep(end)
             if not self._skipping:
-                self._line(line)
-            self._skipping = False
-        self._skipping = self._skipping or len(rest) > _LONGEST_LINE
-        self._held = bytearray() if self._skipping else bytearray(rest)
+                self._line(self._held)
+            self._held, self._skipping = bytearray(), False
+        self._keep(rest)
+
+    def _keep(self, piece: bytes) -> None:
+        """Add to the line, without a look at what it has already: it may come byte by byte."""
+        self._skipping = self._skipping or len(self._held) + len(piece) > _LONGEST_LINE
+        if self._skipping:
+            self._held.clear()
+        else:
+            self._held += piece
 
     def tokens(self, *, ended: bool = True) -> tuple[int, int]:
         """Return the tokens in and out, reported or estimated. `ended`: the answer came to its end."""

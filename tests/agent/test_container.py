@@ -84,6 +84,16 @@ def test_the_sandboxs_own_uid_is_refused(sandbox: str) -> None:
     assert call(sandbox, "20000", "/healthz").startswith("HTTP/1.1 403 ")
 
 
+def test_code_inside_can_not_open_the_agents_descriptors(sandbox: str) -> None:
+    finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
+    agent = "$(grep -l ^/.paddock/lib/ld.so /proc/[0-9]*/cmdline | sort | head -n 1 | cut -d / -f 3)"
+    command = f"readlink /proc/$$/fd/0 && ls /proc/{agent}/fd; cat /proc/{agent}/environ; readlink /proc/{agent}/exe"
+    done = tool(sandbox, "exec", command=command)["result"]
+    assert done["stdout"] == "/dev/null\n"
+    assert done["stderr"].count("Permission denied") == 2, done["stderr"]
+    assert done["exitCode"] == 1
+
+
 def test_a_fork_bomb_ends_with_its_exec(sandbox: str) -> None:
     finished(lambda: "2134" in docker("exec", sandbox, "cat", "/proc/net/tcp"))
     done = tool(sandbox, "exec", command="(f() { f | f & }; f); exec sleep 99", timeout_s=0.5)

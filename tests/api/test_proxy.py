@@ -247,6 +247,28 @@ def test_broken_answers_are_broken_for_the_client(box: World) -> None:
     freed(box)
 
 
+def test_an_answer_ends_wherever_its_program_closes(box: World) -> None:
+    whole = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    head = whole.index(b"\r\n\r\n2") + 4
+    with opened(box), client(box) as local:
+        for count in range(len(whole) + 1):
+            with answering(box, whole[:count]):
+                if head <= count < len(whole):
+                    with pytest.raises(httpx.RemoteProtocolError):
+                        local.get(f"{BOX}/proxy/{RAW}/")
+                else:
+                    answer = local.get(f"{BOX}/proxy/{RAW}/")
+                    assert answer.status_code == (200 if count == len(whole) else 502), whole[:count]
+    freed(box)
+
+
+def test_endless_interim_answers_are_a_bad_gateway(box: World) -> None:
+    with opened(box), client(box) as local, answering(box, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000):
+        answer = local.get(f"{BOX}/proxy/{RAW}/")
+        assert (answer.status_code, "interim" in answer.json()["message"]) == (502, True)
+    freed(box)
+
+
 def test_refusals_name_what_is_wrong(box: World) -> None:
     with opened(box), client(box) as local:
         for path, code, words in (

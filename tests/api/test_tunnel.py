@@ -62,6 +62,18 @@ def test_tunnel_pieces_and_half_close(box: World) -> None:
     freed(box)
 
 
+def test_a_tunnel_ends_wherever_its_client_closes(box: World) -> None:
+    whole = b"\x00\x00\x00\x03abc\x00\x00\x00\x01d\x00\x00\x00\x00"
+    for count in range(len(whole) + 1):
+        heard: list[bytes] = []
+        with listening(box, lambda sock, heard=heard: heard.extend(iter(lambda: sock.recv(100), b""))):  # type: ignore[misc]
+            with handshaken(box) as link:
+                for byte in whole[:count]:
+                    link.sendall(bytes([byte]))
+            freed(box)
+        assert b"abcd".startswith(b"".join(heard)), whole[:count]
+
+
 def test_a_hundred_mebibytes_each_way_are_the_same(box: World, sandbox: Sandbox) -> None:
     piece = os.urandom(MIB)
     with listening(box, echo), sandbox.forward(80) as here, socket.create_connection(("127.0.0.1", here.port)) as link:

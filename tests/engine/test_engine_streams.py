@@ -1,5 +1,7 @@
 """Relay thread of a stream: a reader that disconnects is reported to the command, even if the connection breaks."""
 
+import http.client
+import socket
 import threading
 from typing import cast
 
@@ -7,8 +9,10 @@ import pytest
 
 from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.byte_queue import ByteQueue
-from controller.engine.exec.streams import _relay
+from controller.engine.exec.streams import _relay, frames
+from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
+from tests.byte_by_byte import DEADLINE_SECONDS, begin, outcome, sent, stops
 
 
 class Breaking:
@@ -49,3 +53,32 @@ def test_a_connected_reader_gets_the_error() -> None:
         queue.get()
     assert wire.released.wait(30)
     assert not left.is_set()
+
+
+HEAD = b"HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\n\r\n"
+FRAMED = b"\1\0\0\0\0\0\0\2hi" + b"\2\0\0\0\0\0\0\0" + b"\2\0\0\0\0\0\0\1!"
+
+
+def test_output_of_the_engine_ends_wherever_it_stops() -> None:
+    for data, stop in stops(FRAMED, complete=True):
+        ours, theirs = sent(HEAD + data)
+        response = http.client.HTTPResponse(ours)
+        response.begin()
+        wire = HttpStream(ours, response)
+        with theirs:
+            if stop == "deadline":
+                wire.wait_at_most(DEADLINE_SECONDS)
+            reading = begin(lambda wire=wire: list(frames(wire.read)))  # type: ignore[misc]
+            if stop == "cut":
+                wire.cut()
+            elif stop == "close":
+                theirs.shutdown(socket.SHUT_WR)
+            result = outcome(reading)
+            wire.release()
+            if stop == "deadline":
+                assert isinstance(result, TimeoutError), (data, result)
+            else:
+                assert isinstance(result, list), (data, stop, result)
+                if stop == "close" and data == FRAMED:
+                    text = b"".join(each.data for each in result if each.stream == "stdout")
+                    assert (text, result[-1]) == (b"hi", Chunk("stderr", b"!"))

@@ -23,6 +23,7 @@ from starlette.websockets import WebSocketDisconnect
 from controller.api.common import errors
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.streams.proxy import receive_fairly
 from controller.api.streams.stalled_clients import ClientTransport
 from controller.api.streams.tunnel import Tunnel, hand_over, local_transport, wait_for_disconnect
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -149,7 +150,7 @@ async def _relay(websocket: WebSocket, sock: socket.socket) -> None:
 async def _out(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event, broken: asyncio.Event) -> None:
     """Send the sandbox's data to its end; then wait for the client's end."""
     loop = asyncio.get_running_loop()
-    while data := await loop.sock_recv(sock, _PIECE_BYTES):
+    while data := await receive_fairly(loop, sock, _PIECE_BYTES):
         await websocket.send_bytes(data)
     if broken.is_set():
         return  # which `_in` reports

@@ -40,7 +40,7 @@ _HANDSHAKE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
 _POLL_SECONDS = 1.0
 _HEAD_BYTES, _PIECE_BYTES = 1 << 16, 1 << 16
-_MOST_STATUS = 599
+_MOST_STATUS, _MOST_INTERIM = 599, 16
 _NAME = "paddock"
 HOP = frozenset(
     (
@@ -216,11 +216,12 @@ class _Exchange:
 
     async def answer(self) -> None:
         """Send the program's answer to the client. Raises BadGateway."""
+        interim = 0
         try:
             while True:
                 event = self._http.next_event()
                 if event is h11.NEED_DATA:
-                    self._http.receive_data(await self._loop.sock_recv(self._sock, _PIECE_BYTES))
+                    self._http.receive_data(await receive_fairly(self._loop, self._sock, _PIECE_BYTES))
                 elif isinstance(event, h11.Response):
                     await self._begin(event)
                 elif isinstance(event, h11.Data):
@@ -230,6 +231,8 @@ class _Exchange:
                     return
                 elif not isinstance(event, h11.InformationalResponse):
                     raise _no_answer(self._asked.port, "it closed the connection without an answer")
+                elif (interim := interim + 1) > _MOST_INTERIM:
+                    raise _no_answer(self._asked.port, f"it sent more than {_MOST_INTERIM} interim answers")
         except h11.RemoteProtocolError as error:
             raise _no_answer(self._asked.port, str(error)) from error
         except OSError as error:
@@ -241,6 +244,12 @@ class _Exchange:
         headers = self._asked.answered([(bytes(name), bytes(value)) for name, value in event.headers])
         self.started = True
         await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
+
+
+async def receive_fairly(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: int) -> bytes:
+    """Receive up to `count` bytes, b"" at the end. Others run first, even while there is always more to receive."""
+    await asyncio.sleep(0)
+    return await loop.sock_recv(sock, count)
 
 
 def _no_answer(port: int, why: str) -> BadGateway:

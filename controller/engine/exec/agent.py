@@ -69,12 +69,10 @@ class _Link:
     def receive(self) -> bytes:
         """Return what is there, at least a byte; b"" at the end. Raises AgentError."""
         if self._held:
-            found = bytes(self._held)
+            data = bytes(self._held)
             self._held.clear()
-            return found
-        with self._translated():
-            self.sock.settimeout(self._remaining())
-            return self.sock.recv(_PIECE_BYTES)
+            return data
+        return self._read()
 
     def until(self, mark: bytes, most: int) -> bytes:
         """Return the bytes before `mark`, which is dropped. Raises AgentError if it does not come within `most`."""
@@ -95,10 +93,16 @@ class _Link:
         return found
 
     def _fill(self) -> None:
-        data = self.receive()
+        """Add to what is held. It always reads the socket: only that notices a deadline, a cut and the end."""
+        data = self._read()
         if not data:
             raise AgentError("NoAnswer", f"the agent of {self._subject} ended the connection before its answer")
         self._held += data
+
+    def _read(self) -> bytes:
+        with self._translated():
+            self.sock.settimeout(self._remaining())
+            return self.sock.recv(_PIECE_BYTES)
 
     def bad(self, what: str) -> AgentError:
         """Return the error of an answer that is none."""
@@ -489,7 +493,8 @@ class _Frames:
     """The frames of an exec's answer. What remains after the exit code is the end of the answer."""
 
     def __init__(self, answer: _Answer, subject: str) -> None:
-        self._answer, self._subject, self._held = answer, subject, b""
+        self._answer, self._subject = answer, subject
+        self._received, self._at = b"", 0  # and how much of it has been read: small frames cost no copies of the rest
 
     def output(self) -> Generator[Chunk, None, int]:
         """Yield the output, return the exit code. Raises AgentError."""
@@ -500,28 +505,30 @@ class _Frames:
             if kind not in _STREAMS or not 0 < length <= _FRAME_BYTES:
                 raise self._bad()
             while length:
-                if not self._held:
+                if self._at == len(self._received):
                     self._more()
-                data, self._held = self._held[:length], self._held[length:]
+                data = self._received[self._at : self._at + length]
+                self._at += len(data)
                 length -= len(data)
                 yield Chunk(_STREAMS[kind], data)
 
     def _code(self, digits: bytes) -> int:
-        if not digits.isdigit() or int(digits) > 255 or self._held or self._answer.read():
+        if not digits.isdigit() or int(digits) > 255 or self._at < len(self._received) or self._answer.read():
             raise self._bad()
         return int(digits)
 
     def _exactly(self, count: int) -> bytes:
-        while len(self._held) < count:
+        while len(self._received) - self._at < count:
             self._more()
-        found, self._held = self._held[:count], self._held[count:]
-        return found
+        data = self._received[self._at : self._at + count]
+        self._at += count
+        return data
 
     def _more(self) -> None:
         data = self._answer.read()
         if not data:
             raise self._bad()
-        self._held += data
+        self._received, self._at = self._received[self._at :] + data, 0
 
     def _bad(self) -> AgentError:
         return AgentError(

@@ -318,18 +318,19 @@ def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
 
     `read` returns available bytes, b"" at the end. Data are yielded as they arrive, a long frame in several chunks.
     """
-    rest, left, name = b"", 0, ""
+    received, at, left, name = b"", 0, 0, ""  # `at`: the rest is copied once a piece, however small the frames are
     while piece := read():
-        rest += piece
-        while left or len(rest) >= _HEADER.size:
+        received, at = received[at:] + piece, 0
+        while left or len(received) - at >= _HEADER.size:
             if not left:
-                kind, left = _HEADER.unpack_from(rest)
-                rest = rest[_HEADER.size :]
+                kind, left = _HEADER.unpack_from(received, at)
+                at += _HEADER.size
                 name = _NAMES.get(kind, "error")
                 continue
-            if not rest:
+            if at == len(received):
                 break
-            data, rest = rest[:left], rest[left:]
+            data = received[at : at + left]
+            at += len(data)
             left -= len(data)
             if name == "error":
                 raise StreamError(data.decode(errors="replace"))

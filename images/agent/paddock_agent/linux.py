@@ -8,7 +8,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437  # the same number on every architecture: it is younger than the common table
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
 _RENAME_NOREPLACE = 1
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 RESOLVE_BENEATH = 0x08
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -60,6 +60,11 @@ def rename_new(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None
             ctypes.c_uint(_RENAME_NOREPLACE),
         )
     )
+
+
+def refuse_tracing() -> None:
+    """Keep processes of the same uid away from this one's descriptors and memory. An execve ends it."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def become_subreaper() -> None:

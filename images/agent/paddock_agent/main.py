@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from . import VERSION
+from . import VERSION, linux
 from .direct import Direct
 from .execs import Execs
 from .execute import Execute
@@ -131,6 +131,7 @@ def main(arguments: list[str]) -> int:
         for line in str(error).splitlines():
             log(line)
         return 2
+    linux.refuse_tracing()  # after the environment was read: its file is root's from now on
     os.environ.clear()  # a setting or secret must not reach a child by another way than `environment`
     for name in ("PATH",):
         if name.encode() in environment:
