@@ -9,6 +9,7 @@ from typing import Any, Literal
 import structlog
 from pydantic import BaseModel
 
+from controller.kinds.common.json_size import json_bytes
 from controller.mcp.arguments import shape, validated
 from controller.mcp.names import Style
 from controller.mcp.text import STREAM_BYTES, plain, shortened
@@ -105,7 +106,7 @@ def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
     most = STREAM_BYTES
     while True:
         text = json.dumps(data, ensure_ascii=False)
-        if len(json.dumps([text, data])) <= MESSAGE_BYTES:
+        if json_bytes([text, data]) <= MESSAGE_BYTES:
             return Answer(text, data)
         most //= 2
         if tool.long_texts and most >= _LEAST_TEXT:

@@ -3,23 +3,39 @@
 import re
 
 STREAM_BYTES = 256 << 10
-# OSC, DCS and other strings; CSI; two-character escapes; C0 except tab and line feed, DEL, C1; lone surrogates.
+# OSC, DCS and other strings; CSI; two-character escapes; C0 except tab, line feed and carriage return, DEL, C1; lone
+# surrogates.
 _CONTROL = re.compile(
     r"\x1b[]PX^_k][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b\[[0-?]*[ -/]*[@-~]?|\x9b[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
-    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
 )
-_LINE_ENDS = re.compile(r"\r\n|\r+(?=\n)")
+# Characters that are not seen, or that turn the direction of others: people and models read something else than there
+# is. Of the variation selectors those that emojis have (U+FE00 to U+FE0F) are left.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def plain(text: str) -> str:
     """Return the text without escape sequences and control characters; tabs and line feeds stay."""
-    return _CONTROL.sub("", _LINE_ENDS.sub("\n", text))
+    return uncontrolled(text).replace("\r", "")
+
+
+def uncontrolled(text: str) -> str:
+    """Return the text as `plain` does, with its carriage returns: they are data of many files."""
+    return _CONTROL.sub("", text)
+
+
+def visible(text: str) -> str:
+    """Return the text with what can't be seen as escapes, such as `\\u202e`: bidi and zero-width characters."""
+    return _UNSEEN.sub(_escape, text)
 
 
 def decoded(data: bytes) -> str:
-    """Return bytes as plain text; invalid UTF-8 is replaced."""
-    return plain(data.decode(errors="replace"))
+    """Return bytes as plain, visible text; invalid UTF-8 is replaced."""
+    return visible(plain(data.decode(errors="replace")))
 
 
 def shortened(text: str, most: int) -> str:
@@ -28,3 +44,8 @@ def shortened(text: str, most: int) -> str:
         return text
     half = most // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
+
+
+def _escape(character: re.Match[str]) -> str:
+    code = ord(character[0])
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -4,12 +4,13 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from controller.kinds.mcpserver import ServerTools
+from controller.kinds.common.json_size import json_bytes
+from controller.kinds.mcpserver import KIND, ServerTools
 from controller.policy.access import is_glob_of
 
 MOST_TOOLS = 128
@@ -20,8 +21,10 @@ _MOST_TEXT = 1024  # of any other text of a definition
 _MOST_SCHEMA_BYTES = 64 << 10
 _MARK = 16  # hexadecimal digits
 _MOST_CHANGES, _MOST_TOLD = 20, 500  # changes that are shown, and letters of a description there
-_MOST_NAME = 64
+_MOST_NAME = 128  # as the protocol has it
 _NAME = re.compile(rf"[A-Za-z0-9_./-]{{1,{_MOST_NAME}}}")
+_PADDOCKS = re.compile(rf"(?:{'|'.join(KIND.built_in)})[./].*", re.IGNORECASE)
+_MOST_LEFT_OUT = 2000  # letters that name the tools which are left out
 _HINTS: Mapping[str, type] = MappingProxyType(
     {"title": str, **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), bool)}
 )
@@ -32,10 +35,21 @@ Pin = Literal["first", "same", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Tools that clients get, by name. `left_out` says, for people, what was dropped and why."""
+    """Tools that clients get, by name. `left_out` says, for people, what was dropped and why: too large ones first."""
 
     tools: Mapping[str, Tool]
     left_out: tuple[str, ...] = ()
+
+    def left_out_text(self) -> str:
+        """Return the names and reasons of what is left out, as many as a condition has room for; "" if nothing is."""
+        kept, room = list[str](), _MOST_LEFT_OUT
+        for each in self.left_out:
+            room -= len(each)
+            if room < 0:
+                break
+            kept.append(each)
+        unnamed = len(self.left_out) - len(kept)
+        return "; ".join([*kept, *([f"and {unnamed} more"] if unnamed else [])])
 
 
 def digest_of(listed: Sequence[Tool]) -> str:
@@ -82,36 +96,42 @@ def changes(before: Mapping[str, str] | None, listed: Sequence[Tool]) -> list[di
     return [*found, *({"tool": name, "change": "removed", "description": ""} for name in gone)][:_MOST_CHANGES]
 
 
-def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool) -> Offered:
-    """Return the tools that clients get. The annotations of a server that is not verified are dropped."""
+def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool, paddocks: Container[str] = ()) -> Offered:
+    """Return the tools that clients get. The annotations of a server that is not verified are dropped.
+
+    `paddocks` are names of Paddock's own tools, which no other tool has.
+    """
     found: dict[str, Tool] = {}
     left_out: list[str] = []
+    too_large: list[str] = []
     total = 0
     for each in listed:
         name = each.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             told = name if isinstance(name, str | int | float) else type(name).__name__
-            left_out.append(f"{plain(str(told), 40)!r}: not a name of at most 64 letters, digits and `_./-`")
+            left_out.append(f"{plain(str(told), 40)!r}: not a name of at most {_MOST_NAME} letters, digits and `_./-`")
+        elif name in paddocks or _PADDOCKS.fullmatch(name):
+            left_out.append(f"{name}: only tools of Paddock have such a name")
         elif name in found:
             left_out.append(f"{name}: listed twice")
         elif not is_allowed(name, tools):
             continue
         elif is_too_deep(each):
             left_out.append(f"{name}: its definition is nested deeper than {MOST_DEPTH} levels")
-        elif (size := len(json.dumps(each))) > _MOST_SCHEMA_BYTES:
-            left_out.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
+        elif json_bytes(each) > _MOST_SCHEMA_BYTES:
+            too_large.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
         elif not isinstance(each.get("inputSchema"), dict):
             left_out.append(f"{name}: it has no input schema")
         elif fault := _fault((cleaned := _cleaned(each, verified=verified))["inputSchema"]):
             left_out.append(f"{name}: its input schema is not valid: {fault}")
         elif len(found) >= MOST_TOOLS:
             left_out.append(f"{name}: more than {MOST_TOOLS} tools")
-        elif total + size > MOST_LIST_BYTES:
-            left_out.append(f"{name}: the definitions together are larger than {MOST_LIST_BYTES >> 10} KiB")
+        elif total + (size := json_bytes(cleaned)) > MOST_LIST_BYTES:
+            too_large.append(f"{name}: the definitions together are larger than {MOST_LIST_BYTES >> 10} KiB")
         else:
             total += size
             found[name] = cleaned
-    return Offered(found, tuple(left_out))
+    return Offered(found, (*too_large, *left_out))
 
 
 def is_too_deep(value: Any, most: int = MOST_DEPTH) -> bool:

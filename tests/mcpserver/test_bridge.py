@@ -120,6 +120,18 @@ def test_lines_that_are_no_requests_are_answered_or_ignored(lines: Lines) -> Non
     assert not [each for each in lines.messages if each.get("id") == 9]
 
 
+@pytest.mark.parametrize("era", ERAS)
+def test_a_lone_surrogate_gets_one_answer(lines: Lines, era: str) -> None:
+    given = {"name": "sandbox.get", "arguments": {"name": "\ud800"}}
+    asked = modern("a", "tools/call", **given)
+    lines.send(asked if era == ERAS[0] else {**asked, "params": given}, modern("b", "server/discover"))
+    answer = lines.answer("a")
+    assert "error" in answer or answer["result"]["isError"]
+    assert lines.answer("b")["result"]
+    wait_for("the end of both", lambda: not lines.bridge._relays)
+    assert sorted(each["id"] for each in lines.messages) == ["a", "b"]
+
+
 def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
     running.streams.run = running.streams.endless
     lines.send(modern("x", "tools/call", **EXEC))

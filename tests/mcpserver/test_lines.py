@@ -27,6 +27,26 @@ def test_garbage_between_messages_is_ignored() -> None:
     assert [each["id"] for each in lines.feed(data)] == [1]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1}',
+        b'Listening on stdio... {"jsonrpc":"2.0","id":1}',
+        b'> {x} [info] {"jsonrpc" : "2.0", "id": 1} done',
+        b'[{"jsonrpc":"2.0","id":1}, 5]',
+        b'{"jsonrpc":2.0,"id":1}',
+        b'{"jsonrpc":"2.0","id":1,"text":"\xff"}',
+    ],
+)
+def test_messages_are_understood_however_written(line: bytes) -> None:
+    assert [each["id"] for each in Lines().feed(line + b"\n")] == [1]
+
+
+def test_messages_without_a_line_feed_between_are_several() -> None:
+    line = b'{"jsonrpc":"2.0","id":1}{"jsonrpc":"2.0","id":2}\n'
+    assert [each["id"] for each in Lines().feed(line)] == [1, 2]
+
+
 def test_endless_lines_and_garbage_are_floods() -> None:
     with pytest.raises(Flood, match="a line of more than 4 MiB"):
         list(Lines().feed(b"x" * (MOST_LINE_BYTES + 1)))

@@ -120,10 +120,10 @@ def test_what_names_no_server_is_not_audited(served: World) -> None:
 
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
 def test_the_audit_names_a_tool_before_its_work(served: World, path: str, prefix: str) -> None:
-    for name in ("echo", "\x1b[2J\u202e" + "x" * 100):
+    for name in ("echo", "\x1b[2J\u202e" + "x" * 200):
         call(served, path, f"{prefix}{name}")
     found = [each.detail["tool"] for each in entries(served, kind="MCPServer", verb="mcp")]
-    assert found == ["echo", "[2J" + "x" * 60 + "…"]
+    assert found == ["echo", "[2J" + "x" * 124 + "…"]
     assert [each.name for each in entries(served, kind="Tool")] == [f"one.{each}" for each in found]
 
 

@@ -86,12 +86,56 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
     assert sent["content"][3]["data"] == "aGk="
 
 
-def test_a_list_of_tools_fits_a_message() -> None:
+def test_text_that_is_not_seen_is_shown_as_escapes() -> None:
+    evil = "a\u202eb\u200b\U000e0041\u00ad"
+    shown = "a\\u202eb\\u200b\\U000e0041\\u00ad"
+    blocks = [text(evil), {"type": "resource", "resource": {"uri": "file:///a", "text": evil}}]
+    found = results.call_result({"content": blocks, "structuredContent": {evil: evil}}, "t", ALONE)
+    assert (found.content[0].text, found.content[1].resource.text) == (shown, shown)
+    assert found.structured_content == {shown: shown}
+    assert results.read_result({"contents": [{"uri": "a:b", "text": evil}]}, "a:b", ALONE).contents[0].text == shown
+    plain = "é 中文 \u2764\ufe0f 😀"
+    assert results.call_result({"content": [text(plain)]}, "t", ALONE).content[0].text == plain
+
+
+def test_carriage_returns_of_a_result_are_kept() -> None:
+    lines = "a\r\nb\r\n\r"
+    found = results.call_result({"content": [text(lines)], "structuredContent": {"a": lines}}, "t", ALONE)
+    assert (found.content[0].text, found.structured_content) == (lines, {"a": lines})
+
+
+def test_limits_count_text_as_it_is() -> None:
+    """The escapes that a server writes are six letters for each of these."""
+    fits, too_long = "中" * 290_000, "中" * 320_000
+    assert results.call_result({"content": [text(fits)]}, "t", ALONE).content[0].text == fits
+    assert results.call_result({"content": [text(too_long)]}, "t", ALONE).is_error
+    assert results.read_result({"contents": [{"uri": "a:b", "text": fits}]}, "a:b", ALONE).contents[0].text == fits
+    with pytest.raises(MCPError, match="larger than 900 KiB"):
+        results.read_result({"contents": [{"uri": "a:b", "text": "\u00ad" * 300_000}]}, "a:b", ALONE)
+
+
+@pytest.mark.parametrize("uri", ["sandbox://default/other", "SandBox://x/y/files/a", " sand\tbox://default/other/logs"])
+def test_uris_of_a_server_name_no_sandbox(uri: str) -> None:
+    link = {"type": "resource_link", "uri": uri, "name": "b"}
+    inside = {"type": "resource", "resource": {"uri": uri, "text": "x"}}
+    for place in (ALONE, AMONG):
+        found = results.call_result({"content": [link, inside]}, "t", place)
+        assert [each.text for each in found.content] == ["[2 blocks left out: not valid]"]
+        assert results.read_result({"contents": [{"uri": uri, "text": "x"}]}, "a:b", place).contents == []
+        assert results.listed_resources([{"uri": uri, "name": "a"}], place) == []
+        assert results.listed_templates([{"uriTemplate": f"{uri}{{x}}", "name": "a"}], place) == []
+        assert results.notification(Notice("default", place.server, UPDATED, {"uri": uri}), place) is None
+
+
+def test_a_long_list_of_tools_has_pages() -> None:
     schema = {"type": "object", "description": "x" * 60_000}
     listed = [results.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
-    assert [each.name for each in results.fitting("tools/list", "tools", listed[::-1])] == [
-        f"t{number:02}" for number in range(15)
-    ]
+    first, cursor = results.page_of("tools/list", "tools", listed[::-1])
+    last, end = results.page_of("tools/list", "tools", listed[::-1], cursor)
+    assert (len(first), len(last), end) == (15, 5, None)
+    assert [each.name for each in (*first, *last)] == [f"t{number:02}" for number in range(20)]
+    with pytest.raises(MCPError, match="cursor: not one of this server's"):
+        results.page_of("tools/list", "tools", listed, "-1")
 
 
 def test_what_a_version_can_not_read_is_left_out() -> None:
@@ -103,7 +147,7 @@ def test_what_a_version_can_not_read_is_left_out() -> None:
         "odd": {"type": "object", "properties": 5},
     }
     listed = [results.types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
-    assert [each.name for each in results.fitting("tools/list", "tools", listed)] == ["good"]
+    assert [each.name for each in results.page_of("tools/list", "tools", listed)[0]] == ["good"]
 
 
 _VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["object", "array"])
@@ -120,7 +164,7 @@ _KEYS: Any = {"inputSchema": _SCHEMAS, "outputSchema": _SCHEMAS | _VALUES, "anno
 def test_clients_get_every_tool_that_is_counted(definition: dict[str, Any]) -> None:
     counted = offered([{"name": "a", **definition}], ServerTools(), verified=True).tools
     listed = [results.types.Tool.model_validate(each) for each in counted.values()]
-    assert results.fitting("tools/list", "tools", listed) == listed
+    assert results.page_of("tools/list", "tools", listed) == (listed, None)
 
 
 def test_uris_of_a_namespace_name_their_server() -> None:
@@ -167,7 +211,7 @@ def test_prompts_come_without_control_and_metadata() -> None:
     messages = [{"role": "user", "content": text("\x1b[2Jhi")}, {"role": "system", "content": text("no")}, 5]
     found = results.prompt_result({"messages": messages, "description": "d\u200b"}, "ask", ALONE)
     assert [each.content.text for each in found.messages] == ["hi"]
-    assert found.description == "d"
+    assert found.description == "d\\u200b"
     values = results.completion_result({"completion": {"values": ["a\x07", 5, *["b"] * 200]}}).completion
     assert (values.values[:2], len(values.values), values.has_more) == (["a", "b"], 100, True)
     assert results.completion_result({"completion": 5}).completion.values == []

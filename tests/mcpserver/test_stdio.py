@@ -2,7 +2,7 @@
 
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -11,10 +11,12 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
-from controller.mcp.servers.stdio import MOST_UNASKED, ServerGone, StdioClient
+from controller.mcp.servers.stdio import MOST_UNASKED, ServerGone, ServerRefused, StdioClient
 from tests.daemon import wait_for
 from tests.helpers_api import World
+from tests.mcpserver.clients import serving
 from tests.mcpserver.programs import Program, Servers, out, server
+from tests.mcpserver.test_servers import document, post
 
 KEY = "-----BEGIN KEY-----\nabcdefghijklmnop\n-----END KEY-----"
 
@@ -127,6 +129,94 @@ def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
         return at_once
 
     assert anyio.run(ask) == len(slow) + 1
+    sessions.close(0)
+
+
+@pytest.mark.parametrize("written", ["text", "number", "with a fraction"])
+def test_ids_are_known_however_echoed(written: str) -> None:
+    def echo(message: dict[str, Any]) -> list[Chunk]:
+        id_ = {"text": str, "number": int, "with a fraction": float}[written](message["id"])
+        progress = {"progressToken": id_, "progress": 1}
+        return [out({"method": "notifications/progress", "params": progress}, {"id": id_, "result": {"ok": True}})]
+
+    client, reports = StdioClient(Program(echo).start, "x"), list[float]()
+    for _ in range(2):
+        answer = client.request("ping", {}, lambda done, _total, _message: reports.append(done))[1]
+        assert answer.result(60) == {"ok": True}
+    assert reports == [1.0, 1.0]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"id": "mine", "result": {}}, "it answered with an id that no request has"),
+        ({"id": None, "error": {"code": -32700, "message": "Parse error"}}, "Parse error"),
+        ({"id": [1], "error": {"code": 5, "message": "no"}}, "no"),
+    ],
+)
+def test_an_answer_without_its_id_fails_the_request(answer: dict[str, Any], says: str) -> None:
+    client = StdioClient(Program(lambda _: [out(answer)]).start, "x")
+    with pytest.raises(ServerRefused, match=says):
+        client.request("ping", {})[1].result(60)
+    client.close()
+
+
+def test_an_error_about_a_notification_fails_no_request() -> None:
+    """Some servers answer notifications, too, with an error that has no id."""
+
+    def answers(message: dict[str, Any]) -> list[Chunk]:
+        unknown = {"id": None, "error": {"code": -32601, "message": "Method not found"}}
+        return [out(unknown, {"id": message["id"], "result": {}})]
+
+    client = StdioClient(Program(answers).start, "x")
+    assert client.request("ping", {})[1].result(60) == {}
+    client.close()
+
+
+@pytest.mark.parametrize("names_versions", [True, False])
+def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names_versions: bool) -> None:
+    asked: list[str] = []
+
+    def answers(message: dict[str, Any]) -> list[Chunk]:
+        version = message.get("params", {}).get("protocolVersion")
+        if message["method"] not in ("initialize", "server/discover"):
+            return talks(message)
+        asked.append(version or "discover")
+        if version == "2024-11-05":
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {}}
+            return [out({"id": message["id"], "result": result})]
+        data = {"data": {"supported": ["2024-11-05"]}} if names_versions else {}
+        return [out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})]
+
+    sessions, found = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter), server(world)
+    for place in ("a", "b"):
+        session = anyio.run(Starts(sessions).session, found, "ann", place)
+        assert list(session.offered.tools) == ["echo"]
+    tried = [] if names_versions else ["discover", "2025-06-18", "2025-03-26"]
+    assert asked == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
+    assert world.services.objects.get(KIND, "default", "one").status["protocol"] == "2024-11-05"
+    sessions.close(0)
+
+
+def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
+    """All of one server fit a message, and those of two do not."""
+    listed = [{"name": f"t{number}", "inputSchema": {"x": "x" * 1000, "y": ["y" * 1000] * 50}} for number in range(10)]
+
+    def answers(message: dict[str, Any]) -> list[Chunk]:
+        result = {"tools": listed} if message["method"] == "tools/list" else {}
+        return [out({"id": message["id"], "result": result})] if "id" in message else []
+
+    sessions = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter)
+    for name in ("one", "two"):
+        world.apply(document(name))
+    with serving(world, sessions=sessions):
+        names, cursor, pages = list[str](), dict[str, str](), 0
+        while pages == 0 or cursor:
+            _, found = post(world, "/mcp/servers?namespace=default", "tools/list", cursor)
+            names += [each["name"] for each in found["result"]["tools"]]
+            cursor, pages = {"cursor": each} if (each := found["result"].get("nextCursor")) else {}, pages + 1
+    assert (pages, names) == (2, [f"{name}.t{number}" for name in ("one", "two") for number in range(10)])
     sessions.close(0)
 
 

@@ -1,5 +1,6 @@
 """Tools of other people's MCP servers: what clients get of them."""
 
+import re
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def test_bad_definitions_are_left_out() -> None:
         tool("a"),
         tool("a"),
         tool("b c"),
-        tool("x" * 65),
+        tool("x" * 129),
         {"name": 5},
         {"name": "c"},
         tool("d", extra="x" * 70_000),
@@ -36,6 +37,30 @@ def test_bad_definitions_are_left_out() -> None:
     found = offered(listed, ALL, verified=True)
     assert list(found.tools) == ["a"]
     assert len(found.left_out) == 6
+
+
+def test_names_are_as_long_as_the_protocol_has_them() -> None:
+    assert list(offered([tool("x" * 128)], ALL, verified=False).tools) == ["x" * 128]
+
+
+@pytest.mark.parametrize(
+    "name", ["docker.container.exec", "Docker.x", "sandbox.why", "sandbox/x", "mcp.server.list", "docker_file_read"]
+)
+def test_no_tool_has_a_name_of_paddocks(name: str) -> None:
+    listed = [tool(name), tool("docker"), tool("docker_ps"), tool("sandboxes.list")]
+    found = offered(listed, ALL, verified=True, paddocks={"docker_file_read"})
+    assert list(found.tools) == ["docker", "docker_ps", "sandboxes.list"]
+    assert found.left_out == (f"{name}: only tools of Paddock have such a name",)
+
+
+def test_a_tool_too_large_is_named_whatever_else_is_left_out() -> None:
+    unnamed = [tool(f"a b {number}") for number in range(200)]
+    found = offered([*unnamed, tool("huge", extra="x" * 70_000)], ALL, verified=True)
+    said = found.left_out_text()
+    assert said.startswith("huge: its definition is larger than 64 KiB; ")
+    assert re.search(r"; and \d+ more$", said)
+    assert len(said) < 4000
+    assert "huge" not in found.tools
 
 
 @pytest.mark.parametrize(

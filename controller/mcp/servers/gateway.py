@@ -28,7 +28,7 @@ from controller.mcp.calls import OPTIONS_KEY
 from controller.mcp.servers import results
 from controller.mcp.servers.listening import Listening, follow, shown_notice, wants_messages
 from controller.mcp.servers.notices import PROGRESS, Mailbox, Notice, Place
-from controller.mcp.servers.results import LEVELS, Naming, fitting
+from controller.mcp.servers.results import LEVELS, Naming, page_of
 from controller.mcp.servers.session import Session
 from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
@@ -154,37 +154,37 @@ class Gateway:
         if found is not None:
             found()
 
-    async def _list_tools(self, ctx: _Context, _params: _Paged) -> types.ListToolsResult:
-        target = _target(ctx)
-        listed = await self._of_servers(target, self._described, _some_tool)
-        return types.ListToolsResult(tools=await anyio.to_thread.run_sync(fitting, "tools/list", "tools", listed))
+    async def _list_tools(self, ctx: _Context, params: _Paged) -> types.ListToolsResult:
+        listed = await self._of_servers(_target(ctx), self._described, _some_tool)
+        page, cursor = await _page("tools/list", "tools", listed, params)
+        return types.ListToolsResult(tools=page, next_cursor=cursor)
 
-    async def _list_resources(self, ctx: _Context, _params: _Paged) -> types.ListResourcesResult:
+    async def _list_resources(self, ctx: _Context, params: _Paged) -> types.ListResourcesResult:
         async def read(server: Server, target: Target) -> list[types.Resource]:
             found = await self._items(ctx, server, "resources", "resources/list", "resources")
             return await anyio.to_thread.run_sync(results.listed_resources, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        kept = await anyio.to_thread.run_sync(fitting, "resources/list", "resources", listed)
-        return types.ListResourcesResult(resources=kept)
+        page, cursor = await _page("resources/list", "resources", listed, params)
+        return types.ListResourcesResult(resources=page, next_cursor=cursor)
 
-    async def _list_templates(self, ctx: _Context, _params: _Paged) -> types.ListResourceTemplatesResult:
+    async def _list_templates(self, ctx: _Context, params: _Paged) -> types.ListResourceTemplatesResult:
         async def read(server: Server, target: Target) -> list[types.ResourceTemplate]:
             found = await self._items(ctx, server, "resources", "resources/templates/list", "resourceTemplates")
             return await anyio.to_thread.run_sync(results.listed_templates, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        kept = await anyio.to_thread.run_sync(fitting, "resources/templates/list", "resourceTemplates", listed)
-        return types.ListResourceTemplatesResult(resource_templates=kept)
+        page, cursor = await _page("resources/templates/list", "resourceTemplates", listed, params)
+        return types.ListResourceTemplatesResult(resource_templates=page, next_cursor=cursor)
 
-    async def _list_prompts(self, ctx: _Context, _params: _Paged) -> types.ListPromptsResult:
+    async def _list_prompts(self, ctx: _Context, params: _Paged) -> types.ListPromptsResult:
         async def read(server: Server, target: Target) -> list[types.Prompt]:
             found = await self._items(ctx, server, "prompts", "prompts/list", "prompts")
             return await anyio.to_thread.run_sync(results.listed_prompts, found, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
-        kept = await anyio.to_thread.run_sync(fitting, "prompts/list", "prompts", listed)
-        return types.ListPromptsResult(prompts=kept)
+        page, cursor = await _page("prompts/list", "prompts", listed, params)
+        return types.ListPromptsResult(prompts=page, next_cursor=cursor)
 
     async def _of_servers(
         self,
@@ -517,6 +517,11 @@ class Gateway:
             await self._record_use(server, detail)
         except ServiceError as error:
             raise MCPError(types.INTERNAL_ERROR, plain(str(error))) from error
+
+
+async def _page(method: str, key: str, listed: list[Item], params: _Paged) -> tuple[list[Item], str | None]:
+    """Return the asked page of a list, and the cursor of the next one. Raises MCPError."""
+    return await anyio.to_thread.run_sync(page_of, method, key, listed, params.cursor if params is not None else None)
 
 
 async def _relay(ctx: _Context, notice: Notice, target: Target) -> None:

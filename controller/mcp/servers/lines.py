@@ -1,12 +1,18 @@
 """Lines of JSON-RPC from an untrusted program: cut at line feeds, bounded, garbage told apart."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 MOST_LINE_BYTES = 4 << 20
 MOST_GARBAGE = 10_000  # lines in a row that are no message, blank ones too
 Message = dict[str, Any]
+_BOM = "\ufeff"
+_START = re.compile(r'\{\s{0,8}"(?:jsonrpc|id|method|params|result|error)"')
+_MOST_STARTS = 8  # in a line, of what may be a message
+_DECODER = json.JSONDecoder()
+_VERSIONS = ("2.0", 2)  # some write it as a number
 
 
 class Flood(Exception):
@@ -27,10 +33,10 @@ class Lines:
             self._keep(each)
             line = b"".join(self._pieces)
             self._pieces, self._held = [], 0
-            message = _message(line)
-            if message is not None:
+            messages = _messages(line)
+            if messages:
                 self._garbage = 0
-                yield message
+                yield from messages
             else:
                 self._garbage += 1
                 if self._garbage > MOST_GARBAGE:
@@ -45,11 +51,33 @@ class Lines:
             self._pieces.append(piece)
 
 
-def _message(line: bytes) -> Message | None:
-    if not line.lstrip().startswith(b"{"):
-        return None
+def _messages(line: bytes) -> list[Message]:
+    """Return the messages of a line: one, several of a batch, or those between other text that it has no line for."""
+    text = line.decode(errors="replace").strip().lstrip(_BOM)
+    if "{" not in text:
+        return []
     try:
-        found = json.loads(line)
+        whole = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and found.get("jsonrpc") == "2.0" else None
+        return list(_messages_between(text))
+    return [each for each in (whole if isinstance(whole, list) else [whole]) if _is_message(each)]
+
+
+def _messages_between(text: str) -> Iterator[Message]:
+    """Yield the messages of a line that has other text, too: a prompt or a log without its line feed."""
+    end = 0
+    for _ in range(_MOST_STARTS):
+        start = _START.search(text, end)
+        if start is None:
+            return
+        try:
+            value, end = _DECODER.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            end = start.end()
+            continue
+        if _is_message(value):
+            yield value
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("jsonrpc") in _VERSIONS

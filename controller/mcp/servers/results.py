@@ -3,7 +3,7 @@
 Whatever treats a whole result may take a while: call it in a thread, unless it `is_small`.
 """
 
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,13 +15,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from controller.kinds.common.json_size import json_bytes
 from controller.kinds.common.plural import counted
 from controller.mcp.calls import MESSAGE_BYTES
 from controller.mcp.names import shown
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
 from controller.mcp.servers.session import LEGACY, MODERN
 from controller.mcp.servers.target import Target
-from controller.mcp.text import plain
+from controller.mcp.text import plain, uncontrolled, visible
 from controller.policy import mcp_tools
 from controller.service.mcp.server import Server
 
@@ -30,7 +31,10 @@ _MOST_BLOCKS = 1000  # of a result
 _MOST_DEPTH = 64  # of objects and lists in it
 _MOST_URI_LETTERS = 2048
 _SMALL, _PART = 8192, 64  # letters of a small result; the least that a part of it counts
-_MOST_LOG_LETTERS = 16 << 10
+_MOST_LOG_BYTES = 16 << 10
+_PADDOCKS_SCHEME = "sandbox:"  # of URIs that only Paddock's own server has
+_SKIPPED = re.compile(r"[\s\x00-\x20]")  # what parsers of URIs may skip
+_CURSOR = re.compile(r"[0-9]{1,9}")
 _MOST_VALUES = 100  # of a completion: so many the protocol allows
 _INPUT_WANTED = "input_required"
 _log = structlog.get_logger("paddock.mcp")
@@ -58,12 +62,17 @@ class Naming:
     def may_read(self, uri: str) -> bool:
         """Return True if clients get the resource."""
         spec = self.server.spec.resources
-        return mcp_tools.is_listed(uri, spec.allow, spec.deny)
+        return not names_a_sandbox(uri) and mcp_tools.is_listed(uri, spec.allow, spec.deny)
 
     def may_prompt(self, name: str) -> bool:
         """Return True if clients get the prompt."""
         spec = self.server.spec.prompts
         return mcp_tools.is_listed(name, spec.allow, spec.deny)
+
+
+def names_a_sandbox(uri: str) -> bool:
+    """Return True for a URI of Paddock's own server: a client that has both would read another sandbox there."""
+    return _SKIPPED.sub("", uri).lower().startswith(_PADDOCKS_SCHEME)
 
 
 def is_small(raw: Params) -> bool:
@@ -151,20 +160,26 @@ def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
     return [each for each in found if each is not None]
 
 
-def fitting(method: str, key: str, listed: Sequence[Item]) -> list[Item]:
-    """Return the items of a list by name: those that every version of the protocol has, as many as fit a message."""
-    kept, size = [], 0
-    for each in sorted(listed, key=lambda each: str(getattr(each, "name", ""))):
+def page_of(method: str, key: str, listed: Sequence[Item], cursor: str | None = None) -> tuple[list[Item], str | None]:
+    """Return the items of a list by name, as many as fit a message, and the cursor of the next page if there are more.
+
+    Only items that every version of the protocol has. Raises MCPError for a wrong cursor.
+    """
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise MCPError(types.INVALID_PARAMS, "cursor: not one of this server's; list again without it")
+    first, kept, size = int(cursor or 0), list[Item](), 0
+    in_order = sorted(listed, key=lambda each: str(getattr(each, "name", "")))
+    for number, each in enumerate(in_order[first:], first):
         shown = each.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if not _is_of_all_versions(method, key, shown):
-            _log.warning("mcp item left out of a list", method=method, name=getattr(each, "name", ""))
+        item_bytes = json_bytes(shown)
+        if not _is_of_all_versions(method, key, shown) or item_bytes > MESSAGE_BYTES:
+            _log.warning("mcp item left out of a list", method=method, name=getattr(each, "name", ""), bytes=item_bytes)
             continue
-        size += len(json.dumps(shown))
+        size += item_bytes
         if size > MESSAGE_BYTES:
-            _log.warning("mcp items left out of a list", first=getattr(each, "name", ""), limit=MESSAGE_BYTES)
-            break
+            return kept, str(number)
         kept.append(each)
-    return kept
+    return kept, None
 
 
 def notification(notice: Notice, naming: Naming | None) -> Params | None:
@@ -183,7 +198,7 @@ def notification(notice: Notice, naming: Naming | None) -> Params | None:
         data = _cleaned(notice.params.get("data"))
     except RecursionError:
         return None
-    if level not in LEVELS or len(json.dumps(data)) > _MOST_LOG_LETTERS:
+    if level not in LEVELS or json_bytes(data) > _MOST_LOG_BYTES:
         return None
     own = mcp_tools.plain(logger, 128) if isinstance(logger, str) else ""
     named = own if naming.target.name else ".".join(filter(None, (naming.server.obj.name, own)))
@@ -224,12 +239,15 @@ def _bounded(raw: Params, subject: str) -> dict[str, Any]:
     """Return a result without terminal control. Raises MCPError."""
     if raw.get("resultType") == _INPUT_WANTED:
         raise MCPError(types.INTERNAL_ERROR, f"{subject}: the server asks for sampling, roots or input; refused")
-    if len(json.dumps(raw)) > MESSAGE_BYTES:
-        raise MCPError(types.INTERNAL_ERROR, f"{subject} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
+    too_large = MCPError(types.INTERNAL_ERROR, f"{subject} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
+    if json_bytes(raw) > MESSAGE_BYTES:  # before anything is made of it
+        raise too_large
     try:
         found = _cleaned(dict(raw))
     except RecursionError:
         raise MCPError(types.INTERNAL_ERROR, f"{subject} is nested too deeply to be passed on") from None
+    if json_bytes(found) > MESSAGE_BYTES:  # with its escapes
+        raise too_large
     if any(isinstance(each, list) and len(each) > _MOST_BLOCKS for each in found.values()):
         raise MCPError(types.INTERNAL_ERROR, f"{subject} has more than {_MOST_BLOCKS} blocks; ask for less")
     return {key: each for key, each in found.items() if isinstance(each, list | str)}
@@ -242,7 +260,7 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
     if isinstance(content, list) and len(content) > _MOST_BLOCKS:
         return failed(f"the result of {tool} has more than {_MOST_BLOCKS} blocks; ask for less")
     too_large = f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less"
-    if len(json.dumps(raw)) > MESSAGE_BYTES:  # before anything is made of it
+    if json_bytes(raw) > MESSAGE_BYTES:  # before anything is made of it
         return failed(too_large)
     structured = _cleaned(raw.get("structuredContent"))
     structured = structured if isinstance(structured, dict) else None
@@ -258,7 +276,7 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
         is_error=raw.get("isError") is True,
         _meta={IN_SANDBOX: True},
     )
-    return failed(too_large) if len(json.dumps(made.model_dump(mode="json", by_alias=True))) > MESSAGE_BYTES else made
+    return failed(too_large) if json_bytes(made.model_dump(mode="json", by_alias=True)) > MESSAGE_BYTES else made
 
 
 def _left_out(count: int) -> list[types.TextContent]:
@@ -277,9 +295,14 @@ def _block(value: Any, naming: Naming) -> Any:
 
 
 def _with_uri(value: Any, naming: Naming) -> Any:
-    """Return contents of a resource, or a link to it, without metadata, and with its URI as clients know it."""
+    """Return contents of a resource, or a link to it, without metadata, and with its URI as clients know it.
+
+    None: its URI is that of a sandbox.
+    """
     if not isinstance(value, Mapping) or not isinstance(value.get("uri"), str):
         return value
+    if names_a_sandbox(value["uri"]):
+        return None
     return {**{key: each for key, each in value.items() if key != "_meta"}, "uri": naming.uri(value["uri"])}
 
 
@@ -288,13 +311,16 @@ def _text(text: str) -> types.TextContent:
 
 
 def _cleaned(value: Any, depth: int = _MOST_DEPTH) -> Any:
-    """Return a value of JSON without terminal control in any of its texts. Raises RecursionError."""
+    """Return a value of JSON without terminal control in any of its texts, and without what can't be seen.
+
+    Raises RecursionError.
+    """
     if isinstance(value, str):
-        return plain(value)
+        return visible(uncontrolled(value))
     if not isinstance(value, dict | list):
         return value
     if not depth:
         raise RecursionError
     if isinstance(value, list):
         return [_cleaned(each, depth - 1) for each in value]
-    return {plain(key): _cleaned(each, depth - 1) for key, each in value.items()}
+    return {visible(uncontrolled(key)): _cleaned(each, depth - 1) for key, each in value.items()}

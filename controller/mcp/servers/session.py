@@ -15,7 +15,9 @@ from controller.policy.mcp_tools import Offered
 from controller.service.mcp.server import Server
 from controller.version import VERSION
 
-LEGACY, MODERN = "2025-11-25", "2026-07-28"
+MODERN = "2026-07-28"
+HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # versions with `initialize`
+LEGACY = HANDSHAKES[0]
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -35,7 +37,8 @@ class Session:
     place: Place = ("", "")
     offered: Offered = field(default_factory=lambda: Offered({}))
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    modern: bool = False
+    protocol: str = LEGACY
+    """Version that the server speaks."""
     began_at: float = 0.0  # on the monotonic clock
     used_at: float = 0.0
     level: str = ""  # of log messages, if a client chose one
@@ -43,6 +46,11 @@ class Session:
     _followed: Counter[str] = field(default_factory=Counter)
     _listening: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def modern(self) -> bool:
+        """True for a server without handshake."""
+        return self.protocol == MODERN
 
     def params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a request in the era that the server speaks."""

@@ -18,8 +18,9 @@ import structlog
 from controller.kinds.mcpserver import READY, SANDBOXED, STATES, is_sandboxed, ready_condition, state_word
 from controller.kinds.meta import Condition, StoredObject
 from controller.mcp.servers.notices import TOOLS_CHANGED, UPDATED, Notice, Notices, Params, Place
-from controller.mcp.servers.session import LEGACY, MODERN, Session
+from controller.mcp.servers.session import HANDSHAKES, LEGACY, MODERN, Session
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
+from controller.mcp.tools.registry import NAMES
 from controller.policy import mcp_tools
 from controller.policy.mcp_tools import Offered
 from controller.ports import Meter, StreamError
@@ -62,7 +63,7 @@ class Sessions:
         self._lock, self._pinning, self._stop = threading.Lock(), threading.Lock(), threading.Event()
         self._sessions: dict[Key, Future[Session]] = {}
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
-        self._modern: set[tuple[str, int]] = set()
+        self._protocols: dict[tuple[str, int], str] = {}  # versions that servers were found to speak
         # Failed starts of a server; and early deaths by its caller, for his calls may be their cause.
         self._failures: dict[tuple[str, int, str], _Failures] = {}
         self._capabilities: dict[tuple[str, int], Mapping[str, Any]] = {}
@@ -221,7 +222,7 @@ class Sessions:
             return idle or session.client.is_gone
 
         self._end(is_over)
-        several: Any = (self._known, self._failures, self._capabilities)
+        several: Any = (self._known, self._failures, self._capabilities, self._protocols)
         for known in several:
             for each in [each for each in known if each[:2] not in current]:
                 known.pop(each, None)
@@ -471,23 +472,36 @@ class Sessions:
         return StartRefused(f"{server}: {reason}: {said or message}")
 
     def _greet(self, session: Session, deadline: float) -> None:
-        """Agree on the version: with a handshake, else that of servers without one."""
-        key = session.server.key
-        if key not in self._modern:
-            params = {
-                "protocolVersion": LEGACY,
-                "capabilities": {},
-                "clientInfo": {"name": "paddock", "version": VERSION},
-            }
+        """Agree on the version: with a handshake, else that of servers without one, else with an older handshake."""
+        key, refusals = session.server.key, list[ServerRefused]()
+        versions = [self._protocols.get(key, LEGACY)]
+        while versions:
+            version = versions.pop(0)
             try:
-                session.capabilities = _capabilities(self._ask(session, "initialize", params, deadline))
-                session.client.notify("notifications/initialized", {})
-                return
+                self._begin(session, version, deadline)
             except ServerRefused as error:
-                _log.info("mcp server without handshake", server=session.server.obj.name, code=error.code)
-        session.modern = True
-        session.capabilities = _capabilities(self._ask(session, "server/discover", {}, deadline))
-        self._modern.add(key)
+                _log.info("mcp version refused", server=session.server.obj.name, version=version, code=error.code)
+                if not refusals:
+                    versions = _versions_after(version, error)
+                refusals.append(error)
+                continue
+            self._protocols[key] = session.protocol
+            return
+        raise refusals[0]
+
+    def _begin(self, session: Session, version: str, deadline: float) -> None:
+        """Begin the session with this version. Raises ServerRefused."""
+        session.protocol = version
+        if version == MODERN:
+            session.capabilities = _capabilities(self._ask(session, "server/discover", {}, deadline))
+            return
+        client = {"name": "paddock", "version": VERSION}
+        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
+        answer = self._ask(session, "initialize", params, deadline)
+        session.capabilities = _capabilities(answer)
+        if answer.get("protocolVersion") in HANDSHAKES:
+            session.protocol = str(answer["protocolVersion"])
+        session.client.notify("notifications/initialized", {})
 
     def _learn(self, session: Session, deadline: float) -> None:
         """List the tools, and compare them with the approved ones. Raises StartRefused if they changed."""
@@ -510,9 +524,10 @@ class Sessions:
     def _accept(self, session: Session, now: StoredObject, listed: Sequence[mcp_tools.Tool]) -> None:
         """Offer the tools, and pin them. `now` is the stored server."""
         server = session.server
-        offered = mcp_tools.offered(listed, server.spec.tools, verified=server.spec.trust == "verified")
+        is_verified = server.spec.trust == "verified"
+        offered = mcp_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
         session.offered = self._known[server.key] = offered
-        left = f"; left out: {'; '.join(offered.left_out[:5])}" if offered.left_out else ""
+        left = f"; left out: {offered.left_out_text()}" if offered.left_out else ""
         status = {
             "tools": {
                 "count": len(offered.tools),
@@ -521,7 +536,7 @@ class Sessions:
                 "digest": mcp_tools.digest_of(listed),
                 "marks": mcp_tools.marks(listed),
             },
-            "protocol": MODERN if session.modern else LEGACY,
+            "protocol": session.protocol,
         }
         ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{left}")
         if any(now.status.get(each) != value for each, value in status.items()) or not _is_ready(now, server):
@@ -568,6 +583,12 @@ _SANDBOXED_AGAIN = Condition(SANDBOXED, "True", "Sandboxed", "every session runs
 def _unsandboxed(count: int) -> Condition:
     message = f"sessions without a sandbox, as their users' own processes: {count}"
     return Condition(SANDBOXED, "False", "Unsandboxed", message)
+
+
+def _versions_after(refused: str, error: ServerRefused) -> list[str]:
+    """Return the versions to try after the first refusal: those that the server names, if it does, else all others."""
+    versions = [each for each in (LEGACY, MODERN, *HANDSHAKES[1:]) if each != refused]
+    return [each for each in versions if each in error.versions] or versions
 
 
 def _capabilities(answer: Mapping[str, Any]) -> Mapping[str, Any]:

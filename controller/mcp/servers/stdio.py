@@ -3,6 +3,7 @@
 import itertools
 import json
 import queue
+import re
 import threading
 import time
 from collections import deque
@@ -30,6 +31,10 @@ _TAIL_BYTES = 4096
 _TAIL_LINES = 8
 _LEAST_SECRET_LINE = 8
 _METHOD_NOT_FOUND = -32601
+_UNREAD = (-32700, -32600)  # errors of a request whose id the server could not read
+_NUMBER = re.compile(r"-?[0-9]{1,18}(?:\.0)?")
+_NO_REQUEST = "it answered with an id that no request has"
+_MOST_VERSIONS = 20
 
 
 class ServerGone(Exception):
@@ -44,11 +49,14 @@ class ServerGone(Exception):
 
 
 class ServerRefused(Exception):
-    """The server answered with an error of the protocol. `why` is Paddock's own words, the message the server's."""
+    """The server answered with an error of the protocol. `why` is Paddock's own words, the message the server's.
 
-    def __init__(self, code: int, message: str) -> None:
+    `versions` are those that it says it speaks, if the error is about that.
+    """
+
+    def __init__(self, code: int, message: str, why: str = "", versions: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.code, self.why = code, f"it answered with error {code}"
+        self.code, self.why, self.versions = code, why or f"it answered with error {code}", versions
 
 
 class StdioClient:
@@ -232,6 +240,12 @@ class StdioClient:
             self._lasting.discard(id_)
             return self._pending.pop(id_, None)
 
+    def _forget_only(self) -> Future[Any] | None:
+        """Forget the request that waits, and return it; None if several do, or none: an answer could be to any."""
+        with self._lock:
+            waiting = self._pending.keys() - self._lasting
+        return self._forget(waiting.pop()) if len(waiting) == 1 else None
+
     def _receive(self, message: Message) -> None:
         now = time.monotonic()
         if now - self._unasked_since > _UNASKED_SECONDS:
@@ -255,17 +269,22 @@ class StdioClient:
             self._on_notice(method, params if isinstance(params, dict) else {})
 
     def _answer(self, message: Message) -> None:
-        id_ = message.get("id")
-        waiting = self._forget(id_) if type(id_) is int else None
+        id_, error, result = _number(message.get("id")), message.get("error"), message.get("result")
+        code = _number(error.get("code")) if isinstance(error, dict) else None
+        waiting = self._forget(id_) if id_ is not None else None
+        if id_ is None and (message.get("id") is not None or code in _UNREAD):
+            waiting = self._forget_only()
         if waiting is None:
             return
         self._unasked = 0
-        error, result = message.get("error"), message.get("result")
         with suppress(InvalidStateError):
             if isinstance(error, dict):
-                code = error.get("code")
                 text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
-                waiting.set_exception(ServerRefused(code if type(code) is int else 0, self.shown(text)[:2000]))
+                data = error.get("data")
+                versions = data.get("supported") if isinstance(data, dict) else None
+                waiting.set_exception(ServerRefused(code or 0, self.shown(text)[:2000], versions=_texts(versions)))
+            elif id_ is None:
+                waiting.set_exception(ServerRefused(0, _NO_REQUEST, _NO_REQUEST))
             elif isinstance(result, dict):
                 waiting.set_result(result)
             else:
@@ -287,12 +306,27 @@ class StdioClient:
 
     def _report(self, params: Any) -> None:
         token = params.get("progressToken") if isinstance(params, dict) else None
+        number = _number(token)
         with self._lock:
-            report = self._progress.get(token) if type(token) is int else None
+            report = self._progress.get(number) if number is not None else None
         done, total = (params.get("progress"), params.get("total")) if report else (None, None)
         if report is not None and isinstance(done, int | float):
             text = decoded(str(params.get("message", "")).encode("utf-8", "replace"))[:500]
             report(float(done), float(total) if isinstance(total, int | float) else None, text)
+
+
+def _number(value: Any) -> int | None:
+    """Return a whole number, which some servers write as "1" or 1.0; None for anything else."""
+    if type(value) is int:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return int(value.partition(".")[0]) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
+
+
+def _texts(value: Any) -> Sequence[str]:
+    """Return the texts of a list."""
+    return [each for each in value[:_MOST_VERSIONS] if isinstance(each, str)] if isinstance(value, list) else ()
 
 
 def _hidden_parts(values: Sequence[str]) -> Sequence[str]:

@@ -15,7 +15,7 @@ from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
 from controller.mcp.sandboxes import ID, find
-from controller.mcp.text import STREAM_BYTES, decoded, plain
+from controller.mcp.text import STREAM_BYTES, plain, uncontrolled
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, NotFound
 from controller.service.sandbox.files import Work
@@ -106,7 +106,7 @@ async def read(call: Call, asked: ReadArguments) -> FileContent:
         content, exact = base64.b64encode(data).decode(), True
     else:
         data, end = _whole_characters(data, end, size)
-        content = decoded(data)
+        content = uncontrolled(data.decode(errors="replace"))
         exact = content.encode() == data
     return FileContent(
         path=asked.path,

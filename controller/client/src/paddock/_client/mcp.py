@@ -77,12 +77,15 @@ def request(server: Server, path: str, method: str, params: Mapping[str, Any]) -
 
 
 class Exchange:
-    """One request: a POST, and the messages of its response. `close` ends it, from any thread."""
+    """One request: a POST, and the messages of its response. `close` ends it, from any thread.
+
+    An error without an id, as for a message that the daemon could not read, is the answer to this request.
+    """
 
     def __init__(
         self, server: Server, path: str, message: Mapping[str, Any], version: str, connection: str = ""
     ) -> None:
-        self._server, self._path = server, path
+        self._server, self._path, self._id = server, path, message.get("id")
         self._body = json.dumps(message).encode()
         self._headers = {**_headers(message, version), **authorization(server)}
         self._headers |= {_CONNECTION_HEADER: connection} if connection else {}
@@ -100,7 +103,9 @@ class Exchange:
                 answer = self._send()
                 wait = _retry_seconds(answer) if attempt < _MOST_RETRIES else None
                 if wait is None:
-                    yield from _read(answer)
+                    for each in _read(answer):
+                        unnamed = "error" in each and each.get("id") is None
+                        yield {**each, "id": self._id} if unnamed else each
                     return
                 answer.read()
             except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:  # also: closed meanwhile
