@@ -11,7 +11,8 @@ import click
 
 from controller.cli.client import Client
 from controller.cli.kinds import Resource
-from paddock._client.errors import Refused, TimedOut, refusal
+from controller.cli.output import note
+from paddock._client.errors import ClientError, Refused, TimedOut, Unavailable, refusal
 
 Object = Mapping[str, Any]
 # Reasons of a condition that Paddock is already working on.
@@ -175,6 +176,8 @@ def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal
 
 EXPIRED = "Expired"
 _POLL_SECONDS = 0.5  # for kinds that can't be watched
+RESTART_SECONDS = 120.0  # that a daemon may be away while it is upgraded or restarted
+_LONGEST_PAUSE_SECONDS = 2.0
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
 # (name, current object or None) -> True when the wait for it is over.
 Done = Callable[[str, Object | None], bool]
@@ -186,6 +189,32 @@ class Event:
 
     type: str
     obj: Mapping[str, Any]
+
+
+class Outage:
+    """An absence of the daemon, which is restarted or upgraded: a command that waits goes on after it."""
+
+    def __init__(self, deadline: float = math.inf) -> None:
+        """`deadline` (time.monotonic) is the command's own."""
+        self._deadline, self._ends, self._pause_seconds = deadline, 0.0, 0.0
+
+    def end(self) -> None:
+        """Note that the daemon has answered."""
+        self._ends = 0.0
+
+    def pause(self, error: ClientError) -> None:
+        """Pause until the next try. Raises the error if it is an answer, or once the daemon stays away."""
+        if isinstance(error, Refused) and not isinstance(error, Unavailable):
+            raise error
+        now = time.monotonic()
+        if not self._ends:
+            self._ends, self._pause_seconds = now + RESTART_SECONDS, 0.1
+            note(f"{error.message}; waiting for the daemon")
+        left = min(self._ends, self._deadline) - now
+        if left <= 0 and self._ends < self._deadline:
+            raise error
+        time.sleep(max(0.0, min(self._pause_seconds, left)))
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
 
 def name_params(names: Collection[str]) -> dict[str, str]:
@@ -204,14 +233,16 @@ def follow(
 ) -> Iterator[Event]:
     """Yield every change after that revision, until `deadline` (time.monotonic).
 
-    The server ends a watch now and then; it is resumed at the last revision.
+    The server ends a watch now and then, and a restart of the daemon does: it is resumed at the last revision.
 
-    Raises Refused (reason Expired: the revision is too old), and ClientError when the connection breaks.
+    Raises Refused (reason Expired: the revision is too old), and ClientError when the daemon stays away.
     """
+    outage = Outage(deadline)
     while (left := deadline - time.monotonic()) > 0:
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": revision}
         try:
             with client.lines(path, query, table=table, seconds=left) as lines:
+                outage.end()
                 for line in lines:
                     event = _event(json.loads(line))
                     revision = event.obj.get("metadata", {}).get("resourceVersion", revision)
@@ -221,6 +252,8 @@ def follow(
                         return
         except TimedOut:
             return
+        except ClientError as error:
+            outage.pause(error)
 
 
 def _event(found: Mapping[str, Any]) -> Event:
@@ -234,11 +267,28 @@ def until(
 ) -> list[str]:
     """Wait until `done` is true for each of these objects; return the names that timed out.
 
-    Each object is checked at least once; exceptions of `done` are passed on.
+    Each object is checked at least once; exceptions of `done` are passed on, but for those of a daemon that is
+    restarted.
     """
-    left, params = list(dict.fromkeys(names)), name_params(names)
+    left, outage = list(dict.fromkeys(names)), Outage(deadline)
+    while left:
+        try:
+            left = _until(client, resource, place, left, done, deadline, outage)
+            break
+        except ClientError as error:
+            outage.pause(error)
+            if time.monotonic() >= deadline:
+                break
+    return left
+
+
+def _until(
+    client: Client, resource: Resource, place: str, left: list[str], done: Done, deadline: float, outage: Outage
+) -> list[str]:
+    params = name_params(left)
     while left:
         found = client.request("GET", resource.path(place), params=params)
+        outage.end()
         objects = {each["metadata"]["name"]: each for each in found["items"]}
         left = [name for name in left if not done(name, objects.get(name))]
         revision = found["metadata"]["resourceVersion"]

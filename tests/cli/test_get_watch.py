@@ -15,8 +15,10 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("demo", "w
 
 
 @pytest.fixture
-def watch(paddock: Run, served: World) -> Callable[..., Result]:
+def watch(paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run `get ... -w`, change objects once it watches, and end it as a stopping daemon does."""
+
+    monkeypatch.setattr("controller.cli.watch.RESTART_SECONDS", 0)  # it does not come back
 
     def run(*words: str, change: Callable[[], object], lines: int) -> Result:
         hub, done = served.services.watches, []

@@ -10,6 +10,8 @@ from controller.cli.errors import only_reads
 from controller.cli.kinds import Kinds
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import json_text, note, say, say_table, table, yaml_text
+from controller.cli.watch import Outage
+from paddock._client.errors import ClientError
 
 _POLL_SECONDS = 1.0
 _NEWEST = 100  # events per poll: rendering thousands each second would keep the daemon busy
@@ -67,9 +69,14 @@ def _follow(client: Client, path: str, of: dict[str, str], *, header: bool, name
     Events have no revision to watch from, so the end of the list is polled.
     """
     seen: dict[str, str] = {}
-    pause = threading.Event()
+    pause, outage = threading.Event(), Outage()
     while True:
-        found, known = _poll(client, path, of, seen)
+        try:
+            found, known = _poll(client, path, of, seen)
+            outage.end()
+        except ClientError as error:
+            outage.pause(error)
+            continue
         now = _versions(found["rows"])
         rows = [row for row in found["rows"] if seen.get(uid := _metadata(row)["uid"]) != now[uid]]
         if rows:

@@ -1,0 +1,106 @@
+"""Commands that wait go on over a restart of the daemon, and lose no change meanwhile."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.api.server.server import ApiServer
+from controller.cli.main import cli
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+# httpx closes a socket whose connect failed only once it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+RESTART = "controller.cli.watch.RESTART_SECONDS"
+
+
+class Daemon:
+    """The world's listener, which can be restarted, and a command that runs meanwhile."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self._server = world, world.server()
+        self._server.start()
+        self.results: list[Result] = []
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def restart(self, meanwhile: Callable[[], object]) -> None:
+        self.stop()
+        wait_for("its watches are gone", lambda: self.world.services.watches.count == 0)
+        meanwhile()
+        assert not self.results
+        self._server: ApiServer = self.world.server()
+        self._server.start()
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[Callable[[], Result]]:
+        """Run the command until it watches, and on within the block; yield what waits for its end."""
+        address = f"unix://{self.world.socket}"
+
+        def run() -> None:
+            self.results.append(CliRunner().invoke(cli, ["--server", address, *words]))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_for("it watches", lambda: self.world.services.watches.count == 1 or self.results)
+
+        def ended() -> Result:
+            thread.join()
+            return self.results[0]
+
+        yield ended
+        thread.join()
+
+
+@pytest.fixture
+def daemon(world: World) -> Iterator[Daemon]:
+    world.apply()
+    made = Daemon(world)
+    yield made
+    made.stop()
+    made.results.clear()
+    gc.collect()
+
+
+def test_get_watch_goes_on(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    with daemon.running("get", "sb", "-w", "-o", "jsonpath=restarts:{.status.restartCount}") as ended:
+        daemon.restart(meanwhile=daemon.world.set_ready)
+        wait_for("it watches again", lambda: daemon.world.services.watches.count == 1 or daemon.results)
+        daemon.world.change(status={"restartCount": 7, "conditions": []})
+        hub = daemon.world.services.watches
+        wait_for("all is handed on", lambda: daemon.results or hub._at == daemon.world.store.revision())
+        monkeypatch.setattr(RESTART, 0)
+        hub.close()
+        done = ended()
+    assert done.stdout.split() == ["restarts:", "restarts:2", "restarts:7"]
+    assert done.stderr.count("waiting for the daemon") == 2, done.stderr
+
+
+def test_wait_goes_on(daemon: Daemon) -> None:
+    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "60s") as ended:
+        daemon.restart(meanwhile=daemon.world.set_ready)
+        done = ended()
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
+    assert "waiting for the daemon" in done.stderr
+
+
+def test_wait_keeps_its_own_deadline(daemon: Daemon) -> None:
+    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "2s") as ended:
+        daemon.stop()
+        done = ended()
+    assert done.exit_code == 1
+    assert "no Paddock daemon answers" in done.stderr
+
+
+def test_watch_gives_up_on_a_daemon_that_stays_away(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RESTART, 0.3)
+    with daemon.running("get", "sb", "--watch-only") as ended:
+        daemon.stop()
+        done = ended()
+    assert done.exit_code == 1
+    assert "no Paddock daemon answers" in done.stderr
