@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from controller.kinds.common.http_head import is_local
 from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY, IsHere, Options
 from controller.mcp.names import STYLES, Style
@@ -26,7 +27,6 @@ from controller.service.services import Services
 if TYPE_CHECKING:
     from controller.mcp.protocol import Protocol
 
-_LOCAL = ("paddock", "localhost", "127.0.0.1", "[::1]")
 _TRUE = ("true", "1", "yes", "on", "")
 _FALSE = ("false", "0", "no", "off")
 _KNOWN = ("names", "namespace", "readOnly")
@@ -103,7 +103,6 @@ def _accepted_hosts(scope: Scope) -> Sequence[str]:
     """
     headers = Headers(scope=scope)
     host = headers.get("host", "")
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     known = "authorization" in headers or FORWARDED in scope.get("state", {})
-    accepted = bool(host) and (known or name.lower() in _LOCAL)
+    accepted = bool(host) and (known or is_local(host))
     return (host,) if accepted else ()

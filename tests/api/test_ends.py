@@ -57,7 +57,7 @@ def connected(address: tuple[str, int]) -> ssl.SSLSocket:
 
 def asked(address: tuple[str, int], path: str) -> ssl.SSLSocket:
     made = connected(address)
-    made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\nConnection: close\r\n\r\n".encode())
     return made
 
 
@@ -101,7 +101,7 @@ def test_closed_websocket_does_not_break_shutdown(tmp_path: Path) -> None:
         link.connect(str(tmp_path / "door"))
         key = base64.b64encode(os.urandom(16)).decode()
         upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13"
-        link.sendall(f"GET / HTTP/1.1\r\nHost: p\r\n{upgrade}\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
+        link.sendall(f"GET / HTTP/1.1\r\nHost: paddock\r\n{upgrade}\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
         assert b" 101 " in link.recv(100)
         link.sendall(b"\x88\x80\0\0\0\0")  # good-bye; and nothing more is read
         wait_for("the door has read it", lambda: not unsent_bytes(link))

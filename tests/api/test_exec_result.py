@@ -149,7 +149,8 @@ def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
 def test_disconnect_kills_the_command(box: World) -> None:
     box.streams.run = box.streams.endless
     asked = b'{"command": ["a"]}'
-    head = f"POST {BASE}/exec HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: {len(asked)}\r\n"
+    head = f"POST {BASE}/exec HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(asked)}\r\n"
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(box.socket))
         link.sendall(f"{head}\r\n".encode() + asked)

@@ -139,7 +139,7 @@ def test_a_hundred_mebibytes_each_way_are_the_same(files: Files) -> None:
 
 def test_what_is_too_large_is_refused_before_and_on_the_way(files: Files) -> None:
     with files.raw() as link:
-        head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: {201 * MIB}\r\n\r\n"
+        head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: {201 * MIB}\r\n\r\n"
         link.sendall(head.encode())
         assert b" 413 " in link.recv(1000)
     piece = b"x" * MIB
@@ -155,7 +155,7 @@ def downloads(files: Files, held: ExitStack, count: int) -> list[socket.socket]:
     opened = []
     for _ in range(count):
         link = held.enter_context(files.raw())
-        link.sendall(f"GET {BASE}?path=/tmp/much HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        link.sendall(f"GET {BASE}?path=/tmp/much HTTP/1.1\r\nHost: paddock\r\n\r\n".encode())
         assert b" 200 " in link.recv(100)
         opened.append(link)
     return opened
@@ -172,7 +172,7 @@ def test_transfers_are_limited_and_freed_on_disconnect(files: Files) -> None:
 
 
 def test_aborted_upload_leaves_nothing(files: Files) -> None:
-    head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: 1000\r\n\r\nbegin"
+    head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: 1000\r\n\r\nbegin"
     with files.raw() as clients, files.raw() as leaves:
         clients.sendall(head.encode())
         leaves.sendall(head.encode())

@@ -18,11 +18,11 @@ from tests.helpers_api import World, make_world
 
 BOX = f"{API}/namespaces/default/sandboxes/quickstart"
 GOOD = (
-    f"GET {BOX} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer pdk_0123456789ab_x\r\n\r\n".encode(),
-    f"POST {API}/apply HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n"
+    f"GET {BOX} HTTP/1.1\r\nHost: paddock\r\nAuthorization: Bearer pdk_0123456789ab_x\r\n\r\n".encode(),
+    f"POST {API}/apply HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n"
     '{"documents":1}'.encode(),
-    f"PATCH {BOX} HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(),
-    f"GET {BOX}/exec?command=a HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    f"PATCH {BOX} HTTP/1.1\r\nHost: paddock\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(),
+    f"GET {BOX}/exec?command=a HTTP/1.1\r\nHost: paddock\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode(),
 )
 PIECES = st.sampled_from([b"\r\n", b"\x00", b"\xff" * 9, b" ", b":", b"%00", b"%2e%2e/", b"?", b"9" * 30, b"\r\n\r\n"])

@@ -191,7 +191,7 @@ def test_large_bodies_over_budget_get_429() -> None:
     [
         b"",
         b"GET /healthz HT",
-        b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
+        b"POST /x HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
     ],
 )
 def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
@@ -206,7 +206,7 @@ def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPa
 
 def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with raw(served) as link:
-        link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+        link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
         assert b" 200 " in link.recv(1 << 16)
         monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)
         link.sendall(b"GET /healthz HT")
@@ -216,7 +216,7 @@ def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest
 def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 60.0)
     with raw(served) as link:
-        for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: p\r\n", b"Connection: close\r\n\r\n"):
+        for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: paddock\r\n", b"Connection: close\r\n\r\n"):
             link.sendall(each)
         assert b" 200 " in to_the_end(link)
 
@@ -226,7 +226,7 @@ def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.Monke
     with ExitStack() as held:
         for _ in range(3):
             link = held.enter_context(raw(served))
-            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
             assert b" 200 " in link.recv(1 << 16)
         with client(served) as made:
             refused = made.get("/healthz")
@@ -244,7 +244,7 @@ def test_one_user_has_a_share_of_connections(world: World, monkeypatch: pytest.M
     with opened_as_the_daemon_does(world, share=0.5), ExitStack() as held:
         for _ in range(2):
             link = held.enter_context(raw(world))
-            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
             assert b" 200 " in link.recv(1 << 16)
         with client(world) as made:
             refused = made.get("/healthz")
@@ -258,11 +258,11 @@ GARBAGE = (
     b"",
     b"\x00\xff" * 500,
     b"GET / HTTP/9.9\r\n\r\n",
-    b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: p\r\n\r\n",
-    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nContent-Length: -1\r\n\r\n",
-    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nContent-Length: 5000\r\n\r\n{",
-    b"GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?watch=1 HTTP/1.1\r\nHost: p\r\n\r\n",
+    b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: paddock\r\n\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: paddock\r\nContent-Length: -1\r\n\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: paddock\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: paddock\r\nContent-Length: 5000\r\n\r\n{",
+    b"GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?watch=1 HTTP/1.1\r\nHost: paddock\r\n\r\n",
 )
 
 

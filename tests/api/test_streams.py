@@ -165,7 +165,7 @@ def test_disconnect_closes_blocked_stream(box: World) -> None:
 def test_early_disconnects_leak_nothing(box: World) -> None:
     """Each asks for an upgrade, and closes right behind it."""
     box.streams.run = lambda **_: Endless(threading.Event())
-    head = "GET {} HTTP/1.1\r\nHost: p\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n"
+    head = "GET {} HTTP/1.1\r\nHost: paddock\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n"
     key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     asked = head.format(f"{BASE}/exec?command=a&stdin=true", key).encode()
     for _ in range(20):

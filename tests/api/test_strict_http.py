@@ -12,13 +12,13 @@ from tests.api.listeners import API, certificate, client, opened, token
 from tests.api.test_web_pages import SANDBOXES, code, doors, raw
 from tests.helpers_api import QUICKSTART, World
 
-REQUEST = b"POST " + SANDBOXES.encode() + b" HTTP/1.1\r\nHost: a\r\nContent-Type: application/yaml\r\n"
+REQUEST = b"POST " + SANDBOXES.encode() + b" HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/yaml\r\n"
 BODY = QUICKSTART.encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 IN_CHUNKS = b"%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
 # What a second parser would take for a request of its own: it must never be answered.
-HIDDEN = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+HIDDEN = b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n"
 REFUSED = {
     "two lengths": (
         REQUEST + LENGTH + CHUNKED + b"\r\n" + IN_CHUNKS + b"\r\n",
@@ -42,8 +42,8 @@ REFUSED = {
 def test_what_parsers_read_differently_is_refused(world: World, listener: str, name: str) -> None:
     sent, why = REFUSED[name]
     with doors(world) as addresses:
-        held = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: a\r\n"
-        answer = raw(addresses[listener], sent.replace(b"Host: a\r\n", held, 1) + HIDDEN)
+        held = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: paddock\r\n"
+        answer = raw(addresses[listener], sent.replace(b"Host: paddock\r\n", held, 1) + HIDDEN)
     assert code(answer) == 400, answer
     assert answer.count(b"HTTP/1.1") - answer.count(b"not HTTP/1.1") == 1, "what follows is not answered"
     assert why in answer

@@ -133,7 +133,7 @@ def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pyte
 def test_transfer_is_cut_off(box: World, method: str) -> None:
     root = box.files.root("c-quickstart")
     (root / "tmp/x").write_bytes(b"x" * (32 << 20))
-    head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
+    head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.connect(str(box.socket))
         link.sendall(f"{head}Authorization: Bearer {token(box, 'user', name='ci')}\r\n\r\n".encode())

@@ -178,3 +178,28 @@ def test_two_tokens_are_not_chosen_between(world: World) -> None:
         ):
             pass
         assert error.value.response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "paddock.evil.example", "127.0.0.1.evil.example", ""]
+)
+def test_socket_refuses_a_foreign_host_header(world: World, host: str) -> None:
+    """A page's own name may lead to a forwarded socket: then the browser sends no sign of a page but this name."""
+    asked = request("POST", SANDBOXES, QUICKSTART, Content_Type="application/json")
+    given = "\r\n".join(["GET /readyz HTTP/1.1", f"Host: {host}", "Connection: close"]) + "\r\n\r\n"
+    with doors(world) as addresses:
+        written = raw(addresses["unix"], asked.replace(b"Host: paddock", f"Host: {host}".encode()))
+        assert (code(written), b"send `Host: paddock`" in written) == (401, True), written
+        assert code(raw(addresses["unix"], given.encode())) == 401
+        bearer = f"Bearer {token(world, 'viewer')}"
+        known = request("GET", SANDBOXES, Authorization=bearer).replace(b"Host: paddock", f"Host: {host}".encode())
+        assert code(raw(addresses["unix"], known)) == 200
+        assert code(raw(addresses["tcp"], known)) == 200
+    assert world.store.get("Sandbox", "default", "quickstart") is None
+
+
+@pytest.mark.parametrize("host", ["paddock", "localhost", "LOCALHOST:8080", "127.0.0.1:9465", "[::1]", "[::1]:80"])
+def test_socket_accepts_names_of_this_host(world: World, host: str) -> None:
+    with doors(world) as addresses:
+        read = raw(addresses["unix"], request("GET", SANDBOXES).replace(b"Host: paddock", f"Host: {host}".encode()))
+    assert code(read) == 200

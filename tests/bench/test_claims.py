@@ -101,7 +101,7 @@ class Eyes:
 @contextmanager
 def eyes_on(daemon: RunningDaemon) -> Iterator[Eyes]:
     transport = httpx.HTTPTransport(uds=str(daemon.socket), verify=False, limits=httpx.Limits(max_connections=64))
-    with httpx.Client(transport=transport, base_url="http://p", timeout=60) as client:
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         eyes = Eyes(client)
         since = client.get(f"{NAMESPACE}/sandboxes").json()["metadata"]["resourceVersion"]
         thread = threading.Thread(target=eyes.watch, args=(since,), daemon=True)

@@ -38,7 +38,7 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
 @pytest.fixture
 def client(world: World) -> Iterator[httpx.Client]:
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://p", timeout=60
+        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
     ) as made:
         yield made
 

@@ -112,7 +112,9 @@ def test_a_workflow_runs_at_its_sandbox_and_is_read_through_any_daemon(tmp_path:
         assert "Succeeded" in line
         assert "b" in line.split(), "its host"
         base = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/new"
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(a.socket)), base_url="http://p", timeout=60) as http:
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(a.socket)), base_url="http://paddock", timeout=60
+        ) as http:
             asked = {"open": {"templateRef": {"name": "tiny"}}, "command": ["echo", "new"]}
             for _ in range(2):  # it is opened, then there
                 answer = http.post(f"{base}/run", json=asked, headers={"Idempotency-Key": "key"}).json()

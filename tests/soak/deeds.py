@@ -147,7 +147,7 @@ class Deeds:
 
     def _half_a_request(self) -> None:
         """A client that breaks off, wherever it is."""
-        sent = b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nContent-Length: 100\r\n\r\n{"
+        sent = b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: paddock\r\nContent-Length: 100\r\n\r\n{"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.connect(str(self._daemon.socket))
             link.sendall(sent[: self._chance.randrange(len(sent))])
@@ -172,7 +172,7 @@ class Deeds:
         transport = httpx.HTTPTransport(uds=str(self._daemon.socket), verify=False)
         headers = {"Authorization": f"Bearer {made['token']}"}
         path = "/apis/paddock/v1alpha1/namespaces/default/sandboxes?watch=1&resourceVersion=0"
-        with httpx.Client(transport=transport, base_url="http://p", headers=headers, timeout=30) as client:
+        with httpx.Client(transport=transport, base_url="http://paddock", headers=headers, timeout=30) as client:
             try:
                 with client.stream("GET", path) as answer:
                     self._paddock.connection.request("DELETE", f"tokens/{name}")

@@ -14,6 +14,7 @@ from controller.api.fleet.identity import HEADER, identity_of
 from controller.api.server.peer_credentials import STATE
 from controller.api.server.subprotocol_token import PREFIX
 from controller.kinds.access.access import Caller
+from controller.kinds.common.http_head import LOCAL_NAMES, is_local
 from controller.service.access.access import acting
 from controller.service.access.audit import Recorder
 from controller.service.access.authenticate import Identify, Peer, bearer
@@ -25,6 +26,7 @@ _OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set and no pa
 _KNOWN_SECONDS = 5.0  # then a peer's names and groups are looked up again
 _MOST_PEERS = 4096
 _LOOKUPS = 8  # at a time
+_MOST_SHOWN = 100
 
 
 def header_of_page(headers: Headers) -> str:
@@ -54,6 +56,7 @@ class Authenticate:
     """Set the caller of each request, or answer 401 (403 for a known user without grants).
 
     A web page's request needs a token: it does not act as the user whose browser or forwarded socket it came through.
+    So does one to another name than this host's own: a page may have made that name lead here.
     """
 
     def __init__(self, app: ASGIApp, who: Authenticator, recorder: Recorder) -> None:
@@ -96,8 +99,20 @@ class Authenticate:
                 f" TOKEN`, with a WebSocket the subprotocol {PREFIX.decode()}TOKEN in base64url"
             )
         if not given and peer is not None:
+            _check_host(headers)
             return await self._peers.caller(peer, source)
         return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+
+
+def _check_host(headers: Headers) -> None:
+    """Refuse a local user's request to a foreign name. Raises Unauthorized."""
+    hosts = headers.getlist("host")
+    if len(hosts) == 1 and is_local(hosts[0]):
+        return
+    shown = f"`{hosts[0][:_MOST_SHOWN]}` is not a name of this host" if hosts else "it is missing"
+    raise Unauthorized(
+        f"Host header: {shown}; over the socket send `Host: {LOCAL_NAMES[0]}` (or localhost), or a token"
+    )
 
 
 class _Peers:

@@ -8,6 +8,7 @@ import re
 _BROKEN_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 _FOLDED = re.compile(rb"\n[ \t]")
 _END = b"\r\n\r\n"
+LOCAL_NAMES = ("paddock", "localhost", "127.0.0.1", "[::1]")
 
 
 def head_in(data: bytes) -> bytes:
@@ -26,3 +27,9 @@ def fault(head: bytes) -> str:
     if {b"content-length", b"transfer-encoding"} <= names:
         return "it has both Content-Length and Transfer-Encoding; send one of them"
     return ""
+
+
+def is_local(host: str) -> bool:
+    """Return True if a Host header names this host: only then did no web page choose the name that led here."""
+    name, _, port = host.rpartition(":")
+    return (name if port.isascii() and port.isdigit() else host).lower() in LOCAL_NAMES
