@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
 from controller.api.common.parsing import Parsing
+from controller.api.common.query_names import check_query
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
@@ -113,7 +114,7 @@ def routed(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
         version=VERSION,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(authorise(registry))],
+        dependencies=[Depends(authorise(registry)), Depends(check_query)],
         separate_input_output_schemas=False,
     )
     errors.install(app)

@@ -66,7 +66,8 @@ def ask(world: World, path: str, first: int = 100) -> socket.socket:
     if "as=raw" in path:
         upgrade += "Sec-WebSocket-Protocol: raw.portforward.paddock\r\n"
     socketed = any(each in path for each in ("/exec", "/portforward"))
-    made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\n{upgrade if socketed else ''}\r\n".encode())
+    path = path.replace("&as=raw", "")
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\n{upgrade if socketed else ''}\r\n".encode())
     assert b" 101 " in (head := made.recv(first)) or b" 200 " in head
     return made
 
@@ -113,7 +114,10 @@ def test_unread_disconnect_is_noticed(box: World, what: str) -> None:
     box.streams.run = box.streams.endless
     path, held = HELD[what]
     piece = struct.pack(">I", 60_000) + bytes(60_000) if what == "raw port" else frame(b"x" * 60_000)
-    with listening(box, lambda sock: _wait_for_the_end(sock, never)), ask(box, f"{path}&stdin=true") as link:
+    with (
+        listening(box, lambda sock: _wait_for_the_end(sock, never)),
+        ask(box, path + "&stdin=true" * (what == "exec")) as link,
+    ):
         link.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(10_000):

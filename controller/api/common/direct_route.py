@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from controller.api.common.parsing import BoundedRequest, BoundedRoute
 from controller.api.common.queries import ListQuery
+from controller.api.common.query_names import check_query
 
 _JSON = "application/json"
 _NO_QUERY = ListQuery()
@@ -43,6 +44,7 @@ class DirectRoute(BoundedRoute):
                 if given["body"] is None:
                     return await by_fastapi(request)
             await state.authorise(request)
+            await check_query(request)
             return await endpoint(**{name: given[name] for name in names})
 
         return direct

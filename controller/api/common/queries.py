@@ -91,8 +91,11 @@ async def list_query(
         str,
         Query(alias="continue", max_length=1024, description="list: metadata.continue of the page before"),
     ] = "",
+    initial: Annotated[bool, Query(alias="sendInitialEvents", include_in_schema=False)] = False,
 ) -> ListQuery:
-    """Return the query. FastAPI fills the parameters."""
+    """Return the query. FastAPI fills the parameters. Raises BadRequest for a watch that a client waits on in vain."""
+    if watch and initial:
+        raise errors.BadRequest("sendInitialEvents: not served; list, then watch from the list's resourceVersion")
     return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds, limit, rest)
 
 

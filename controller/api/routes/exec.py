@@ -17,7 +17,8 @@ from controller.api.common.command import Command, Text, Variables, environment
 from controller.api.common.dependencies import UseCases
 from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
-from controller.api.streams.exec_websocket import ExecQuery, serve
+from controller.api.common.query_names import takes_query
+from controller.api.streams.exec_websocket import EXEC_NAMES, ExecQuery, serve
 from controller.api.streams.reading import read
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
@@ -113,6 +114,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
 
 
 @routes.websocket(_PATH)
+@takes_query(*EXEC_NAMES)
 async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
     """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
 

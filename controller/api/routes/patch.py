@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import BeforeValidator
 
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
@@ -24,7 +25,11 @@ _INSTEAD = {
     "application/strategic-merge-patch+json": "strategic merge patches are not supported; write kubectl patch "
     "--type=merge",
 }
-DryRun = Annotated[bool, Query(alias="dryRun", description="validate, admit and answer, but write nothing")]
+DryRun = Annotated[
+    bool,
+    BeforeValidator(lambda given: given == "All" or given),  # as Kubernetes' clients say it
+    Query(alias="dryRun", description="validate, admit and answer, but write nothing; `All` is true, too"),
+]
 Agent = Annotated[str, Header(alias="user-agent")]
 _OBJECT = {"schema": {"type": "object", "description": "RFC 7386"}}
 _OPERATION = {

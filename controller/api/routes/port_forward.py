@@ -23,6 +23,7 @@ from starlette.websockets import WebSocketDisconnect
 from controller.api.common import errors
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.common.query_names import takes_query
 from controller.api.streams.proxy import receive_fairly
 from controller.api.streams.stalled_clients import ClientTransport
 from controller.api.streams.tunnel import Tunnel, hand_over, local_transport, wait_for_disconnect
@@ -55,6 +56,7 @@ async def forwarding(connection: HTTPConnection) -> PortForwarding:
 
 
 @routes.websocket("/namespaces/{namespace}/sandboxes/{name}/portforward")
+@takes_query("port")
 async def portforward(
     services: UseCases,
     bounds: Annotated[PortForwarding, Depends(forwarding)],

@@ -16,6 +16,7 @@ from starlette.requests import HTTPConnection
 from controller.api.common import errors, models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.common.query_names import ANY, takes_query
 from controller.api.middleware.authenticate import header_of_page
 from controller.api.routes.port_forward import PortForwarding, forwarding
 from controller.api.streams.proxy import Asked, ProxiedResponse, relay_websocket
@@ -54,6 +55,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
 
+@takes_query(ANY)
 async def proxy(
     services: UseCases, bounds: Bounds, request: Request, namespace: str, name: str, port: Port
 ) -> Response:
@@ -66,6 +68,7 @@ async def proxy(
     return ProxiedResponse(asked, await _opened(services, bounds, namespace, name, asked.port))
 
 
+@takes_query(ANY)
 async def proxy_path(
     services: UseCases, bounds: Bounds, request: Request, namespace: str, name: str, port: Port, path: Path
 ) -> Response:
@@ -94,6 +97,7 @@ routes.add_api_route(_PATH, proxy, methods=[*_DESCRIBED, *_UNDESCRIBED], include
 
 @routes.websocket(_PATH)
 @routes.websocket(_PATH + "/{path:path}")
+@takes_query(ANY)
 async def proxy_websocket(
     services: UseCases, bounds: Bounds, websocket: WebSocket, namespace: str, name: str, port: str
 ) -> None:

@@ -76,9 +76,12 @@ class StdinFeed:
             yield data
 
 
+EXEC_NAMES = ("command", "env", "secret", "workingDir", "timeoutSeconds", "stdin", "tty")
+
+
 @dataclass(frozen=True, slots=True)
 class ExecQuery:
-    """Parameters of the WebSocket's query."""
+    """Parameters of the WebSocket's query, which are the EXEC_NAMES."""
 
     command: tuple[str, ...]
     env: Environment
