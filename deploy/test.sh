@@ -49,8 +49,8 @@ elif [ "${1:-}" = --dashboards ]; then
     pictures=yes
 elif [ "${1:-}" = --newer ]; then
     shift
-    how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on Debian trixie's engine
-    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py tests/e2e/test_smoke.py)
+    how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on a later Debian's engine
+    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py tests/e2e/test_disk.py tests/e2e/test_smoke.py)
 elif [ "${1:-}" = --v2 ]; then
     shift
     how=(tests.lab.v2 pytest) # figures, AppArmor and volumes, in a machine with cgroup v2 that is wholly root's

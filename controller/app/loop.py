@@ -80,7 +80,7 @@ def make_loop(
     host = Host(core, store, announcing(store, watches.notify), lease, engine, policy, place)
     activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
     canary = _make_canary(host)
-    layers = WritableLayers(core.last.alive, core.clock, time.monotonic)
+    layers = WritableLayers(core.last.alive, core.clock, time.monotonic, engine.layer_bytes)
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)

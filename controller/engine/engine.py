@@ -291,6 +291,10 @@ class DockerEngine:
             if self._accounts is not None:
                 self._accounts.remove(uid)
 
+    def layer_bytes(self, container_id: str, timeout_seconds: float) -> int:
+        """Return the size of a container's writable layer, as the engine counts it. Raises Fault."""
+        return self._client.layer_bytes(container_id, timeout_seconds=timeout_seconds)
+
     def ping(self) -> str:
         try:
             self._client.call("ping", lambda api: api.ping())

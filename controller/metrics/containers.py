@@ -142,9 +142,10 @@ class ContainerCollector:
         )
         measured = self._layers()
         layers = [(row.labels, measured[row.container.id]) for row in rows if row.container.id in measured]
-        yield filled("paddock_container_fs_usage_bytes", ((labels, each.used_bytes) for labels, each in layers))
+        known = [(labels, layer.used_bytes, layer.at) for labels, layer in layers if layer.used_bytes is not None]
+        yield filled("paddock_container_fs_usage_bytes", ((labels, used_bytes) for labels, used_bytes, _ in known))
         if self._detail:
-            when = ((labels, each.at) for labels, each in layers)
+            when = ((labels, at) for labels, _, at in known)
             yield filled("paddock_container_fs_usage_measured_timestamp_seconds", when)
             limits = ((row.labels, row.container.limits) for row in rows)
             shares = ((labels, held.cpu_shares) for labels, held in limits if held is not None and held.cpu_shares)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from controller.kinds.common.labels import egress_uid
-from controller.kinds.common.tracked_map import tracked
+from controller.kinds.common.tracked_map import changed_keys, tracked
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
@@ -191,7 +191,8 @@ def _unsettled(
     )
     memo.forget_networks(observed.networks)
     models = snapshot.gateway.sandboxes
-    moved = snapshot.results.keys() | disk_limit.over_limit(snapshot)
+    unmeasured = disk_limit.unmeasured(snapshot)
+    moved = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     seen_now = Seen(snapshot.sandboxes, members, containers, instances, probed, activity, models, host, in_flight)
     candidates = memo.candidates(seen_now, moved)
@@ -223,6 +224,7 @@ def _unsettled(
                 continue
         memo.unsettle(uid)  # until it is concluded: its start may have to wait
         yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
+    memo.unmeasured = unmeasured
     memo.seen = seen_now  # not earlier: after a failure, the next pass compares with the one before
 
 

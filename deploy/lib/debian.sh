@@ -23,6 +23,10 @@ debian_sources() {
     archive=$(awk -v suite="$host_release" '$2 == suite && $3 == "main" { print $1; exit }' <<<"$targets")
     security=$(awk -v suite="$host_release-security" '$2 == suite && $3 == "main" { print $1; exit }' <<<"$targets")
     [ -n "$archive" ] || return 0
+    if [ "$release" = sid ]; then # it has no archive of updates beside it
+        printf 'Types: deb\nURIs: %s\nSuites: sid\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n' "$archive"
+        return 0
+    fi
     printf 'Types: deb\nURIs: %s\nSuites: %s %s-updates\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n' \
         "$archive" "$release" "$release"
     [ -z "$security" ] ||

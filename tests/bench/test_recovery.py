@@ -38,7 +38,7 @@ def restart(engine: PrivateEngine) -> None:
 
 @contextmanager
 def talking(engine: PrivateEngine) -> Iterator[docker_py.APIClient]:
-    client = docker_py.APIClient(base_url=engine.base_url, version="1.41", timeout=600)
+    client = docker_py.APIClient(base_url=engine.base_url, version="auto", timeout=600)
     try:
         yield client
     finally:

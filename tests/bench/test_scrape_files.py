@@ -85,7 +85,7 @@ def names() -> Iterator[list[str]]:
 @pytest.mark.timeout(600)
 def test_a_scrape_beside_one_shot_stats_of_the_same_containers(names: list[str]) -> None:
     """All CPU of both ways: this process's and the engine's. What others ask of the engine meanwhile counts as well."""
-    api = docker_py.APIClient(version="1.41")
+    api = docker_py.APIClient(version="auto")
     usage = CgroupUsage()
     try:
         boxes = [sandbox(each) for each in names]

@@ -106,7 +106,7 @@ class DockerHand:
 
     def __init__(self, base_url: str = SOCKET) -> None:
         self._base_url = base_url
-        self._api = docker.APIClient(base_url=base_url, version="1.41")
+        self._api = docker.APIClient(base_url=base_url, version="auto")
         self._foreign: list[str] = []
         self._built: list[str] = []
 
@@ -129,7 +129,7 @@ class DockerHand:
         self._api.unpause(name)
 
     def update_limits(self, name: str, limits: Limits) -> None:
-        url = f"{self._api.base_url}/v1.41/containers/{name}/update"
+        url = f"{self._api.base_url}/v{self._api.api_version}/containers/{name}/update"
         body = {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes, "PidsLimit": limits.pids}
         self._api.post(url, json={**body, "NanoCpus": limits.cpu_millicores * 1_000_000}).raise_for_status()
 
@@ -142,7 +142,7 @@ class DockerHand:
         if "swap_bytes" in changes:
             swap = changes["swap_bytes"]
             body |= {"Memory": memory, "MemorySwap": -1 if swap == -1 else memory + swap}
-        url = f"{self._api.base_url}/v1.41/containers/{name}/update"
+        url = f"{self._api.base_url}/v{self._api.api_version}/containers/{name}/update"
         self._api.post(url, json=body).raise_for_status()
 
     def remove_network(self, name: str) -> None:

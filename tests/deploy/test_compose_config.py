@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.conftest import CHECKOUT
 from tests.deploy.test_compose import FILE, SERVICES
-from tests.lab.newer import download
+from tests.lab.newer import RELEASES, download
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]
 
@@ -19,7 +19,11 @@ def compose() -> Path:
     folder = CHECKOUT / ".cache/compose"
     program = folder / "root/usr/libexec/docker/cli-plugins/docker-compose"
     if not program.exists():
-        (package,) = (each for each in download(folder, "docker-compose") if each.name.startswith("docker-compose_"))
+        (package,) = (
+            each
+            for each in download(folder, RELEASES["26"], "docker-compose")
+            if each.name.startswith("docker-compose_")
+        )
         subprocess.run(["dpkg-deb", "-x", package, folder / "root"], check=True)
     return program
 

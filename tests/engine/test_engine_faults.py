@@ -1,5 +1,6 @@
 """Faults of the engine: missing, disconnecting, hanging or malformed; reported, and recovered from."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.observed.observed import State
-from controller.kinds.planning.action import RemoveContainer, StartContainer
+from controller.kinds.planning.action import PauseContainer, RemoveContainer, StartContainer
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StreamError
 from tests.contract.engine_proxy import Proxy
@@ -152,12 +153,35 @@ def test_an_engine_too_old_is_refused_in_words(world: World, proxy: Proxy) -> No
     world.until(lambda: "18.09.1 is too old" in world.engine.observe().blind)
 
 
-def test_a_newer_engine_gets_the_supported_api_version(world: World, proxy: Proxy) -> None:
-    proxy.answer("GET /version", 200, '{"ApiVersion": "1.52", "Version": "29.0.0"}')
+@pytest.mark.parametrize(
+    ("newest", "lowest", "spoken"),
+    [("1.52", "1.44", "1.51"), ("1.51", "1.51", "1.51"), ("1.46", "1.24", "1.46"), ("1.60", "1.53", "1.53")],
+)
+def test_an_engine_gets_an_api_version_it_has(
+    world: World, proxy: Proxy, newest: str, lowest: str, spoken: str
+) -> None:
+    said = {"ApiVersion": newest, "MinAPIVersion": lowest, "Version": "29.0.0"}
+    proxy.answer("GET /version", 200, json.dumps(said))
     proxy.answer("GET /v", 500)
     proxy.up()
-    world.until(lambda: any("/v1.45/" in each for each in proxy.requests) and world.engine.observe().blind)
-    assert not any("/v1.52/" in each for each in proxy.requests)
+    world.until(lambda: any(f"/v{spoken}/" in each for each in proxy.requests) and world.engine.observe().blind)
+    assert {each.split("/")[1] for each in proxy.requests} <= {f"v{spoken}", "version HTTP", "_ping HTTP"}
+
+
+def test_a_replaced_engine_is_asked_anew(world: World, proxy: Proxy) -> None:
+    proxy.answer("GET /version", 200, '{"ApiVersion": "1.41", "Version": "20.10.24"}')
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    proxy.behave()
+    advice = "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client"
+    proxy.answer("GET /version", 200, '{"ApiVersion": "1.51", "MinAPIVersion": "1.51", "Version": "29.1.2"}')
+    proxy.answer(r"POST /v(?!1\.51)", 400, json.dumps({"message": advice}))
+    outcome = world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test"))
+    assert isinstance(outcome, Waiting)
+    assert "29.1.2 has taken its place" in outcome.message
+    assert "upgrade your client" not in outcome.message
+    world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test"))
+    assert any("/v1.51/" in each for each in proxy.requests if "pause" in each)
 
 
 def test_what_answers_but_is_no_engine(world: World, proxy: Proxy) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_checks import check_image, user_with
 from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
@@ -81,7 +82,9 @@ class Engine:
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
 
-    def call(self, _operation: str, _do: object) -> dict[str, Any]:
+    def call(self, operation: str, _do: object) -> dict[str, Any]:
+        if operation != "images.inspect":
+            raise Fault("4xx", "it hands out no files", status=400)
         return self.answer
 
 
@@ -97,6 +100,8 @@ def test_notes_name_setuid_files_and_root(top: Path) -> None:
     assert "become other users" in check_image(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
     assert check_image(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]
+    [unknown] = check_image(Engine({"Config": {"User": "1"}}), "some:1", granted).notes  # type: ignore[arg-type]
+    assert "it is unknown if the image some:1 has setuid" in unknown
 
 
 FITS = {"paddock.dev/user": "any"}

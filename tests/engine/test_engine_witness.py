@@ -59,7 +59,7 @@ class Box:
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Any]:
-    client = docker_py.APIClient(version="1.41")
+    client = docker_py.APIClient(version="auto")
     yield client
     client.close()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.engine.docker.errors import Fault
 from controller.engine.usage import writable_layers as module
 from controller.engine.usage.cgroup import log_bytes
 from controller.engine.usage.writable_layers import MEASURE_SECONDS, TooMuch, WritableLayers, tree_bytes
@@ -67,7 +68,13 @@ class Measuring:
     def __init__(self) -> None:
         self.boxes: list[Container] = []
         self.clock, self.walk_seconds, self._ticks = HandClock(), 0.0, 0.0
-        self.layers = WritableLayers(lambda: self.boxes, self.clock, self._tick)
+        self.engine_bytes: int | Fault = Fault("4xx", "no such container", status=404)
+        self.layers = WritableLayers(lambda: self.boxes, self.clock, self._tick, self._reported)
+
+    def _reported(self, _container_id: str, _timeout_seconds: float) -> int:
+        if isinstance(self.engine_bytes, Fault):
+            raise self.engine_bytes
+        return self.engine_bytes
 
     def _tick(self) -> float:
         self._ticks += self.walk_seconds
@@ -109,6 +116,30 @@ def test_what_can_not_be_seen_has_no_figure(tmp_path: Path, gone: Callable[[Path
     world = Measuring()
     world.boxes = [gone(tmp_path)]
     assert world.after(0) is None
+
+
+@pytest.mark.parametrize("path", ["", "/nowhere/on/this/machine"])
+def test_the_engine_measures_layers_without_a_folder(path: str) -> None:
+    world = Measuring()
+    world.boxes, world.engine_bytes = [box(Path(path), layer_path=path)], 5 * MIB
+    assert world.after(0) == 5 * MIB
+
+
+def test_an_unmeasured_layer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Measuring()
+    world.boxes = [box(tmp_path, layer_path="")]
+    world.engine_bytes = Fault("timeout", "the Docker Engine did not answer in time")
+    assert world.after(0) is None
+    assert world.layers.now()["c1"].trouble == "the engine did not tell its size within 5 s"
+    world.engine_bytes = 1
+    assert world.after(MEASURE_SECONDS) == 1
+    assert not world.layers.now()["c1"].trouble
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 1)
+    write(tmp_path / "a", 1)
+    write(tmp_path / "b", 1)
+    world.boxes = [box(tmp_path)]
+    world.after(MEASURE_SECONDS)
+    assert "more than 1 files" in world.layers.now()["c1"].trouble
 
 
 def test_rotated_logs_count(tmp_path: Path) -> None:

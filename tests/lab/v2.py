@@ -16,8 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.lab.newer import CHECKOUT, RELEASE
+from tests.lab.newer import CHECKOUT, RELEASES
 
+RELEASE = RELEASES["26"]
 PACKAGES = ("linux-image-cloud-amd64", "systemd-sysv", "docker.io", "docker-cli", "iptables", "nftables", "python3")
 PACKAGES += ("iproute2", "kmod", "procps", "apparmor", "e2fsprogs")
 IMAGES = ("paddock/test-tiny:1", "paddock/python:1")

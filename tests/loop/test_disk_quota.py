@@ -171,6 +171,24 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(house: LoopHa
     assert house.condition("a", "Ready") == "True Running"
 
 
+def test_a_limit_that_is_not_measured_is_no_silence(house: LoopHarness) -> None:
+    box(house)
+    made = house.engine.box(house.container_name("a"))
+    house.layers[made.id] = LayerUsage(None, house.clock.now(), "it has more than 500000 files")
+    house.settle()
+    assert house.condition("a", TYPE) == "False NotMeasured"
+    assert "more than 500000 files" in condition_message(house, "a")
+    assert house.condition("a", "Ready") == "True Running"
+    writes(house, 1)
+    assert house.condition("a", TYPE) == "False Soft"
+
+
+def condition_message(house: LoopHarness, name: str) -> str:
+    found = house.get(name)
+    assert found is not None
+    return next(str(each["message"]) for each in found.status["conditions"] if each["type"] == TYPE)
+
+
 def test_what_is_held_otherwise_is_not_stopped(house: LoopHarness) -> None:
     box(house, "memory", level="full-isolation")
     writes(house, 2 << 30, "memory")

@@ -200,6 +200,19 @@ def test_another_storage_driver() -> None:
     assert [each.check for each in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
 
 
+def test_the_containerd_store_is_told_as_it_is() -> None:
+    found = {each.check: each for each in not_well(told(storage_driver="overlayfs"))}
+    assert found.keys() == {"image-layers", "disk-quota"}
+    assert "ignores it" in found["disk-quota"].found
+    assert "measured by the engine" in found["image-layers"].meaning
+
+
+def test_an_api_that_was_not_tried_is_told() -> None:
+    [found] = not_well(told(api_version="1.60"))
+    assert (found.check, found.grade) == ("engine", W)
+    assert "tried up to 1.51" in found.meaning
+
+
 def test_engine_findings_need_the_engine() -> None:
     found = judge(replace(WELL, engine=EngineFacts("unix:///x", trouble="no Docker Engine answers at unix:///x")))
     checks = [each.check for each in found]

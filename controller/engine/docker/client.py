@@ -17,15 +17,14 @@ from controller.engine.docker.errors import FOREIGN, Fault, fault_of
 from controller.engine.docker.transport import UnixAdapter
 from controller.engine.kernel.apparmor import in_force
 from controller.kinds.observed.observed import HostFacts
+from controller.kinds.runtime.engine_api import OLDEST, format_version, negotiated, parse_version
 from controller.policy.levels.abilities import has_option
 from controller.ports import Meter
 
 T = TypeVar("T")
 
-# docker-py 7 was written for 1.45; later versions of the API drop fields that it and we read.
-NEWEST_API = (1, 45)
-OLDEST_API = (1, 41)
 _POOL_SIZE = 64
+BAD_REQUEST = 400
 _MAPPED_DATA = re.compile(r"/([0-9]{1,10})\.([0-9]{1,10})/?$")
 
 
@@ -77,6 +76,21 @@ class Client:
             "containers.inspect", lambda api: _said(api.get(_url(api, path), timeout=timeout)), container=reference
         )
 
+    def layer_bytes(self, container_id: str, *, timeout_seconds: float) -> int:
+        """Return the size of a container's writable layer. Raises Fault.
+
+        The engine walks the layer for it and holds no lock meanwhile, so other calls for the container go on.
+        """
+        path = f"/containers/{quote(container_id, safe='')}/json"
+        answer = self.call(
+            "containers.size",
+            lambda api: _said(api.get(_url(api, path), params={"size": "1"}, timeout=timeout_seconds)),
+        )
+        size = answer.get("SizeRw")
+        if size is None or int(size) < 0:  # engines say -1 where counting failed
+            raise Fault("5xx", "the engine does not tell its size", status=500)
+        return int(size)
+
     def answers(self, timeout_seconds: float) -> bool:
         """Tell whether the engine answers a ping within the time-out."""
         try:
@@ -118,7 +132,7 @@ class Client:
         """Return the engine's facts, and negotiate the API version. Raises Fault."""
         with self._measured("version"):
             version = self._ask_version()
-            api = self._use(_settle(version))
+            api = self._use(version_to_use(version))
         facts = facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
         self.first_ids = first_ids(facts)
         if not raw_http.unix_path(self.base_url):
@@ -135,7 +149,7 @@ class Client:
             self._api = None
 
     def _connected(self) -> docker.APIClient:
-        return self._api or self._use(_settle(self._ask_version()))
+        return self._api or self._use(version_to_use(self._ask_version()))
 
     def _use(self, version: str) -> docker.APIClient:
         """Return the client of that API version. The current one is kept if it fits: other threads are using it."""
@@ -146,7 +160,7 @@ class Client:
             return self._api
 
     def _ask_version(self) -> dict[str, Any]:
-        asking = self._new_api(_text(OLDEST_API))
+        asking = self._new_api(format_version(OLDEST))
         try:
             return asking.version(api_version=False)
         finally:
@@ -175,6 +189,7 @@ class Client:
             yield
         except (Fault, *FOREIGN) as error:
             fault = error if isinstance(error, Fault) else fault_of(error, self.base_url)
+            fault = self._replaced() or fault if fault.status == BAD_REQUEST else fault
             self._meter.count("paddock_docker_request_errors_total", operation=operation, reason=fault.kind)
             if fault is error:
                 raise
@@ -183,6 +198,23 @@ class Client:
             self._count_in_flight(-1)
             took = time.monotonic() - began
             self._meter.observe("paddock_docker_request_duration_seconds", took, operation=operation)
+
+    def _replaced(self) -> Fault | None:
+        """Return the fault of an engine that was replaced by one without the API version in use; None for the same.
+
+        The engine's own message would send people to upgrade a client that they do not have.
+        """
+        try:
+            version = self._ask_version()
+            fitting = version_to_use(version)
+        except (Fault, *FOREIGN):
+            return None
+        with self._lock:
+            if self._api is None or self._api.api_version == fitting:
+                return None
+            self._drop()
+        message = f"Docker Engine {version.get('Version')} has taken its place; it is asked again by API {fitting}"
+        return Fault("connection", message)
 
     def _count_in_flight(self, change: int) -> None:
         with self._count_lock:
@@ -202,23 +234,13 @@ def _said(answer: Any) -> dict[str, Any]:
     return said
 
 
-def _settle(version: Mapping[str, Any]) -> str:
+def version_to_use(version: Mapping[str, Any]) -> str:
     """Return the API version to use, given the answer to /version. Raises Fault for an engine too old."""
-    server = parse_version(str(version.get("ApiVersion", "")))
-    if server < OLDEST_API:
+    newest = parse_version(str(version.get("ApiVersion", "")))
+    if newest < OLDEST:
         found = version.get("Version", "unknown")
         raise Fault("connection", f"Docker Engine {found} is too old; install 20.10 (API 1.41) or newer")
-    return _text(min(server, NEWEST_API))
-
-
-def parse_version(text: str) -> tuple[int, int]:
-    """Parse "1.41" as (1, 41); (0, 0) for anything else."""
-    major, _, minor = text.partition(".")
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
-
-
-def _text(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
+    return format_version(negotiated(newest, parse_version(str(version.get("MinAPIVersion") or ""))))
 
 
 def first_ids(facts: HostFacts) -> tuple[int, int]:

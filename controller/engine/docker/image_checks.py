@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.engine.docker.client import Client
+from controller.engine.docker.image_files import etc_files
 from controller.engine.docker.image_layers import setuid_files
-from controller.engine.mounts.accounts import account_files
+from controller.engine.mounts.accounts import FILES, account_files
 from controller.kinds.common.exec_paths import in_kernel_paths, too_long
 from controller.kinds.common.labels import blanked_labels, fits_any_user
 from controller.kinds.runtime.container import ContainerConfig
@@ -66,10 +67,11 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
     data = found.get("Config") or {}
     config = replace(config, user=config.user or user_with(data, config.own_id))
     setuid = setuid_files(found) if client.base_url.startswith(("unix:", "http+unix:")) else None
-    notes = tuple(_notes(data, config, setuid or ()))
+    notes = tuple(_notes(data, config, setuid))
     # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
     fixed = [*_paths_refused(data, config), *_user_refused(data, config)]
+    image_id = str(found.get("Id") or image)
     is_local = client.base_url.startswith(("unix:", "http+unix:"))
     return ImageCheck(
         "; ".join((*fixed, *_refusals(data, config))),
@@ -79,7 +81,7 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
         bool(fixed),
         user=config.user,
         groups=_groups(data, config),
-        accounts=account_files(found, config) if is_local else {},
+        accounts=account_files(found, config, lambda: etc_files(client, image_id, FILES)) if is_local else {},
     )
 
 
@@ -99,12 +101,17 @@ def _groups(data: Mapping[str, Any], config: ContainerConfig) -> tuple[str, ...]
     return (str(SHARED_ID),) if others and own_id(str(data.get("User") or "")) == SHARED_ID else ()
 
 
-def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:
+def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...] | None) -> Iterator[str]:
     if not config.user and str(data.get("User") or "").partition(":")[0] in _ROOT:
         yield f"the image {config.image} runs as root; set spec.template.user to run as another user"
+    idle = any(each.startswith("no-new-privileges") for each in config.security_options)
+    if setuid is None and not idle:
+        yield (
+            f"it is unknown if the image {config.image} has setuid or setgid files, which let programs become other"
+            " users in this sandbox: its layers can't be read here"
+        )
     if setuid:
         more = f" and {len(setuid) - _SHOWN} more" if len(setuid) > _SHOWN else ""
-        idle = any(each.startswith("no-new-privileges") for each in config.security_options)
         effect = "gain nothing in this sandbox" if idle else "let programs become other users in this sandbox"
         shown = f"{', '.join(setuid[:_SHOWN])}{more}"
         yield f"the image {config.image} has setuid or setgid files, which {effect}: {shown}"

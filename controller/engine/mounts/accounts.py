@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,20 @@ _BASIC = {
 }
 
 
-def account_files(image: Mapping[str, Any], config: ContainerConfig) -> Mapping[str, str]:
-    """Return the files by name, given the image's inspect; none if its own ones do."""
+def account_files(
+    image: Mapping[str, Any],
+    config: ContainerConfig,
+    by_engine: Callable[[], Mapping[str, str] | None] = lambda: None,
+) -> Mapping[str, str]:
+    """Return the files by name, given the image's inspect; none if its own ones do.
+
+    `by_engine` gives the image's own where its layers can't be read (None: the engine doesn't, either).
+    """
     uid, gid = own_id(config.user), config.user.partition(":")[2]
     if uid < LOWEST_FREE_ID or not gid.isdigit():
         return {}
     layers = layers_of(image)
-    texts = {name: _BASIC[name] if layers is None else _read(layers, name) for name in FILES}
+    texts = (by_engine() or _BASIC) if layers is None else {name: _read(layers, name) for name in FILES}
     known = [each.split(":") for each in texts["passwd"].splitlines()]
     if any(each[2:3] == [str(uid)] for each in known):
         return {}

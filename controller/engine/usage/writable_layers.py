@@ -1,5 +1,8 @@
 """Sizes of writable layers, measured by a background job, never by a scrape.
 
+Where the engine names no folder of a layer (the containerd image store, another storage driver, another machine), the
+engine is asked for the size: it walks the layer itself, so a slow answer is given up.
+
 A layer's content is hostile. Each folder is opened by name in its parent, never through a link, so nothing outside is
 read. A tree that is too large is not measured at all, rather than by half.
 """
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from controller.engine.docker.errors import Fault
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import LayerUsage
 from controller.ports import Clock
@@ -20,6 +24,8 @@ LAYERS_SECONDS = 15.0
 MEASURE_SECONDS = 60.0
 # Longest share of a CPU for a walk: a slow one is repeated later.
 _SHARE = 0.01
+# Longest wait for the engine's own walk.
+ENGINE_SECONDS = 5.0
 # About 0.1 s for 20,000 entries.
 _MOST_ENTRIES = 500_000
 _MOST_DEPTH = 200
@@ -33,45 +39,69 @@ class TooMuch(Exception):
 
 @dataclass(slots=True)
 class _Measured:
-    layer: LayerUsage | None
+    layer: LayerUsage
     due: float
 
 
 class WritableLayers:
     """Writable layers by container id: `measure` runs every LAYERS_SECONDS, `now` returns its results.
 
-    Thread-safe. `ticks` is a monotonic clock in seconds.
+    Thread-safe. `ticks` is a monotonic clock in seconds. `reported` is the size of a container's layer by the engine,
+    within some seconds; it raises Fault.
     """
 
-    def __init__(self, containers: Callable[[], Iterable[Container]], clock: Clock, ticks: Callable[[], float]) -> None:
-        self._containers, self._clock, self._ticks = containers, clock, ticks
+    def __init__(
+        self,
+        containers: Callable[[], Iterable[Container]],
+        clock: Clock,
+        ticks: Callable[[], float],
+        reported: Callable[[str, float], int],
+    ) -> None:
+        self._containers, self._clock, self._ticks, self._reported = containers, clock, ticks, reported
         self._lock = threading.Lock()
         self._known: dict[str, _Measured] = {}
 
     def now(self) -> Mapping[str, LayerUsage]:
-        return {id_: each.layer for id_, each in self._known.items() if each.layer is not None}
+        """Return the sizes by container id, and why those are unknown that could not be measured."""
+        return {id_: each.layer for id_, each in self._known.items()}
 
     def measure(self) -> None:
         """Measure running containers that are due; forget stopped ones."""
         with self._lock:
-            live = [each for each in self._containers() if each.state in _LIVE and each.layer_path]
+            live = [each for each in self._containers() if each.state in _LIVE]
             kept = {each.id: self._known[each.id] for each in live if each.id in self._known}
             for each in live:
                 known = kept.get(each.id)
                 if known is None or self._clock.now() >= known.due:
-                    kept[each.id] = self._one(each)
+                    measured = self._one(each)
+                    if measured is not None:
+                        kept[each.id] = measured
             self._known = kept
 
-    def _one(self, container: Container) -> _Measured:
+    def _one(self, container: Container) -> _Measured | None:
+        """Return the size of one; None for a container that is gone."""
         began, at = self._ticks(), self._clock.now()
-        layer = None
         try:
-            layer = LayerUsage(tree_bytes(container.layer_path), at)
+            layer = LayerUsage(self._bytes(container), at)
         except TooMuch as error:
-            _log.info("writable layer not measured", container=container.name, reason=str(error))
-        except OSError as error:  # just removed, or the engine is on another host
-            _log.debug("writable layer unreadable", container=container.name, reason=str(error))
+            layer = LayerUsage(None, at, str(error))
+        except Fault as fault:
+            if fault.gone:
+                return None
+            slow = f"the engine did not tell its size within {ENGINE_SECONDS:g} s"
+            layer = LayerUsage(None, at, slow if fault.kind == "timeout" else fault.message)
+        if layer.trouble:
+            _log.info("writable layer not measured", container=container.name, reason=layer.trouble)
         return _Measured(layer, at + max(MEASURE_SECONDS, (self._ticks() - began) / _SHARE))
+
+    def _bytes(self, container: Container) -> int:
+        """Return its size. Raises TooMuch, Fault."""
+        if container.layer_path:
+            try:
+                return tree_bytes(container.layer_path)
+            except OSError as error:  # just removed, or the engine is on another host
+                _log.debug("writable layer unreadable", container=container.name, reason=str(error))
+        return self._reported(container.id, ENGINE_SECONDS)
 
 
 def tree_bytes(path: str) -> int:

@@ -66,10 +66,14 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerUsage:
-    """Disk usage of a container's writable layer at `at` (Unix seconds)."""
+    """Disk usage of a container's writable layer at `at` (Unix seconds); None if unknown, `trouble` says why."""
 
-    used_bytes: int
+    used_bytes: int | None
     at: float
+    trouble: str = ""
+
+
+NOT_MEASURED = LayerUsage(None, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

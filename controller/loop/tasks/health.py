@@ -82,7 +82,7 @@ class HealthWatch:
                 run = (sample.container.id, sample.container.started_at)
                 written = layers.get(sample.container.id)
                 most = limit_of(snapshot, uid)  # may be exceeded where it is not enforced
-                shares = {**shares_of(sample), "layer": _share(written.used_bytes, most) if written else None}
+                shares = {**shares_of(sample), "layer": _share(written.used_bytes if written else None, most)}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
@@ -98,8 +98,8 @@ def shares_of(sample: UsageSample) -> Mapping[str, float | None]:
     }
 
 
-def _share(used: float, limit: float | None) -> float | None:
-    return used / limit if limit else None
+def _share(used: float | None, limit: float | None) -> float | None:
+    return used / limit if limit and used is not None else None
 
 
 def _limits(sample: UsageSample) -> Mapping[str, str]:

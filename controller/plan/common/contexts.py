@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.usage import NOT_MEASURED, LayerUsage
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
@@ -45,6 +46,7 @@ def context_with(
     if memory.user_id != expected.user_id:
         rendered, refusals = rendered_with(sandbox, policy, memo, memory)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
+    layer = _layer(snapshot, ranked)
     context = ReconcileContext(
         now=snapshot.now,
         obj=sandbox.obj,
@@ -62,7 +64,8 @@ def context_with(
         ends=snapshot.observed.ends,
         activity=snapshot.activity.get(uid),
         short_of=snapshot.pressure.critical,
-        written_bytes=_written(snapshot, ranked),
+        written_bytes=layer.used_bytes or 0,
+        unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
         volumes=bound.passing(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),
@@ -84,9 +87,9 @@ def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbo
     return "; ".join(f"spec.{path}: {message}" for path, message in found)
 
 
-def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
+def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
     measured = snapshot.layers.get(ranked[0].id) if ranked else None
-    return measured.used_bytes if measured else 0
+    return measured or NOT_MEASURED
 
 
 def _is_own(container: Container, wanted_name: str, memory: InstanceState) -> bool:

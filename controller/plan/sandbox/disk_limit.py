@@ -4,6 +4,7 @@ A soft limit is measured about every minute and reported at 80 %. Beyond it the 
 changes, as a Kubernetes node evicts a pod for its ephemeral storage.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.kinds.common.quantity import format_bytes
@@ -28,8 +29,21 @@ def over_limit(snapshot: Snapshot) -> frozenset[str]:
         for uid, instance in snapshot.instances.items()
         if instance.reserves.disk_bytes
         for each in snapshot.observed.containers.get(uid, ())
-        if each.id in snapshot.layers and 0 < limit_of(snapshot, uid) < snapshot.layers[each.id].used_bytes
+        if each.id in snapshot.layers and 0 < limit_of(snapshot, uid) < (snapshot.layers[each.id].used_bytes or 0)
     )
+
+
+def unmeasured(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return why the writable layers of objects can't be measured, by uid; usually none."""
+    troubles = {id_: layer.trouble for id_, layer in snapshot.layers.items() if layer.trouble}
+    if not troubles:
+        return {}
+    return {
+        container.uid: troubles[container.id]
+        for containers in snapshot.observed.containers.values()
+        for container in containers
+        if container.id in troubles
+    }
 
 
 def limit_of(snapshot: Snapshot, uid: str) -> int:
@@ -72,6 +86,8 @@ def condition(context: ReconcileContext) -> Condition:
     config, container = context.rendered.config, context.container
     if in_memory(config):
         return Condition(TYPE, "True", "InMemory", "it can write to memory only, which is limited")
+    if not config.storage_bytes and context.unmeasured:
+        return Condition(TYPE, "False", "NotMeasured", _not_measured(context.unmeasured))
     if not config.storage_bytes:
         return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(context)})")
     if container is None:
@@ -88,6 +104,13 @@ def _soft_limit(context: ReconcileContext) -> int:
     config = context.rendered.config
     held = in_memory(config) or config.storage_bytes
     return 0 if held else config.limits.disk_bytes
+
+
+def _not_measured(trouble: str) -> str:
+    return (
+        f"what it writes can't be measured now, so it is not stopped at its limit: {trouble}; use a level whose root"
+        " file system is read-only, or an engine that holds it to the limit"
+    )
 
 
 def _why(context: ReconcileContext) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
+from controller.kinds.runtime.engine_api import untried
 from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
 from controller.policy.host.doctor_cluster import certificate, cluster
 from controller.policy.host.doctor_fleet import fleet
@@ -88,9 +89,12 @@ def _engine(facts: DoctorFacts) -> Findings:
         yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "fix that, then run this again")
         return
     reported = facts.engine.facts
-    yield _ok(
-        "engine", f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
-    )
+    found = f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
+    if trouble := untried(reported.api_version):
+        meaning, _, action = trouble.partition("; ")
+        yield _warning("engine", found, meaning, action)
+        return
+    yield _ok("engine", found)
 
 
 def _cgroups(facts: DoctorFacts) -> Findings:
@@ -123,11 +127,25 @@ def _storage(facts: DoctorFacts) -> Findings:
     found = f"{driver} on {facts.engine.file_system}" if facts.engine.file_system else driver
     if driver in _DRIVERS:
         yield _ok("storage", found)
+        yield from _image_layers(driver)
         return
     meaning = "each sandbox may copy its whole image: starts are slow and take much disk"
     yield _warning(
         "storage", found or "unknown", meaning, 'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json'
     )
+
+
+def _image_layers(driver: str) -> Findings:
+    if driver == "overlay2":
+        return
+    store = "the containerd image store" if driver == "overlayfs" else f"the storage driver {driver}"
+    meaning = (
+        "what sandboxes write is measured by the engine, more slowly, and setuid files of images are not reported"
+        " (no-new-privileges makes them harmless)"
+    )
+    other = '"features": {"containerd-snapshotter": false}' if driver == "overlayfs" else '"storage-driver": "overlay2"'
+    action = f"leave it so, or set `{other}` in /etc/docker/daemon.json and load the images again"
+    yield _warning("image-layers", f"{store} does not show the layers' folders", meaning, action)
 
 
 def _disk_quota(facts: DoctorFacts) -> Findings:
@@ -143,6 +161,11 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
     found = "the engine can't limit a container's writable layer"
     meaning = "limits.disk is soft: disk usage is measured, and a sandbox above it is stopped; Required is refused"
     action = "put the engine's data on xfs, mounted with the option pquota"
+    if driver == "overlayfs":
+        found = "the containerd image store accepts a size for a writable layer and ignores it"
+        action = (
+            "for hard limits use the image store overlay2, with the engine's data on xfs mounted with the option pquota"
+        )
     if not facts.local:
         found, action = "it can't be checked from here if a writable layer can be limited", "run this on its host"
     yield _warning("disk-quota", found, meaning, action)

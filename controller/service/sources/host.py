@@ -18,6 +18,7 @@ from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.binding import BOUND_KINDS, host_of
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import host_scope
+from controller.kinds.runtime.engine_api import untried
 from controller.kinds.sandbox import FINALIZER
 from controller.ports import LeaseState, Store, StoreError
 from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
@@ -204,7 +205,7 @@ def _kept(name: str, words: str) -> errors.Conflict:
 def engine_reachable(observed: Observation) -> Condition:
     """Return the condition of the last observation of the engine; Unknown before the first."""
     if not observed.blind:
-        return Condition("EngineReachable", "True", "Answered")
+        return Condition("EngineReachable", "True", "Answered", untried(observed.facts.api_version))
     if observed.revision == 0 and not observed.facts.engine_version:
         return Condition("EngineReachable", "Unknown", "NotLookedYet", observed.blind)
     return Condition("EngineReachable", "False", "NoAnswer", observed.blind)
