@@ -11,6 +11,7 @@ from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import (
     CPU_MIN_MILLICORES,
+    AbsolutePath,
     Argument,
     EnvName,
     EnvVar,
@@ -133,6 +134,8 @@ class MCPServerSpec(Model):
 
     Clients and the sandbox's processes can read them: put no secrets here.
     """
+    working_dir: AbsolutePath | None = None
+    """Folder of its sandbox to start it in: an empty one that it can't write to if its image has none there."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=128)] = ()
     """Variables of the program. Whoever may read this object can read them: use `secrets` for secrets."""
     secrets: Annotated[tuple[SecretEnv, ...], Field(max_length=32)] = ()

@@ -12,6 +12,7 @@ from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.kinds.runtime.images import PACKAGES
 from controller.policy import images
 from controller.policy.admission import Refusal
+from controller.policy.exec_paths import folder_refused
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.packages.install import InstallPlan, installed, plan_install
 from controller.policy.packages.launch import Launch, LaunchError, package_of, packaged, parse_launch
@@ -49,7 +50,7 @@ LIMITS: Mapping[str, TrustLimits] = MappingProxyType(
 
 def admit(spec: MCPServerSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a server."""
-    return (*_command(spec, policy), *_variables(spec), *_limits(spec), *_isolation(spec, policy))
+    return (*_command(spec, policy), *_folder(spec), *_variables(spec), *_limits(spec), *_isolation(spec, policy))
 
 
 def image_of(spec: MCPServerSpec) -> str:
@@ -170,6 +171,7 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
         "image": image_of(spec),
         # Its main process only waits. An image that is the server may have no other program: the agent is in any.
         **({"agent": {}} if runs_image(spec) else {"command": ["sleep", "infinity"]}),
+        **({"workingDir": spec.working_dir} if spec.working_dir else {}),
         "securityLevel": FULL_ISOLATION.name,
         "tmpfs": [{"mountPath": "/tmp", "size": format_bytes(folder)}],  # noqa: S108 - inside the sandbox
         "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
@@ -231,6 +233,11 @@ def _package(spec: MCPServerSpec, at: str, policy: Policy) -> Iterator[Refusal]:
     if plan is not None:
         for why in images.refused(f"{PACKAGES}{plan.slug}:{plan.key}", policy.images):
             yield Refusal(at, f"its package would be installed into an image that can't be used: {why}")
+
+
+def _folder(spec: MCPServerSpec) -> Iterator[Refusal]:
+    if reason := folder_refused(spec.working_dir or ""):
+        yield Refusal("spec.workingDir", reason)
 
 
 def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:

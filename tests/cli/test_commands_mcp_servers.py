@@ -118,6 +118,57 @@ def test_arguments_without_a_secret_are_imported(paddock: Run, world: World, fil
     assert stored(world, "good").spec["args"] == args
 
 
+_ENTRY = '{"command": "python3", "args": ["-y"]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"mcpServers": {{"a": {_ENTRY}}}}}',
+        f'\ufeff// settings\n{{"mcp": {{"servers": {{"a": {_ENTRY}, }},}}, /* "x": */ "y": "// no, [1,]"}}',
+        f'{{"mcp.servers": {{"a": {_ENTRY}}}}}',
+        f'{{"context_servers": {{"a": {_ENTRY}}}}}',
+        '{"context_servers": {"a": {"command": {"path": "/bin/python3", "args": ["-y"]}, "settings": {}}}}',
+        f'{{"mcpServers": {{}}, "servers": {{"a": {_ENTRY}}}}}',
+    ],
+)
+def test_every_clients_file_is_read(paddock: Run, world: World, file: Path, text: str) -> None:
+    file.write_text(text)
+    done = paddock("import", str(file))
+    assert done.exit_code == 0, done.output
+    spec = stored(world, "a").spec
+    assert (spec["command"], spec["args"]) == ("python3", ["-y"])
+
+
+def test_values_are_kept_as_they_are_written(paddock: Run, world: World, file: Path) -> None:
+    args, env = '["--on", true, null, 8080, 1.50, 1e3, ""]', '{"A": true, "B": 1.50, "C": null}'
+    file.write_text(f'{{"servers": {{"a": {{"command": "python3", "args": {args}, "env": {env}}}}}}}')
+    done = paddock("import", str(file))
+    spec = stored(world, "a").spec
+    assert spec["args"] == ["--on", "true", "null", "8080", "1.50", "1e3", ""]
+    assert [(each["name"], each["value"]) for each in spec["env"]] == [("A", "true"), ("B", "1.50")]
+    assert "a: C: null leaves it unset, as it is in a sandbox" in done.output
+
+
+def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, world: World, file: Path) -> None:
+    docker = {"command": "docker", "args": ["run", "-i", "-w", "/in/it", "mcp/time"], "cwd": "/home/ann"}
+    servers = {
+        "kept": {"command": "python3", "cwd": "/home/ann/project", "envFile": ".env", "args": ["${workspaceFolder}"]},
+        "none": {"command": "python3", "cwd": "C:\\work"},
+        "image": docker,
+    }
+    file.write_text(json.dumps({"servers": servers}))
+    done = paddock("import", str(file))
+    assert done.exit_code == 0, done.output
+    folders = [stored(world, each).spec.get("workingDir") for each in servers]
+    assert folders == ["/home/ann/project", None, "/in/it"]
+    assert "kept: it starts in `/home/ann/project` of its sandbox, which has none of this host's files" in done.output
+    assert "kept: its `envFile` is not read" in done.output
+    assert "kept: ${workspaceFolder} stays as it is" in done.output
+    assert "none: its `cwd` is left out" in done.output
+    assert "image: `cwd` is the folder of `docker` itself" in done.output
+
+
 def test_a_variable_with_a_login_becomes_a_secret(paddock: Run, world: World, file: Path) -> None:
     env = {"MONGO": "mongodb://ann:hunter2@db", "PLACE": "https://example.org"}
     file.write_text(json.dumps({"servers": {"good": {"command": "python3", "env": env}}}))
@@ -150,7 +201,10 @@ def test_a_dry_run_of_an_import_exits_as_the_import(paddock: Run, world: World, 
     ("text", "says"),
     [
         ("{", "1:2"),
-        ("[]", "has neither `mcpServers` nor `servers`"),
+        ("[]", "has none of `mcpServers`, `servers`, `mcp.servers`, `context_servers`"),
+        ('{"servers": {"a": {"command": "npx", "args": "x"}}}', "a: left out, its `args` are no list"),
+        ('{"servers": {"a": {"command": "npx", "args": [["x"]]}}}', "a: left out, its argument 1 is neither text"),
+        ('{"servers": {"a": {"command": "npx", "env": ["x"]}}}', "a: left out, its `env` is no table"),
         ('{"mcpServers": {"a": {"url": "x"}}}', "no server that a sandbox could run"),
         ("\udcff", "not UTF-8"),
         ("[" * 100_000, "nested too deeply"),

@@ -241,6 +241,13 @@ def test_verified_needs_an_admin_and_use_a_user() -> None:
         assert not decide(caller, AccessRequest("update", KIND.name, "default", "s")).allowed
 
 
+def test_a_folder_to_start_in_is_that_of_the_sandbox() -> None:
+    given = spec_of(workingDir="/home/ann")
+    assert session_sandbox("s", given, name="s-1", session="1")["spec"]["template"]["workingDir"] == "/home/ann"
+    assert "workingDir" not in session_sandbox("s", spec_of(), name="s-1", session="1")["spec"]["template"]
+    assert "spec.workingDir: `/proc/self` belongs to the kernel" in refused(workingDir="/proc/self")[0]
+
+
 def test_limits_are_lowered_and_never_raised() -> None:
     low = spec_of(limits={"memory": "128Mi", "pids": 20})
     limits = session_sandbox("one", low, name="one-1", session="1")["spec"]["template"]["resources"]["limits"]

@@ -113,7 +113,7 @@ def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsa
 @click.option("--dry-run", is_flag=True, help="Print the objects, and change nothing.")
 @click.pass_context
 def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: bool) -> None:
-    """Make MCPServers of the servers in a client's configuration: Claude Desktop, Claude Code, Cursor, VS Code.
+    """Make MCPServers of the servers in a client's configuration: Claude, Cursor, VS Code, Zed; with comments, too.
 
     All of them, or none and every reason. Values that look secret are not read: a server with such an argument is left
     out. --dry-run is refused as the import would be.

@@ -2,16 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from controller.cli.errors import CliError
-from controller.cli.mcp import docker_run
+from controller.cli.mcp import docker_run, jsonc
 from controller.version import API_VERSION
 
-_TABLES = ("mcpServers", "servers")
+_TABLES = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",))
 _SECRET = re.compile(
     r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|(?<![A-Z])PASS(?![A-Z])|BEARER|CREDENTIAL|AUTH|PRIVATE|DATABASE_URL|DSN",
     re.IGNORECASE,
@@ -23,6 +23,8 @@ _NAMED_VALUE = re.compile(
 _LOGIN = re.compile(r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@", re.IGNORECASE)
 _KNOWN_TOKEN = re.compile(r"\b(gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[A-Za-z0-9_-]{12,}")
 _PROGRAM_END = re.compile(r"\.(cmd|exe|bat)\Z", re.IGNORECASE)
+_FOLDER = re.compile(r"/[^\x00:$~]+")
+_CLIENTS_VARIABLE = re.compile(r"\$\{[^}\s]{1,64}\}")
 _SHELLS = ("cmd", "sh", "bash", "powershell", "pwsh")
 _NAME_LETTERS = 52
 _OWN = "paddock"
@@ -41,24 +43,24 @@ class Imported:
 
 
 def read(file: Path) -> Imported:
-    """Return the servers of a configuration file of Claude Desktop, Claude Code, Cursor or VS Code. Raises CliError."""
+    """Return the servers of a configuration file of Claude, Cursor, VS Code, Zed or others alike. Raises CliError."""
     try:
-        found = json.loads(file.read_bytes().decode("utf-8-sig"))
+        found = jsonc.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}; name the client's configuration file") from error
     except UnicodeDecodeError as error:
         raise CliError(f"{file}: not UTF-8 at byte {error.start}; repair it first") from error
     except json.JSONDecodeError as error:
-        place = f"{file}:{error.lineno}:{error.colno}"
-        raise CliError(f"{place}: {error.msg}; repair it first (JSON has no comments)") from error
+        raise CliError(f"{file}:{error.lineno}:{error.colno}: {error.msg}; repair it first") from error
     except RecursionError as error:
         raise CliError(f"{file}: nested too deeply") from error
-    tables = [found[key] for key in _TABLES if isinstance(found, dict) and isinstance(found.get(key), dict)]
+    tables = _tables(found)
     if not tables:
-        raise CliError(f"{file}: has neither `mcpServers` nor `servers`; name the client's configuration file")
+        known = ", ".join(f"`{'.'.join(each)}`" for each in _TABLES)
+        raise CliError(f"{file}: has none of {known}; name the client's configuration file")
     documents: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
-    for name, entry in tables[0].items():
+    for name, entry in (each for table in tables for each in table.items()):
         made = _document(name, entry, notes)
         if made is None:
             continue
@@ -68,6 +70,19 @@ def read(file: Path) -> Imported:
             continue
         documents[taken] = made
     return Imported(list(documents.values()), notes)
+
+
+def _tables(settings: Any) -> list[Mapping[str, Any]]:
+    """Return the tables of servers in a client's settings."""
+    tables = []
+    for path in _TABLES:
+        for steps in dict.fromkeys((path, (".".join(path),))):  # editors know `mcp.servers` as one key, too
+            value = settings
+            for step in steps:
+                value = value.get(step) if isinstance(value, dict) else None
+            if isinstance(value, dict):
+                tables.append(value)
+    return tables
 
 
 def exported(
@@ -80,25 +95,75 @@ def exported(
 
 def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
     """Return the server of an entry; None with a note if it can't be one, without if it is Paddock's own."""
-    command = entry.get("command") if isinstance(entry, dict) else None
+    entry = dict(entry) if isinstance(entry, dict) else {}
+    if isinstance(inner := entry.get("command"), dict):  # as Zed had it
+        entry |= {**inner, "command": inner.get("path")}
+    command = entry.get("command")
     if not isinstance(command, str) or not command:
-        notes.append(f"{name}: left out, it has no command (a server behind a URL runs elsewhere already)")
+        words = "a server behind a URL runs elsewhere already, and that of an editor's extension is not in the file"
+        notes.append(f"{name}: left out, it has no command ({words})")
         return None
     program = _PROGRAM_END.sub("", re.split(r"[/\\]", command)[-1])
     if program == _OWN:
         return None
-    args = [str(each) for each in entry.get("args", ()) if isinstance(each, str | int | float)]
-    given = entry.get("env")
-    env = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
     try:
+        args, (env, unset) = _arguments(entry.get("args")), _environment(entry.get("env"))
         spec, remarks = spec_of(program, args, env)
     except NotImported as error:
         notes.append(f"{name}: left out, {error}")
         return None
+    remarks = [*remarks, *unset, *_folder(program, entry.get("cwd"), spec), *_unread(entry, args, env)]
     notes += [f"{name}: {each}" for each in remarks]
     spec |= {"enabled": False} if entry.get("disabled") is True or entry.get("enabled") is False else {}
     metadata = {"name": server_name(name)}
     return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
+
+
+def _arguments(given: Any) -> list[str]:
+    """Return the arguments as texts. Raises NotImported."""
+    if given is not None and not isinstance(given, list):
+        raise NotImported('its `args` are no list; write ["ONE", "TWO"]')
+    return [_text(each, f"argument {number}") for number, each in enumerate(given or (), 1)]
+
+
+def _environment(given: Any) -> tuple[dict[str, str], list[str]]:
+    """Return the variables as texts, and a note on those without a value. Raises NotImported."""
+    if given is not None and not isinstance(given, dict):
+        raise NotImported("its `env` is no table of variables; write {NAME: VALUE}")
+    unset = [key for key, value in (given or {}).items() if value is None]
+    env = {key: _text(value, f"variable {key}") for key, value in (given or {}).items() if value is not None}
+    return env, [f"{', '.join(unset)}: null leaves it unset, as it is in a sandbox"] if unset else []
+
+
+def _text(value: Any, subject: str) -> str:
+    """Return a value of JSON as the text that a program gets. Raises NotImported."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    raise NotImported(f"its {subject} is neither text nor a number; write it as text")
+
+
+def _folder(program: str, folder: Any, spec: dict[str, Any]) -> Iterator[str]:
+    """Put the folder that the program starts in into the spec, and yield what has to be said of it."""
+    if not folder:
+        return
+    if program in docker_run.TOOLS:
+        yield f"`cwd` is the folder of `{program}` itself, and left out"
+    elif isinstance(folder, str) and _FOLDER.fullmatch(folder):
+        spec["workingDir"] = folder
+        yield f"it starts in `{folder}` of its sandbox, which has none of this host's files"
+    else:
+        yield "its `cwd` is left out: no folder of a sandbox; write `workingDir: /PATH` into its spec if it needs one"
+
+
+def _unread(entry: Mapping[str, Any], args: Sequence[str], env: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note on what only the client itself knows."""
+    if "envFile" in entry:
+        yield "its `envFile` is not read; write the variables into `env`, or into spec.env"
+    texts = " ".join((*args, *env.values()))
+    if variables := sorted(set(_CLIENTS_VARIABLE.findall(texts))):
+        yield f"{', '.join(variables)} stays as it is: only the client knows its value; write that"
 
 
 def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[dict[str, Any], Sequence[str]]:
@@ -120,6 +185,7 @@ def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[
         args, env = found.args, {**found.env, **secret}
         spec |= {"image": found.image}
         spec |= {"command": found.entrypoint} if found.entrypoint else {}
+        spec |= {"workingDir": found.folder} if found.folder else {}
     elif program in _SHELLS:
         raise NotImported(f"it is started by `{program}`; write the server's own command in the file")
     else:

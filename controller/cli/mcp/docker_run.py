@@ -14,8 +14,8 @@ _IDLE = (
     *("--user", "-u", "--cap-drop", "--security-opt", "--log-driver", "--stop-timeout"),
 )
 _LIMITS = ("--memory", "-m", "--cpus", "--pids-limit")
-_ENV, _NETWORK, _ENTRYPOINT = ("--env", "-e"), ("--network", "--net"), ("--entrypoint",)
-_WITH_VALUE = (*_IDLE, *_LIMITS, *_ENV, *_NETWORK, *_ENTRYPOINT)
+_ENV, _NETWORK, _ENTRYPOINT, _FOLDER = ("--env", "-e"), ("--network", "--net"), ("--entrypoint",), ("--workdir", "-w")
+_WITH_VALUE = (*_IDLE, *_LIMITS, *_ENV, *_NETWORK, *_ENTRYPOINT, *_FOLDER)
 
 
 class NotTaken(Exception):
@@ -26,7 +26,8 @@ class NotTaken(Exception):
 class DockerRun:
     """Container of a command line.
 
-    `unset` are variables without a value; `network` is "" if it names none; `limits` are the options that set some.
+    `unset` are variables without a value; `network` and `folder` are "" if it names none; `limits` are the options that
+    set some.
     """
 
     image: str
@@ -36,6 +37,7 @@ class DockerRun:
     unset: tuple[str, ...]
     network: str
     limits: tuple[str, ...]
+    folder: str = ""
 
 
 def name_of(image: str) -> str:
@@ -55,7 +57,7 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
     found: dict[str, str] = {}
     unset: list[str] = []
     limits: list[str] = []
-    network = entrypoint = ""
+    network = entrypoint = folder = ""
     while rest and rest[0].startswith("-"):
         option, value = _option(rest)
         if option in _ENV:
@@ -70,9 +72,11 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
             network = value
         elif option in _ENTRYPOINT:
             entrypoint = value
+        elif option in _FOLDER:
+            folder = value
     if not rest:
         return None
-    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network, tuple(limits))
+    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network, tuple(limits), folder)
 
 
 def _option(rest: list[str]) -> tuple[str, str]:

@@ -158,7 +158,7 @@ class McpServers:
         program = image.program(spec.args)
         if not program:
             raise errors.Conflict(f"image {spec.image}: it names no program; write `command:`")
-        return program, image.working_dir
+        return program, spec.working_dir or image.working_dir
 
     def remove_sandbox(self, sandbox: StoredObject) -> None:
         """Delete the sandbox of a session; no error if it is gone."""
