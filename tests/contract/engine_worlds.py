@@ -3,12 +3,14 @@
 import contextlib
 import io
 import itertools
+import os
 import subprocess
 import tarfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import docker
@@ -99,6 +101,11 @@ class Hand(Protocol):
     def open_root(self, name: str) -> None: ...
     def build_image(self, name: str, *, ours: bool, path: str = "made") -> str: ...
     def remove_image(self, name: str) -> None: ...
+    def write_inside(self, name: str, path: str, text: str) -> None: ...
+    def read_inside(self, name: str, path: str) -> str: ...
+    def unmount_inside(self, name: str, path: str) -> None: ...
+    def unmount_places(self, name: str) -> None: ...
+    def lose_record(self, name: str) -> None: ...
 
 
 class DockerHand:
@@ -182,6 +189,30 @@ class DockerHand:
     def remove_image(self, name: str) -> None:
         self._api.remove_image(name, force=True)
 
+    def write_inside(self, name: str, path: str, text: str) -> None:
+        self._run(name, "sh", "-c", f"echo {text} > {path}")
+
+    def read_inside(self, name: str, path: str) -> str:
+        return self._run(name, "cat", path).strip()
+
+    def _run(self, name: str, *command: str) -> str:
+        return str(self._api.exec_start(self._api.exec_create(name, command)["Id"]).decode())
+
+    def unmount_inside(self, name: str, path: str) -> None:
+        pid = str(self.inspect(name)["State"]["Pid"])
+        subprocess.run(["nsenter", "--target", pid, "--mount", "umount", "-l", path], check=True)
+
+    def unmount_places(self, name: str) -> None:
+        """Unmount all that is mounted at the container's mount points on the host."""
+        for each in self.inspect(name)["Mounts"]:
+            while os.path.ismount(each["Source"]):
+                subprocess.run(["umount", "-l", each["Source"]], check=True)
+
+    def lose_record(self, name: str) -> None:
+        """Unmount the folder of all mount points, with their records."""
+        folder = Path(self.inspect(name)["Mounts"][0]["Source"]).parents[1]
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)
         return found
@@ -212,6 +243,7 @@ class World:
         self.engine = engine
         self.streams = streams
         self.hand = hand
+        self.remake: Callable[[], Engine] = lambda: engine
         self.wakes = 0
         self._woken = threading.Condition()
         self._numbers = itertools.count(1)
@@ -241,6 +273,15 @@ class World:
         """Wait for the first look, and for what the engine has to say of itself."""
         self.until(lambda: not self.engine.observe().blind and self.engine.observe().facts.cpus)
         return self
+
+    def next_daemon(self) -> None:
+        """Replace the engine's adapter as the next daemon does: all that it only remembers is gone."""
+        engine = self.remake()
+        if engine is not self.engine:
+            self.engine.close()
+            self.engine = engine
+            engine.open(self._wake)
+        engine.observe_now(full=True)
 
     def new_uid(self) -> str:
         return str(uuid.uuid5(uuid.UUID(int=0), f"{self.instance_id}/{next(self._numbers)}"))
@@ -324,9 +365,15 @@ def fake_world() -> Iterator[World]:
 def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **options: Any) -> Iterator[World]:
     instance_id = new_instance_id()
     hand = hand or DockerHand()
-    engine = DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
+
+    def make() -> DockerEngine:
+        return DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
+
+    engine = make()
+    world = World(instance_id, engine, engine.streams, hand)
+    world.remake = make
     try:
-        yield World(instance_id, engine, engine.streams, hand)
+        yield world
     finally:
-        engine.close()
+        world.engine.close()
         hand.clean(instance_id)

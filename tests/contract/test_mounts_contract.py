@@ -91,7 +91,14 @@ def again(world: World, uid: str, *mounts: Mount) -> Container:
 def wrong(world: World, uid: str, *mounts: Mount) -> str:
     found = world.only(uid)
     assert found.inside is not None
-    return differing(each for each in facts(config(world, uid, *mounts), found.inside, bound=found.bound))
+    recorded = not found.unrecorded
+    made = config(world, uid, *mounts)
+    return differing(each for each in facts(made, found.inside, bound=found.bound, recorded=recorded))
+
+
+def lacking(world: World, uid: str, *mounts: Mount) -> tuple[Mount, ...]:
+    found = world.only(uid)
+    return missing(mounts, found.inside, found.bound, recorded=not found.unrecorded)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -206,6 +213,57 @@ def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: Wor
     ok(world.engine.act(replace(places, mounts=(secret,))))
     now = again(world, uid)
     assert missing((secret,), now.inside, now.bound) == ()
+
+
+VOLUME = Mount("/work", "volume", "data", size_bytes=8 << 20)
+MEMORY = Mount("/work", "memory", size_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("mount", [VOLUME, MEMORY], ids=["volume", "memory"])
+@pytest.mark.parametrize("claimed", [False, True], ids=["from its start", "claimed"])
+def test_an_unmount_inside_is_noticed_and_bound_again(world: World, mount: Mount, *, claimed: bool) -> None:
+    uid = world.new_uid()
+    box = started(world, uid) if claimed else started(world, uid, mount)
+    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    world.hand.write_inside(box.name, "/work/file", "kept")
+    world.hand.unmount_inside(box.name, "/work")
+    world.engine.observe_now()
+    assert (lacking(world, uid, mount), wrong(world, uid, mount)) == ((mount,), ""), "narrower than asked for"
+    assert world.engine.act(bind(world, uid, mount, into=box.id)) == Ok(box.id)
+    assert (lacking(world, uid, mount), wrong(world, uid, mount)) == ((), "")
+    assert world.hand.read_inside(box.name, "/work/file") == "kept"
+
+
+def test_mount_points_unmounted_on_the_host_are_mounted_again(world: World) -> None:
+    uid = world.new_uid()
+    box = started(world, uid)
+    ok(world.engine.act(bind(world, uid, VOLUME, into=box.id)))
+    world.hand.write_inside(box.name, "/work/file", "kept")
+    world.hand.unmount_places(box.name)
+    world.hand.unmount_inside(box.name, "/work")
+    world.engine.observe_now()
+    assert lacking(world, uid, VOLUME) == (VOLUME,)
+    assert world.engine.act(bind(world, uid, VOLUME, into=box.id)) == Ok(box.id)
+    assert (lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == ((), "")
+    assert world.hand.read_inside(box.name, "/work/file") == "kept"
+
+
+def test_a_lost_record_makes_no_mount_foreign(world: World) -> None:
+    uid = world.new_uid()
+    box = started(world, uid, VOLUME)
+    world.hand.lose_record(box.name)
+    world.next_daemon()
+    assert (world.only(uid).unrecorded, lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == (True, (), "")
+    world.hand.unmount_inside(box.name, "/work")
+    world.engine.observe_now()
+    assert lacking(world, uid, VOLUME) == (VOLUME,)
+    assert world.engine.act(bind(world, uid, VOLUME, into=box.id)) == Ok(box.id)
+    assert (lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == ((), "")
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    ok(world.engine.act(bind(world, uid, VOLUME)))
+    again(world, uid)
+    assert (world.only(uid).unrecorded, wrong(world, uid, VOLUME)) == (False, "")
 
 
 def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:

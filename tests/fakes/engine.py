@@ -35,6 +35,7 @@ from typing import Any
 from controller.kinds.common import labels as own
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_tail import GONE, tail_of
+from controller.kinds.observed.inside import InsideState
 from controller.kinds.observed.observed import Container, End, HostFacts, Observation, OutOfBandSettings, State
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import (
@@ -122,6 +123,9 @@ class Box:
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
     mounts: tuple[Mount, ...] = ()
+    written: dict[str, str] = field(default_factory=dict)  # files inside, by path
+    unmounted: set[str] = field(default_factory=set)  # inside
+    unrecorded: bool = False
     tampered: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, *, readable: bool) -> Container:
@@ -150,14 +154,20 @@ class Box:
             networks=self.networks,
             error=self.error,
             out_of_band=self.out_of_band,
-            inside=inside_of(self.config, self.networks, self.tampered, self.mounts) if self.state in _LIVE else None,
-            bound=bound_of(self.mounts),
+            inside=self._inside() if self.state in _LIVE else None,
+            slots=tuple(each.path for each in self.config.slots) if self.config else (),
+            bound=() if self.unrecorded else bound_of(self.mounts),
+            unrecorded=self.unrecorded,
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
             agent=agents.volume_name(self.config.agent) if self.config else "",
             user=user_of(self.config) if self.config else "",
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
+
+    def _inside(self) -> InsideState:
+        inside = inside_of(self.config, self.networks, self.tampered, self.mounts)
+        return replace(inside, mounts=tuple(each for each in inside.mounts if each.path not in self.unmounted))
 
 
 class Stream(Iterator[Chunk]):
@@ -426,6 +436,23 @@ class FakeEngine:
             box = self.box(name)
             self.places[box.labels[own.UID]].pop(path, None)
             box.mounts = tuple(each for each in box.mounts if each.path != path)
+
+    def unmount_inside(self, name: str, path: str) -> None:
+        """`umount` in the sandbox's mount namespace, as root of the host: no event tells of it."""
+        self.box(name).unmounted.add(path)
+
+    def unmount_places(self, name: str) -> None:
+        """Unmount all at the mount points of this host; the sandbox keeps what it has."""
+
+    def write_inside(self, name: str, path: str, text: str) -> None:
+        self.box(name).written[path] = text
+
+    def read_inside(self, name: str, path: str) -> str:
+        return self.box(name).written[path]
+
+    def lose_record(self, name: str) -> None:
+        """Take the record of its mounts away; seen by the next daemon."""
+        self.box(name).unrecorded = True
 
     def remove_network(self, name: str) -> None:
         """`docker network rm`: refused while a container that runs is on it."""
@@ -772,6 +799,8 @@ class FakeEngine:
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):
                 each_box.mounts = tuple(self.places[action.uid].values())
+                each_box.unmounted -= {each.path for each in action.mounts}
+                each_box.unrecorded = each_box.unrecorded and bool(action.container_id)
         return Ok(action.container_id)
 
     def _remove_volumes(self, action: RemoveVolumes) -> Outcome:
@@ -939,7 +968,7 @@ class FakeEngine:
         box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
         box.exit_code, box.oom_killed, box.error = 0, False, ""
-        box.tampered = dict(self.hostile) if box.config else {}
+        box.tampered, box.unmounted = dict(self.hostile) if box.config else {}, set()
         done = run(box.command)
         box.output += [(self._clock.now(), each) for each in done.output]
         code = self.start_exits.get(box.name, done.exit_code)
@@ -1094,7 +1123,8 @@ def _usage(box: Box, now: float) -> Usage:
 def _copied(value: Any) -> Any:
     """Return it so that no later change reaches it: a collection, or what it holds."""
     if isinstance(value, Box):
-        return replace(value, output=list(value.output), tampered=dict(value.tampered))
+        copies = {name: copy(getattr(value, name)) for name in ("output", "tampered", "written", "unmounted")}
+        return replace(value, **copies)
     if isinstance(value, dict):
         made = copy(value)
         made.update((key, _copied(each)) for key, each in value.items())

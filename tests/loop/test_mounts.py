@@ -181,3 +181,31 @@ def test_volumes_are_bound_cold_and_warm(house: LoopHarness) -> None:
     words = ["/cache from volume cache of 8Mi read-only", "/workspace from volume work of 16Mi read-write"]
     assert sorted(bound(house, "a")) == words
     assert launch(house, "a").startswith("Warm")
+
+
+def test_a_lost_record_kills_nothing(house: LoopHarness) -> None:
+    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    house.settle()
+    box = house.engine.box(house.container_name("a"))
+    house.engine.lose_record(box.name)
+    house.engine.observe_now(full=True)
+    house.settle()
+    assert house.condition("a", "Secured") == "Unknown MountsUnrecorded"
+    assert house.condition("a", "Ready") == "True Running"
+    house.engine.kill(box.name)
+    house.settle()
+    assert house.condition("a", "Secured") == "True Attested"
+    assert house.engine.box(box.name).id == box.id, "its next start binds all anew"
+
+
+def test_a_member_without_a_record_is_replaced_and_never_handed_out(house: LoopHarness) -> None:
+    filled(house)
+    lost = boxes(house)
+    for name in lost:
+        house.engine.lose_record(name)
+    house.engine.observe_now(full=True)
+    house.run_pass()
+    house.refer("a", "t")
+    house.settle()
+    assert launch(house, "a").startswith("Cold")
+    assert not set(lost) & set(boxes(house))

@@ -45,7 +45,7 @@ from controller.kinds.planning.action import (
     UpdateLimits,
 )
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
-from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.policy.attest.mounted import missing
 
 _log = logging.getLogger(__name__)
@@ -352,12 +352,15 @@ class Actor:
         return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
 
     def _visible(self, action: BindMounts) -> Outcome:
-        """Check that the sandbox sees what was bound."""
-        found = self._observer.inside(action.container_id)
-        lacking = missing(action.mounts, found.inside, found.bound) if found.state is State.RUNNING else ()
+        """Check that the sandbox sees what was bound; what does not reach it by itself is attached inside, too."""
+        found, why = self._observer.inside(action.container_id), ""
+        lacking = _lacking(action, found)
+        if lacking:
+            why = self._mounts.bind_inside(action, found, lacking)
+            lacking = _lacking(action, found := self._observer.inside(action.container_id))
         if lacking:
             paths = ", ".join(each.path for each in lacking)
-            why = "the engine binds in a mount namespace that this daemon's mounts do not reach"
+            why = why or "something else is mounted over it"
             return Transient("MountNotSeen", f"{paths} can't be seen from inside {action.name}: {why}")
         return Ok(found.id)
 
@@ -423,6 +426,13 @@ class Actor:
             raise Fault("busy", hanging_message(container_id))
         container = seen.container if seen is not None else self._now(container_id)
         return None if container is None else _of_object(uid, container)
+
+
+def _lacking(action: BindMounts, found: Container) -> tuple[Mount, ...]:
+    """Return the mounts of an action that a running sandbox does not see."""
+    if found.state is not State.RUNNING:
+        return ()
+    return missing(action.mounts, found.inside, found.bound, recorded=not found.unrecorded)
 
 
 def _of_object(uid: str, container: Container) -> Container:

@@ -1,8 +1,9 @@
 """Containers parsed from an inspect or a list's row. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from controller.engine.docker.create_config import drift_of_body, limits_of_body, storage_of_body
@@ -50,6 +51,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
         agent=_agent(data.get("Mounts") or ()),
+        slots=tuple(sorted(_slots(data.get("Mounts") or (), labels.get(own.UID, "")))),
         user=str(config.get("User") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
@@ -60,6 +62,14 @@ def _agent(mounts: Iterable[Mapping[str, Any]]) -> str:
     """Return the volume of an agent's runtime among an inspect's mounts; "" for none."""
     found = (each for each in mounts if each.get("Type") == "volume" and each.get("Destination") == FOLDER)
     return next((str(each.get("Name", "")) for each in found), "")
+
+
+def _slots(mounts: Iterable[Mapping[str, Any]], uid: str) -> Iterator[str]:
+    """Yield the paths of the mount points in an inspect: those bound from `<folder>/<uid>/<number>`."""
+    for each in mounts:
+        source = PurePath(str(each.get("Source", "")))
+        if each.get("Type") == "bind" and source.name.isdigit() and source.parent.name == uid:
+            yield str(each.get("Destination", ""))
 
 
 def unreadable_container(row: Mapping[str, Any]) -> Container:

@@ -3,7 +3,8 @@
     <folder>/<instance>/<uid>/<n>     a shared tmpfs of ours; each mount point has an empty, read-only mount
 
 A mount on top of it is visible in the sandbox at once, and in later runs of the container. Mounts inside never
-propagate back. `bound.json` beside the mount points records the mounts for the next daemon.
+propagate back. `bound.json` beside the mount points records the mounts for the next daemon. Without it nothing tells
+which mounts are ours: all of that object is unrecorded until its next start, when all is mounted again.
 """
 
 import contextlib
@@ -25,8 +26,10 @@ from controller.engine.kernel.engine_namespace import EngineNamespace, Namespace
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_folders import Refused, folder_tree
+from controller.engine.mounts.inside_mounts import attach_inside, clone
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
+from controller.kinds.observed.observed import Container
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, BoundMount, HostRoot, Mount, RemoveVolumes, Slot
 from controller.kinds.runtime.secret import SECRET_MISSING, NoSecret, SecretStamp
@@ -68,6 +71,7 @@ class HostMounts:
         self.kept = KeptVolumes(volumes, self._namespace)
         # Replaced by the one mounting thread; read by any.
         self._bound: dict[str, tuple[BoundMount, ...]] | None = None
+        self._unrecorded: frozenset[str] = frozenset()  # their records are lost; `_bound` has what was bound since
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._made: dict[str, float] = {}
@@ -93,6 +97,10 @@ class HostMounts:
     def bound(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object. Never raises."""
         return self._known().get(uid, ())
+
+    def is_recorded(self, uid: str) -> bool:
+        """Tell whether `bound` has all mounts of that object. Never raises."""
+        return uid in self._known() and uid not in self._unrecorded
 
     def renamed(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object with their current origins: a bound folder may have been renamed.
@@ -124,6 +132,22 @@ class HostMounts:
         except OSError as error:
             return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
 
+    def bind_inside(self, action: BindMounts, container: Container, mounts: Collection[Mount]) -> str:
+        """Attach what is mounted at these mount points inside a running container, too; return what went wrong."""
+        numbers = {slot.path: number for number, slot in enumerate(action.slots)}
+        trees: list[tuple[str, int]] = []
+        try:
+            for each in mounts:
+                place = self._place(action.uid, numbers[each.path])
+                trees.append((each.path, self._namespace.run(partial(clone, place))))
+            attach_inside(container.pid, container.id, trees)
+        except (NamespaceUnreachable, OSError) as error:
+            return str(getattr(error, "strerror", None) or error)
+        finally:
+            for _, tree in trees:
+                os.close(tree)
+        return ""
+
     def remove_volumes(self, action: RemoveVolumes) -> Outcome:
         """Delete volumes with their data."""
         if self._volumes is None:
@@ -138,7 +162,7 @@ class HostMounts:
 
     def release(self, uid: str) -> None:
         """Remove all mount points of an object; mounts in use end with their last user. Never raises."""
-        if uid in self._known():
+        if uid in {*self._known(), *self._unrecorded}:
             self._release_quietly(uid, self._clear)
 
     def _release_quietly(self, uid: str, how: Callable[[str], None]) -> None:
@@ -153,7 +177,7 @@ class HostMounts:
         A grace period protects a container that is about to be created or started. Everything is mounted again then.
         """
         now, known = self._ticks(), self._known()
-        self._strays = {uid: self._strays.get(uid, now) for uid in known if uid not in uids}
+        self._strays = {uid: self._strays.get(uid, now) for uid in {*known, *self._unrecorded} if uid not in uids}
         resting = {uid for uid, bound in known.items() if uid not in alive and any(each.in_memory for each in bound)}
         self._resting = {uid: self._resting.get(uid, now) for uid in resting}
         for uid, since in list(self._strays.items()):
@@ -198,7 +222,10 @@ class HostMounts:
         if not action.container_id:
             self._clear(action.uid)
             self._made[action.uid] = self._ticks()
-            self._make_places(action)
+            self._unrecorded -= {action.uid}
+        elif action.uid not in (self._bound or {}):
+            self._unrecorded |= {action.uid}
+        self._make_places(action)
         known = {each.path: each for each in self._noted(action.uid)}
         for mount in action.mounts:
             if mount.path in known and resized(known[mount.path], mount) and self._volumes is not None:
@@ -207,25 +234,30 @@ class HostMounts:
                 self._write(action.uid, tuple(known.values()))
                 continue
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
+            if _is_there(self._place(action.uid, number), known.get(mount.path), mount):
+                continue  # mounted anew, what is only in memory would be lost
             known[mount.path] = self._put(action, mount, number, user)
             self._write(action.uid, tuple(known.values()))
         return Ok(action.container_id)
 
     def _make_places(self, action: BindMounts) -> None:
+        """Create the mount points; of a running sandbox those that somebody unmounted."""
         self._make_folder()
-        (self._folder / action.uid).mkdir(mode=0o755)
-        if not all(each.file for each in action.slots):
+        (self._folder / action.uid).mkdir(mode=0o755, exist_ok=True)
+        lacking = [n for n in range(len(action.slots)) if not _is_mounted(self._place(action.uid, n))]
+        if not all(action.slots[number].file for number in lacking):
             self._maps.prepare()
-        for number, slot in enumerate(action.slots):
+        for number in lacking:
             place = self._place(action.uid, number)
-            if slot.file:
+            if action.slots[number].file:
                 place.touch(mode=0o444)
                 _attach(self._file(action.uid, b"", Ids(0, 0), EMPTY_BYTES), place)
                 continue
-            place.mkdir(mode=0o755)
+            place.mkdir(mode=0o755, exist_ok=True)
             empty = mount_calls.tmpfs(_SEALED, size=str(EMPTY_BYTES), mode="0555")
             _attach(empty, place)
-        self._write(action.uid, ())
+        if lacking or not action.container_id:
+            self._write(action.uid, self._noted(action.uid))
 
     def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> BoundMount:
         """Mount at a mount point; an earlier mount is removed first."""
@@ -313,6 +345,7 @@ class HostMounts:
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
         self._note(uid, None)
+        self._unrecorded -= {uid}
         self._made.pop(uid, None)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             self._drop_folder()
@@ -335,7 +368,7 @@ class HostMounts:
 
     def _make_folder(self) -> None:
         """Create our tmpfs. Its mounts are shared, or sandboxes would not see them."""
-        if _mounted_at(self._folder):
+        if _is_mounted(self._folder):
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _attach(mount_calls.tmpfs(_PLAIN | mount_calls.NO_EXEC, size="16m", mode="0700"), self._folder)
@@ -351,6 +384,9 @@ class HostMounts:
         return self._folder / uid / str(number)
 
     def _write(self, uid: str, bound: tuple[BoundMount, ...]) -> None:
+        if uid in self._unrecorded:  # the next daemon must not take this for all of it
+            self._note(uid, bound)
+            return
         notes = self._folder / uid / _NOTES
         new = notes.with_suffix(".new")
         new.write_text(json.dumps([asdict(each) for each in bound]))
@@ -365,13 +401,14 @@ class HostMounts:
         if self._bound is not None:
             return
         found: dict[str, tuple[BoundMount, ...]] = {}
+        lost = set()
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
                 noted = tuple(_noted(each) for each in json.loads((folder / _NOTES).read_text()))
                 found[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
-                found[folder.name] = ()  # a daemon died while it created them: they are created again
-        self._bound = found
+                lost.add(folder.name)
+        self._bound, self._unrecorded = found, frozenset(lost)
 
 
 def _noted(stored: dict[str, Any]) -> BoundMount:
@@ -385,6 +422,13 @@ def _identified(folder: Path, noted: tuple[BoundMount, ...]) -> tuple[BoundMount
         return noted
     known = {_origin(each): _identity(each) for each in folder.iterdir() if each.name.isdigit()}
     return tuple(replace(each, identity=each.identity or known.get(each.origin, "")) for each in noted)
+
+
+def _is_there(place: Path, bound: BoundMount | None, mount: Mount) -> bool:
+    """Tell whether just that mount is on top of a mount point already."""
+    if bound is None or bound.mount != str(mount) or not bound.origin or not bound.identity:
+        return False
+    return not _is_empty(place) and _identity(place) == bound.identity
 
 
 def _begun(mount: Mount) -> BoundMount:
@@ -403,6 +447,14 @@ def _attach(mount: int, place: Path) -> None:
             os.close(target)
     finally:
         os.close(mount)
+
+
+def _is_mounted(place: Path) -> bool:
+    """Tell whether anything is mounted at a path, from its device alone, as mountinfo is slow."""
+    try:
+        return place.stat(follow_symlinks=False).st_dev != place.parent.stat().st_dev
+    except FileNotFoundError:
+        return False
 
 
 def _is_empty(place: Path) -> bool:

@@ -46,7 +46,8 @@ class Container:
     `limits` are those in force: read from the cgroup while it runs, else from the engine's configuration; None if
     neither could be read. `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host,
     0 if it does not run. `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
-    layer (with its image, where the engine counts that too); 0: none. `bound` are the bind mounts that this host made.
+    layer (with its image, where the engine counts that too); 0: none. `slots` are the paths of its mount points,
+    `bound` the bind mounts that this host made there. `unrecorded`: the record of them is lost.
     `agent` is the volume of its agent's runtime; "": it has no agent.
     `user` is the user that it was created to run as, as the engine has it: the spec's or the image's.
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
@@ -76,7 +77,9 @@ class Container:
     out_of_band: OutOfBandSettings = OutOfBandSettings()
     inside: InsideState | None = None
     revision: int = 0
+    slots: tuple[str, ...] = ()
     bound: tuple[BoundMount, ...] = ()
+    unrecorded: bool = False
     storage_bytes: int = 0
     log_path: str = ""
     layer_path: str = ""

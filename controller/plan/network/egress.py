@@ -191,6 +191,8 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
         return "allowedHosts changed" if one.image == wanted.egress.image else "another egress image"
     if set(one.networks) != {policy.UPLINK, wanted.network}:
         return f"its egress container was found on {', '.join(one.networks) or 'no network'}"
+    if one.unrecorded:
+        return "the record of its files is lost: nobody can tell if its secrets are current"
     if any(each.outdated for each in one.bound):
         return "a secret of its credentials was changed or deleted"
     if one.limits is not None and list(drift.limit_differences(policy.LIMITS, one.limits)):

@@ -111,6 +111,7 @@ def is_ready(instance: Instance, container: Container | None, wanted: Rendered |
         and wanted is not None
         and container.state is State.RUNNING
         and container.limits is not None
+        and not container.unrecorded
         and probes.passed(wanted.probes, instance.memory)
     )
 
@@ -121,6 +122,7 @@ def member_of(
     """Return the state of a member. `wanted` is its configuration as the template has it now."""
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
     other = container is not None and wanted is not None and drift.outdated(container, wanted)
+    other = other or (container is not None and container.unrecorded)  # it may be a claimed one of a restored store
     failure, end = instance.memory.failure, instance.memory.last_end
     insecure = instance.memory.insecure[2]
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""

@@ -14,9 +14,14 @@ from controller.plan.network import networks
 from controller.plan.sandbox import drift
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest
 from controller.policy.attest.attest import Fact, differing, facts, hides_processes
+from controller.policy.attest.mounted import unjudged
 from controller.policy.sandbox import Rendered
 
-REASON = "NotSecured"
+REASON, UNRECORDED = "NotSecured", "MountsUnrecorded"
+_UNRECORDED = (
+    "mounted, and the record of what was bound there is lost; it runs on, and its next start binds all anew "
+    "(`paddock restart`)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,15 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("Unknown", "NotAttested", message)
     # A network attached out-of-band is detached in this same pass.
     attached = set(container.networks) == set(networks.names(context, rendered))
-    compared = facts(_created(rendered.config, container), inside, networks=attached, bound=container.bound)
+    bound, recorded = container.bound, not container.unrecorded
+    compared = facts(_created(rendered.config, container), inside, networks=attached, bound=bound, recorded=recorded)
     message = differing(compared)
     if not message and context.unconfined:
         message = f"the guard of its network is lost: {context.unconfined}"
         return Verdict("False", networks.UNGUARDED, message, compared)
+    paths = () if recorded else unjudged(rendered.config, inside, bound)
+    if not message and paths:
+        return Verdict("Unknown", UNRECORDED, f"{', '.join(paths)}: {_UNRECORDED}", compared)
     if not message:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):

@@ -53,7 +53,7 @@ def absent(context: ReconcileContext, container: Container, rendered: Rendered) 
     """
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return ()
-    found = missing(wanted(context, rendered), container.inside, container.bound)
+    found = missing(wanted(context, rendered), container.inside, container.bound, recorded=not container.unrecorded)
     later = waiting(context, container, rendered) if found else ()
     return tuple(each for each in found if each not in later)
 

@@ -35,7 +35,7 @@ _HIDING = ("runsc", "kata")
 _GPU = re.compile(r"/dev/nvidia[0-9]+")
 _AGENT = "the agent's runtime read-only"
 # Comparisons are cached as long as their observation, because each takes 12 KiB.
-_Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...]]
+_Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...], bool]
 _COMPARED: WeakKeyDictionary[InsideState, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
 _QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
@@ -46,18 +46,26 @@ def hides_processes(runtime: str) -> bool:
 
 
 def facts(
-    config: ContainerConfig, inside: InsideState, *, networks: bool = True, bound: Iterable[BoundMount] = ()
+    config: ContainerConfig,
+    inside: InsideState,
+    *,
+    networks: bool = True,
+    bound: Iterable[BoundMount] = (),
+    recorded: bool = True,
 ) -> tuple[Fact, ...]:
     """Return all comparisons. Without `networks` they are left out, for an action is just changing them.
 
-    `bound` are the bind mounts that this host made in the sandbox.
+    `bound` are the bind mounts that this host made in the sandbox, all of them if `recorded`.
     """
-    known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound))
+    known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound), recorded)
     found = known.get(asked)
     if found is None:
         if len(known) >= _QUESTIONS:
             known.clear()
-        found = known[asked] = (*_facts(config, inside, networks), *mounted.facts(config, inside, asked[2]))
+        found = known[asked] = (
+            *_facts(config, inside, networks),
+            *mounted.facts(config, inside, asked[2], recorded=recorded),
+        )
     return found
 
 

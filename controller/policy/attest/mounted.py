@@ -1,6 +1,7 @@
 """Comparison of a sandbox's bind mounts with the requested ones, as the kernel shows them from inside.
 
-An unused slot is empty and read-only: narrower than any mount for it.
+An unused slot is empty and read-only, and an unmounted one is not there: both are narrower than any mount for it.
+Without the record of what was bound, a mount in a slot is neither right nor wrong: it is unjudged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,17 +13,31 @@ from controller.kinds.runtime.mount import EMPTY_BYTES, BoundMount, Mount
 from controller.policy.attest.facts import Fact
 
 
-def facts(config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount]) -> Iterator[Fact]:
-    """Yield one comparison for each slot."""
+def facts(
+    config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount], *, recorded: bool = True
+) -> Iterator[Fact]:
+    """Yield one comparison for each slot; without a record, of an unjudged mount by its flags alone."""
     known, found = {each.path: each for each in bound}, {each.path: each for each in inside.mounts}
+    unjudged_paths = () if recorded else unjudged(config, inside, known.values())
     for slot in config.slots:
-        yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
+        if slot.path in unjudged_paths:
+            mount = found[slot.path]
+            yield Fact(slot.path, _words(mount), "nosuid nodev", holds=mount.nosuid and mount.nodev)
+        else:
+            yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
+
+
+def unjudged(config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount]) -> tuple[str, ...]:
+    """Return the slots with a mount of which nothing is recorded."""
+    known, found = {each.path for each in bound}, {each.path: each for each in inside.mounts}
+    paths = (each.path for each in config.slots if each.path in found and each.path not in known)
+    return tuple(path for path in paths if not is_empty(found[path]))
 
 
 def _fact(path: str, bound: BoundMount | None, found: ObservedMount | None) -> Fact:
     asked = bound.mount.removeprefix(f"{path} from ") if bound else "nothing"
     if found is None:
-        return Fact(path, "no mount", asked, holds=False)
+        return Fact(path, "no mount", asked, holds=True)
     if is_empty(found):
         return Fact(path, "nothing yet", asked, holds=True)
     holds = (
@@ -52,14 +67,16 @@ def resized(bound: BoundMount, mount: Mount) -> bool:
     return bound.mount == str(replace(mount, size_bytes=bound.size_bytes))
 
 
-def missing(mounts: Iterable[Mount], inside: InsideState | None, bound: Iterable[BoundMount]) -> tuple[Mount, ...]:
-    """Return the mounts that are missing: never made, or unmounted inside."""
+def missing(
+    mounts: Iterable[Mount], inside: InsideState | None, bound: Iterable[BoundMount], *, recorded: bool = True
+) -> tuple[Mount, ...]:
+    """Return the mounts that are missing: never made, or unmounted inside. Without a record, only the latter."""
     known = {each.path: each.mount for each in bound if each.origin}  # else it was only begun
     found = {each.path: each for each in inside.mounts} if inside is not None and not inside.unread else None
     return tuple(
         each
         for each in mounts
-        if known.get(each.path) != str(each) or (found is not None and _gone(found.get(each.path)))
+        if (recorded and known.get(each.path) != str(each)) or (found is not None and _gone(found.get(each.path)))
     )
 
 
@@ -70,4 +87,4 @@ def moved(inside: InsideState, bound: Iterable[BoundMount]) -> bool:
 
 
 def _gone(found: ObservedMount | None) -> bool:
-    return found is not None and is_empty(found)
+    return found is None or is_empty(found)
