@@ -14,6 +14,7 @@ import httpx
 
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.forks import ProcessTransport
 from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, locate, unreachable
 from paddock._version import API_VERSION, VERSION
@@ -33,15 +34,13 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        verify = trusted(server) if server.url.startswith("https") else False  # certificates are only loaded for TLS
-        kept = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
-        transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False, limits=kept)
+        options = transport_options(server, max_connections=100)
         # No read timeout: a long transaction ends by itself, and a followed log may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
         headers = {"User-Agent": AGENT, **authorization(server)}
         self._http = httpx.Client(
             base_url=server.url,
-            transport=RetryingTransport(transport),
+            transport=RetryingTransport(ProcessTransport(lambda: httpx.HTTPTransport(**options))),
             timeout=limits,
             headers=headers,
             trust_env=False,
@@ -139,10 +138,10 @@ class Connection:
             ) from error
 
 
-def transport_options(server: Server) -> dict[str, Any]:
+def transport_options(server: Server, *, max_connections: int | None = None) -> dict[str, Any]:
     """Return the options of httpx's transports for a daemon. Certificates are only loaded for TLS."""
     verify = trusted(server) if server.url.startswith("https") else False
-    limits = httpx.Limits(max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
+    limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
     return {"uds": server.socket or None, "verify": verify, "trust_env": False, "limits": limits}
 
 

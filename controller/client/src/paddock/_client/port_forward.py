@@ -45,6 +45,7 @@ class PortConnection:
 
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: no listener, sandbox not running, or too many connections."""
+        self._pid = os.getpid()
         self._sock = open_socket(server)
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
@@ -139,8 +140,9 @@ class PortConnection:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it at once, in both directions."""
-        self.break_off()
+        """Close it at once, in both directions. After a fork it stays open for the process that opened it."""
+        if self._pid == os.getpid():
+            self.break_off()
         with contextlib.suppress(OSError):
             self._file.close()
         self._sock.close()
@@ -208,6 +210,7 @@ class Forwarding:
         host: str = "",
     ) -> None:
         """Raises ClientError if it can't listen."""
+        self._pid = os.getpid()
         self._open, self.remote, self.address, self._failed = open_, remote, address, failed
         self.host = host
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -236,7 +239,10 @@ class Forwarding:
         return len(self._links)
 
     def close(self) -> None:
-        """Stop listening and close every connection."""
+        """Stop listening and close every connection. A child after a fork only forgets the listener."""
+        if self._pid != os.getpid():
+            self._listening.close()
+            return
         with self._lock:
             self._closed, links = True, list(self._links)
         with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from collections import deque
@@ -23,7 +24,7 @@ from websockets.typing import Subprotocol
 
 from paddock._client.connection import full_path
 from paddock._client.credentials import authorization, trusted
-from paddock._client.errors import refusal
+from paddock._client.errors import ClientError, refusal
 from paddock._client.handshake import HANDSHAKE_SECONDS
 from paddock._client.request_log import logged
 from paddock._client.server import Server, dial, unreachable
@@ -44,6 +45,7 @@ class WebSocket:
 
     def __init__(self, opening: Coroutine[Any, Any, ClientConnection]) -> None:
         """Raises what `opening` raises."""
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="websocket", daemon=True)
         self._thread.start()
@@ -70,7 +72,9 @@ class WebSocket:
             raise
 
     def close(self) -> None:
-        """Close it from any thread; blocked senders and receivers wake up."""
+        """Close it from any thread; blocked senders and receivers wake up. A child after a fork leaves it open."""
+        if self._pid != os.getpid():
+            return
         with self._closing:
             if not self._closed:
                 self._do(self._connection.close())
@@ -78,6 +82,9 @@ class WebSocket:
                 self._end()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._pid != os.getpid():
+            work.close()
+            raise ClientError("the stream belongs to the process that opened it; open another one after a fork")
         with self._calling:
             if self._closed:
                 work.close()

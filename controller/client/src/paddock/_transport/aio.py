@@ -16,7 +16,6 @@ from websockets.exceptions import ConnectionClosed
 
 from paddock._client.connection import (
     AGENT,
-    IDLE_SECONDS,
     MAX_RETRIES,
     LineSplitter,
     full_path,
@@ -25,8 +24,9 @@ from paddock._client.connection import (
     retry_seconds,
     transport_options,
 )
-from paddock._client.credentials import authorization, trusted
+from paddock._client.credentials import authorization
 from paddock._client.errors import ClientError, TimedOut, refusal
+from paddock._client.forks import AsyncProcessTransport, PerProcess
 from paddock._client.port_forward import PortConnection
 from paddock._client.request_log import logged
 from paddock._client.server import Server, unreachable
@@ -102,23 +102,20 @@ class AsyncTransport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        verify = trusted(server) if server.url.startswith("https") else False
-        kept = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
-        inner = httpx.AsyncHTTPTransport(uds=server.socket or None, verify=verify, trust_env=False, limits=kept)
         self._http = httpx.AsyncClient(
             base_url=server.url,
-            transport=RetryingAsyncTransport(inner),
+            transport=RetryingAsyncTransport(_pool(server)),
             timeout=httpx.Timeout(_CONNECT_SECONDS, read=None),
             headers={"User-Agent": AGENT, **authorization(server)},
             trust_env=False,
         )
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = PerProcess(lambda: ThreadPoolExecutor(_THREADS, "paddock"))
 
     async def aclose(self) -> None:
         """Free the connections."""
         await self._http.aclose()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
+        if (threads := self._threads.pop()) is not None:
+            threads.shutdown(wait=False)
 
     async def request(
         self,
@@ -174,15 +171,12 @@ class AsyncTransport:
 
     def proxy(self, path: str) -> httpx.AsyncClient:
         """Return a client of the program behind a path of the daemon."""
-        inner = httpx.AsyncHTTPTransport(**transport_options(self.server))
-        return httpx.AsyncClient(transport=inner, **proxy_options(self.server, path))
+        return httpx.AsyncClient(transport=_pool(self.server), **proxy_options(self.server, path))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks, in a thread."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "paddock")
         work = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.get(), work)
 
     @asynccontextmanager
     async def _opened(
@@ -300,6 +294,11 @@ async def tell(callback: TextCallback | None, text: str) -> None:
 async def pause(seconds: float) -> None:
     """Wait for a time."""
     await asyncio.sleep(seconds)
+
+
+def _pool(server: Server) -> AsyncProcessTransport:
+    options = transport_options(server)
+    return AsyncProcessTransport(lambda: httpx.AsyncHTTPTransport(**options))
 
 
 async def _cut(data: bytes) -> AsyncIterator[bytes]:

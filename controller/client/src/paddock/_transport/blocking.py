@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from paddock._client.connection import Connection, connect, proxy_options, transport_options
 from paddock._client.errors import ClientError
 from paddock._client.files import cut
+from paddock._client.forks import PerProcess, ProcessTransport
 from paddock._client.port_forward import PortConnection as PortConnection
 from paddock._client.server import Server
 from paddock._client.transfer import check_size, exchange
@@ -55,15 +56,12 @@ class Transport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._opening = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection = PerProcess(lambda: connect(server))
 
     def close(self) -> None:
         """Free the connections; a later request opens new ones."""
-        with self._opening:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+        if (connection := self._connection.pop()) is not None:
+            connection.close()
 
     def request(
         self,
@@ -111,7 +109,8 @@ class Transport:
 
     def proxy(self, path: str) -> httpx.Client:
         """Return a client of the program behind a path of the daemon."""
-        inner = httpx.HTTPTransport(**transport_options(self.server))
+        options = transport_options(self.server)
+        inner = ProcessTransport(lambda: httpx.HTTPTransport(**options))
         return httpx.Client(transport=inner, **proxy_options(self.server, path))
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -119,10 +118,7 @@ class Transport:
         return function(*args, **kwargs)
 
     def _connected(self) -> Connection:
-        with self._opening:
-            if self._connection is None:
-                self._connection = connect(self.server)
-            return self._connection
+        return self._connection.get()
 
 
 @contextmanager
