@@ -27,6 +27,7 @@ FIELDS = frozenset(
         "launchReason",
         "launchType",
         "startTime",
+        "firstStartTime",
         "lastTermination",
         "user",
         "userShared",
@@ -94,6 +95,8 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             made |= {"user": user_ids.shown(container)} | ({"userShared": True} if user_ids.shares(context) else {})
     elif context.blind:  # a daemon that has just started knows no container yet
         made |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
+    if memory.first_start:
+        made["firstStartTime"] = rfc3339(memory.first_start)
     if memory.last_end is not None:
         made["lastTermination"] = _termination(memory.last_end)
     return carried(context.obj.status, made)

@@ -1,7 +1,9 @@
 """Documents of new sandboxes from keyword arguments."""
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypedDict
 
 from paddock._client.command import Secret
@@ -142,8 +144,25 @@ def _lifecycle(options: SandboxOptions) -> dict[str, Any]:
     if "keep_running" in options:
         found["keepRunning"] = options["keep_running"]
     if "lifetime" in options:
-        found |= {"activeDeadlineSeconds": _seconds(options["lifetime"]), "ttlSecondsAfterFinished": 0}
+        found |= _lifetime(options["lifetime"])
     return found
+
+
+def lifetime_from(now: float, sandbox: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the `lifecycle` with which a sandbox is deleted `seconds` after `now`, a Unix time of the daemon's."""
+    status = sandbox.get("status", {})
+    started = status.get("firstStartTime") or status.get("startTime")  # without a deadline it has no first start
+    elapsed = now - datetime.fromisoformat(started).timestamp() if started else 0.0
+    return _lifetime(math.ceil(max(0.0, elapsed) + seconds))
+
+
+def deadline_seconds(sandbox: Mapping[str, Any]) -> int:
+    """Return its `activeDeadlineSeconds`, 0 if it has none."""
+    return int(sandbox["spec"].get("lifecycle", {}).get("activeDeadlineSeconds") or 0)
+
+
+def _lifetime(seconds: float) -> dict[str, Any]:
+    return {"activeDeadlineSeconds": _seconds(seconds), "ttlSecondsAfterFinished": 0}
 
 
 def _quantity(value: Any) -> Any:

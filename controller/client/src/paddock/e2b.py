@@ -5,7 +5,8 @@
         print(sandbox.commands.run("cat /tmp/a.txt").stdout)
 
 A `template` is a SandboxTemplate, or an image if its name has a `:` or `/`. As in E2B, a command that fails raises
-CommandExitException, and a sandbox lives until its `timeout` or `kill`. `get_host` is an address on this machine.
+CommandExitException, one that runs too long TimeoutException, and a sandbox lives until its `timeout` or `kill`. A
+paused one stays, with its files and memory, until `connect` lets it go on. `get_host` is an address on this machine.
 """
 
 import builtins
@@ -15,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 from paddock import _models
-from paddock._client.errors import NotFound, PaddockError
+from paddock._client.errors import NotFound, PaddockError, TimedOut
 from paddock._client.files import FileInfo
+from paddock._spec import SandboxOptions
 from paddock._sync.client import Paddock
 from paddock._sync.ports import Forward
 from paddock._sync.process import Process
@@ -27,6 +29,7 @@ _LABEL = "paddock.e2b"
 Callback = Callable[[str], object]
 SandboxException = PaddockError
 NotFoundException = NotFound
+TimeoutException = TimedOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class CommandHandle:
             yield (output.text, None, None) if output.stream == "stdout" else (None, output.text, None)
 
     def wait(self, on_stdout: Callback | None = None, on_stderr: Callback | None = None) -> CommandResult:
-        """Wait for its end. Raises CommandExitException."""
+        """Wait for its end. Raises CommandExitException, TimeoutException."""
         for stdout, stderr, _ in self:
             if stdout is not None and on_stdout is not None:
                 on_stdout(stdout)
@@ -69,7 +72,7 @@ class CommandHandle:
                 on_stderr(stderr)
         done = self._kept.result(self._process.exit_code or 0, timed_out=self._process.timed_out)
         self._process.kill()  # closes the connection of a command that has ended
-        return _checked(_result(done))
+        return _checked(done)
 
     def send_stdin(self, data: str) -> None:
         """Write to its stdin."""
@@ -127,7 +130,10 @@ class Commands:
         stdin: bool | None = None,
         timeout: float | None = 60,
     ) -> CommandResult | CommandHandle:
-        """Run a shell line. `background` returns a handle at once; `timeout` 0 or None: no limit."""
+        """Run a shell line. `background` returns a handle at once; `timeout` 0 or None: no limit.
+
+        Raises CommandExitException, and TimeoutException after `timeout` seconds.
+        """
         if user is not None:
             raise SandboxException(f"user {user}: every command has the sandbox's user; leave `user` out")
         seconds = timeout or 0
@@ -144,7 +150,7 @@ class Commands:
             on_stdout=on_stdout,
             on_stderr=on_stderr,
         )
-        return _checked(_result(done))
+        return _checked(done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,21 +265,26 @@ class Sandbox:
         image = ":" in source or "/" in source
         lifetime = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
         labels = {**(metadata or {}), _LABEL: "true"}
+        options = SandboxOptions(env=envs or {}, lifetime=lifetime, keep_running=True)
+        options |= SandboxOptions(image=source) if image else SandboxOptions(template=source)
         with _closed_on_error(client, paddock is None):
-            if image:
-                made = client.sandboxes.create(image=source, env=envs or {}, lifetime=lifetime, labels=labels)
-            else:
-                made = client.sandboxes.create(template=source, env=envs or {}, lifetime=lifetime, labels=labels)
+            made = client.sandboxes.create(labels=labels, **options)
         return cls(client, made, own=paddock is None)
 
     @classmethod
-    def connect(cls, sandbox_id: str, paddock: Paddock | None = None) -> "Sandbox":
-        """Return an existing sandbox; a paused one is resumed. Raises NotFoundException."""
+    def connect(cls, sandbox_id: str, paddock: Paddock | None = None, timeout: int | None = None) -> "Sandbox":
+        """Return an existing sandbox; a paused one is resumed. Raises NotFoundException.
+
+        It lives for at least `timeout` seconds from now; the default is that of `create`.
+        """
         client = paddock or Paddock()
         with _closed_on_error(client, paddock is None):
             found = client.sandboxes.get(sandbox_id)
             if found.object["spec"].get("runState", "Running") != "Running":
                 found.resume()
+            # A sandbox that others created has a lifetime only if it is asked for.
+            if timeout is not None or _LABEL in found.object["metadata"].get("labels", {}):
+                found.set_lifetime(DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout, shorten=False)
         return cls(client, found, own=paddock is None)
 
     def __enter__(self) -> "Sandbox":
@@ -315,12 +326,13 @@ class Sandbox:
         return found
 
     def set_timeout(self, timeout: int) -> None:
-        """Let it live for so many seconds from its first start."""
-        self._sandbox.patch({"spec": {"lifecycle": {"activeDeadlineSeconds": timeout}}})
+        """Let it live for so many seconds from now."""
+        self._sandbox.set_lifetime(timeout)
 
     def pause(self) -> None:
-        """Stop it, and keep its files on volumes and in its writable layer."""
-        self._sandbox.suspend()
+        """Freeze it, and keep its files and memory until `connect` or `kill`, however long that is."""
+        self._sandbox.pause()
+        self._sandbox.patch({"spec": {"lifecycle": {"activeDeadlineSeconds": None}}})
 
     def get_host(self, port: int) -> str:
         """Return host and port on this machine that reach a port of the sandbox: for programs, not for a browser."""
@@ -338,10 +350,11 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Execution:
-        """Run code in a new interpreter: unlike E2B's, it knows nothing of earlier code."""
+        """Run code in a new interpreter: unlike E2B's, it knows nothing of earlier code. Raises TimeoutException."""
         done = self._sandbox.run_code(
             code, language or "python", env=envs, timeout=timeout, on_stdout=on_stdout, on_stderr=on_stderr
         )
+        _refuse_late(done)
         logs = Logs([done.stdout] if done.stdout else [], [done.stderr] if done.stderr else [])
         if done.ok:
             return Execution(logs)
@@ -349,11 +362,14 @@ class Sandbox:
         return Execution(logs, ExecutionError(name, value, done.stderr))
 
 
-def _result(done: _models.CommandResult) -> CommandResult:
-    return CommandResult(done.stderr, done.stdout, done.exit_code, "timed out" if done.timed_out else None)
+def _refuse_late(done: _models.CommandResult) -> None:
+    if done.timed_out:
+        raise TimeoutException("the command did not end within its `timeout`, and was killed; ask for a longer one")
 
 
-def _checked(result: CommandResult) -> CommandResult:
+def _checked(done: _models.CommandResult) -> CommandResult:
+    _refuse_late(done)
+    result = CommandResult(done.stderr, done.stdout, done.exit_code)
     if result.exit_code:
         raise CommandExitException(result)
     return result

@@ -33,6 +33,7 @@ from paddock._models import (
     metrics_of,
     obstacle,
 )
+from paddock._spec import deadline_seconds, lifetime_from
 from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, pause, tell
 
 _PLURAL = "sandboxes"
@@ -116,6 +117,18 @@ class AsyncSandbox:
     async def set_limits(self, **limits: str | int) -> "AsyncSandbox":
         """Change limits while it runs: `set_limits(cpu="2", memory="1Gi", pids=256)`."""
         return await self.patch({"spec": {"resources": {"limits": limits}}})
+
+    async def set_lifetime(self, seconds: float, *, shorten: bool = True) -> "AsyncSandbox":
+        """Delete it so many seconds from now, whatever it does; never earlier than so far with `shorten=False`.
+
+        A start after `suspend` begins the time anew.
+        """
+        now = await self._transport.daemon_time()
+        found = (await self.refresh()).object
+        lifecycle = lifetime_from(now, found, seconds)
+        if not shorten and lifecycle["activeDeadlineSeconds"] <= deadline_seconds(found):
+            return self
+        return await self.patch({"spec": {"lifecycle": lifecycle}})
 
     async def delete(self, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Delete it; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -72,6 +73,11 @@ class Connection:
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
         return body
+
+    def daemon_time(self) -> float:
+        """Return the daemon's clock in Unix seconds, never behind it and at most two seconds ahead."""
+        with self._translated():
+            return date_of(self._http.get("/version"))
 
     def get(self, path: str, *, table: bool = False, **params: str) -> Any:
         """Send a GET request; empty parameters are omitted."""
@@ -268,6 +274,12 @@ def _warning(header: str) -> str:
         return str(json_.loads(quoted))
     except ValueError:
         return quoted
+
+
+def date_of(answer: httpx.Response) -> float:
+    """Return the end of the second in which a response was written; of this machine's clock if it has no date."""
+    text = answer.headers.get("Date")
+    return (parsedate_to_datetime(text).timestamp() if text else time.time()) + 1.0
 
 
 def json_of(answer: httpx.Response) -> Any:

@@ -30,6 +30,7 @@ from paddock._models import (
     metrics_of,
     obstacle,
 )
+from paddock._spec import deadline_seconds, lifetime_from
 from paddock._sync.files import Files
 from paddock._sync.objects import Objects
 from paddock._sync.ports import Forward
@@ -117,6 +118,18 @@ class Sandbox:
     def set_limits(self, **limits: str | int) -> "Sandbox":
         """Change limits while it runs: `set_limits(cpu="2", memory="1Gi", pids=256)`."""
         return self.patch({"spec": {"resources": {"limits": limits}}})
+
+    def set_lifetime(self, seconds: float, *, shorten: bool = True) -> "Sandbox":
+        """Delete it so many seconds from now, whatever it does; never earlier than so far with `shorten=False`.
+
+        A start after `suspend` begins the time anew.
+        """
+        now = self._transport.daemon_time()
+        found = (self.refresh()).object
+        lifecycle = lifetime_from(now, found, seconds)
+        if not shorten and lifecycle["activeDeadlineSeconds"] <= deadline_seconds(found):
+            return self
+        return self.patch({"spec": {"lifecycle": lifecycle}})
 
     def delete(self, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Delete it; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""

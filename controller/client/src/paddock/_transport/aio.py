@@ -18,6 +18,7 @@ from paddock._client.connection import (
     AGENT,
     MAX_RETRIES,
     LineSplitter,
+    date_of,
     full_path,
     json_of,
     proxy_options,
@@ -138,6 +139,11 @@ class AsyncTransport:
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
         return body
+
+    async def daemon_time(self) -> float:
+        """Return the daemon's clock in Unix seconds, never behind it and at most two seconds ahead."""
+        with self._translated():
+            return date_of(await self._http.get("/version"))
 
     @asynccontextmanager
     async def lines(self, path: str, params: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[str]]:

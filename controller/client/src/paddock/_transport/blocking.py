@@ -79,6 +79,10 @@ class Transport:
             method, path, params=params, json=json, text=text, content_type=content_type, headers=headers
         )
 
+    def daemon_time(self) -> float:
+        """Return the daemon's clock in Unix seconds, never behind it and at most two seconds ahead."""
+        return self._connected().daemon_time()
+
     @contextmanager
     def lines(self, path: str, params: Mapping[str, str], seconds: float) -> Iterator[Iterator[str]]:
         """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
