@@ -207,8 +207,8 @@ class Settings(BaseSettings):
         default=(),
         max_length=64,
         description=(
-            "registries at private addresses or on this host that images may be pulled from, as host:port (such "
-            "as `127.0.0.1:5000`); at most 64; default: none"
+            "registries at private addresses or on this host, by address or by name, that images may be pulled "
+            "from, as images name them (such as `127.0.0.1:5000` or `registry.lan:5000`); at most 64; default: none"
         ),
     )
     profile_grants: ProfileGrants = Field(

@@ -51,6 +51,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         credentials=CredentialFiles(partial(_authority, settings.state_dir / "authority"), secrets),
         firewall=NftFirewall() if core.is_local else None,
         gpus=settings.gpu_devices,
+        images=_image_rules(settings),
     )
     core.undo.callback(engine.close)
     return engine, secrets
@@ -61,7 +62,7 @@ def make_policy(settings: Settings) -> Policy:
     policy = Policy(
         report_only=settings.attestation == "report",
         network_range=str(settings.network_range),
-        images=ImageRules(settings.allowed_images, settings.images_by_digest, settings.local_registries),
+        images=_image_rules(settings),
         grants=settings.profile_grants,
         host_roots=settings.host_roots,
         confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
@@ -77,6 +78,10 @@ def make_policy(settings: Settings) -> Policy:
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
     return with_packages(policy, read_package_hosts(settings.package_sources), listed)
+
+
+def _image_rules(settings: Settings) -> ImageRules:
+    return ImageRules(settings.allowed_images, settings.images_by_digest, settings.local_registries)
 
 
 def _user_ids(settings: Settings) -> IdRange | None:

@@ -14,6 +14,7 @@ from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
 from controller.engine.docker.pull import Pulls
+from controller.engine.docker.registries import Registries, Resolve, resolve_addresses
 from controller.engine.exec.agent import AgentConnections
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.port_forward import DockerPorts
@@ -37,6 +38,7 @@ from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+from controller.policy.images import ANY_IMAGE, ImageRules
 from controller.ports import (
     AdoptedExecs,
     Agents,
@@ -62,7 +64,8 @@ class DockerEngine:
     between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
     container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
-    `users_dir` (None: there are none). Raises ValueError for a bad address.
+    `users_dir` (None: there are none). `images` say which registries may be at addresses that are not public, and
+    `resolve` returns those of a name. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -83,6 +86,8 @@ class DockerEngine:
         volumes: Volumes | None = None,
         users_dir: Path | None = None,
         credentials: CredentialFiles | None = None,
+        images: ImageRules = ANY_IMAGE,
+        resolve: Resolve = resolve_addresses,
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id = instance_id
@@ -116,7 +121,7 @@ class DockerEngine:
         self._ports = DockerPorts()
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
-        self._pulls = Pulls()
+        self._pulls, self._registries = Pulls(), Registries(self._client, images, resolve)
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 
@@ -171,6 +176,7 @@ class DockerEngine:
             agents=self._agents,
             accounts=self._accounts,
             pulls=self._pulls,
+            registries=self._registries,
             before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
@@ -179,7 +185,7 @@ class DockerEngine:
     @property
     def image_store(self) -> DockerImages:
         """Paddock's own images on this engine."""
-        return DockerImages(self._client, self._agents, self._pulls)
+        return DockerImages(self._client, self._agents, self._pulls, self._registries)
 
     @property
     def streams(self) -> Streams:

@@ -5,10 +5,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from controller.policy.network.addresses import is_public
+
 _DIGEST = "@sha256:"
 # Names that hosts give their own loopback addresses; and a last label that makes a name an address, as browsers and
 # inet_aton(3) read it: 127.0.0.1, 127.1, 2130706433, 0x7f.1.
 _OWN_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
+_DEFAULT_REGISTRIES = ("", "docker.io", "index.docker.io", "registry-1.docker.io")
+_HTTPS = 443
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
@@ -42,6 +46,27 @@ def refused(image: str, rules: ImageRules) -> Iterator[str]:
             f"`{registry}` is an address, or this host itself, where the engine would ask in the host's name; use a "
             "registry's name, or have the operator list it (setting `local_registries`)"
         )
+
+
+def is_vouched_for(image: str, rules: ImageRules) -> bool:
+    """Return True if the operator chose the image's registry, or the engine did: it may be at any address."""
+    registry = registry_of(image)
+    return registry in _DEFAULT_REGISTRIES or _is_listed(registry, rules)
+
+
+def address_refused(registry: str, addresses: Iterable[str]) -> str:
+    """Return why the engine is not sent to a registry that resolves to these addresses; "" if it is."""
+    private = [each for each in addresses if not is_public(each)]
+    if not private:
+        return ""
+    words = f"the registry `{registry}` is at {', '.join(private)}, which is not a public address"
+    return f"{words}; list it to allow that (setting `local_registries`)"
+
+
+def registry_server(registry: str) -> tuple[str, int]:
+    """Return the host and the port of a registry."""
+    host, _, port = registry.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else (registry.strip("[]"), _HTTPS)
 
 
 def is_own(image: str) -> bool:

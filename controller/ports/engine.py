@@ -105,11 +105,14 @@ class Canary(Protocol):
 
 
 class ImageError(Exception):
-    """Work on an image that failed; the message is for the user. `found` is False if there is no such image."""
+    """Work on an image that failed; the message is for the user. `found` is False if there is no such image.
 
-    def __init__(self, message: str, *, found: bool = True) -> None:
+    `detail` is for operators alone ("": the message says all).
+    """
+
+    def __init__(self, message: str, *, found: bool = True, detail: str = "") -> None:
         super().__init__(message)
-        self.found = found
+        self.found, self.detail = found, detail
 
 
 class ImageWork(Iterator[ImageProgress], Protocol):

@@ -19,6 +19,7 @@ from controller.kinds.planning.action import PullImage, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.agent import IMAGE, AgentRuntime, volume_name
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
+from controller.policy.images import ImageRules
 from controller.ports import ImageError, ImageWork
 from controller.service.images.context import pack_files
 from tests.contract.engine_worlds import DockerHand, World, docker_world, fake_world, ok
@@ -49,8 +50,8 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with fake_world() as made:
             yield made.settled()
         return
-    url = request.getfixturevalue("engine").base_url
-    with docker_world(url, hand=DockerHand(url)) as made:
+    url, host = request.getfixturevalue("engine").base_url, request.getfixturevalue("registry").host
+    with docker_world(url, hand=DockerHand(url), images=ImageRules(local_registries=(host,))) as made:
         yield made.settled()
 
 
@@ -300,7 +301,8 @@ def test_cancelling_a_build_kills_its_command(engine: PrivateEngine, name: str) 
 @pytest.mark.docker
 def test_a_late_build_and_a_silent_registry_are_ended(engine: PrivateEngine, registry: Registry, name: str) -> None:
     remote = f"{registry.host}/team/{uuid.uuid4().hex[:12]}:1"
-    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+    listed = ImageRules(local_registries=(registry.host,))
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url), images=listed) as world:
         with pytest.raises(ImageError, match="was not finished within 1 s"):
             done(world.images.build(a_build(name, "RUN sleep 3457", seconds=1.0)))
         done(world.images.build(a_build(remote, "COPY a /a")))
@@ -325,7 +327,8 @@ def test_a_late_build_and_a_silent_registry_are_ended(engine: PrivateEngine, reg
 @pytest.mark.docker
 def test_a_pull_for_a_sandbox_shows_its_bytes(engine: PrivateEngine, registry: Registry) -> None:
     remote = f"{registry.host}/team/{uuid.uuid4().hex[:12]}:1"
-    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+    listed = ImageRules(local_registries=(registry.host,))
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url), images=listed) as world:
         done(world.images.build(a_build(remote, "COPY a /a", content=random.randbytes(8 << 20))))
         done(world.images.push(remote, seconds=SECONDS))
         made = world.images.find(remote)

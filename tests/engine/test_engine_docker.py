@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -23,7 +24,8 @@ from controller.kinds.planning.action import PullImage, RemoveContainer, SignalC
 from controller.kinds.planning.outcome import Terminal, Transient, Waiting
 from controller.kinds.runtime.container import Tmpfs
 from controller.policy.attest.attest import differing, facts
-from controller.ports import StreamError
+from controller.policy.images import ImageRules
+from controller.ports import ImageError, StreamError
 from tests.contract.engine_worlds import (
     SMALL,
     CountingMeter,
@@ -164,33 +166,80 @@ def test_a_start_that_fails_says_why(world: World, uid: str) -> None:
     assert "nobody-there" in outcome.message
 
 
-def test_a_failed_pull_says_what_to_do(world: World) -> None:
-    outcome = world.engine.act(PullImage("127.0.0.1:1/paddock/nowhere:1", "a test"))
+def pulled(image: str, **options: Any) -> Transient:
+    """Return the outcome of a pull that fails."""
+    with docker_world(**options) as world:
+        outcome = world.settled().engine.act(PullImage(image, "a test"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImagePullFailed"
+    return outcome
+
+
+def test_a_failed_pull_says_what_to_do() -> None:
+    outcome = pulled("127.0.0.1:1/paddock/nowhere:1", images=ImageRules(local_registries=("127.0.0.1:1",)))
     assert "make images" in outcome.message
     assert "the registry refused the connection" in outcome.message
 
 
+PUBLIC = "93.184.216.34"
+
+
+def failure(registry: str, *addresses: str, **options: Any) -> str:
+    """Return the message of a pull that fails, without the registry's name; it resolves to these addresses."""
+    resolve = {"resolve": lambda *_: addresses} if addresses else {}
+    return pulled(f"{registry}/x:1", **resolve, **options).message.replace(registry, "REGISTRY")
+
+
+def test_a_registry_inside_is_not_asked() -> None:
+    seen: list[str] = []
+    with answering(403, b"", seen) as port:
+        registry = f"{socket.gethostname().lower()}:{port}"
+        inside = ("127.0.0.1", "10.0.0.7", "169.254.169.254", "100.64.0.1", "fd00::1")
+        messages = {failure(registry, PUBLIC, address) for address in inside}
+        assert seen == [], "the engine was not sent there"
+        messages.add(failure(registry, PUBLIC))
+        assert seen, "the engine was sent to a public address"
+        assert len(messages) == 1, messages
+        assert "local_registries" in messages.pop()
+        seen.clear()
+        failure(registry, "127.0.0.1", images=ImageRules(local_registries=(registry,)))
+        assert seen, "the operator listed it"
+
+
+def test_open_closed_and_refusing_registries_look_alike() -> None:
+    name, messages = socket.gethostname().lower(), set()
+    for status in (200, 401, 403, 404, 500):
+        with answering(status, b"{}", []) as port:
+            messages.add(failure(f"{name}:{port}", PUBLIC))
+    messages |= {failure(f"{name}:1", PUBLIC), failure("nowhere.invalid:2"), failure(f"{name}:1", "127.0.0.1")}
+    assert len(messages) == 1, messages
+
+
+def test_operators_are_told_what_a_registry_answered() -> None:
+    with docker_world(resolve=lambda *_: ["10.0.0.7"]) as world, pytest.raises(ImageError) as refused:
+        world.images.pull("registry.example.org/x:1", seconds=60)
+    assert "10.0.0.7" not in str(refused.value)
+    assert "10.0.0.7" in refused.value.detail
+
+
 @pytest.mark.parametrize("status", [200, 401, 403, 404, 429, 500, 503])
 @pytest.mark.parametrize("as_error", [True, False])
-def test_what_a_registry_answers_is_never_told(world: World, status: int, as_error: bool) -> None:
+def test_what_a_registry_answers_is_never_told(status: int, as_error: bool) -> None:
     """It may be any server of the host's, and the image's name of anybody's choice."""
     secret = b"body-4711-of-a-private-service"
     body = (
         b'{"errors": [{"code": "DENIED", "message": "%s", "detail": "%s"}]}' % (secret, secret) if as_error else secret
     )
-    with answering(status, body) as port:
-        outcome = world.engine.act(PullImage(f"127.0.0.1:{port}/x:1", "a test"))
-    assert isinstance(outcome, Transient)
-    assert outcome.reason == "ImagePullFailed"
+    with answering(status, body, []) as port:
+        listed = ImageRules(local_registries=(f"127.0.0.1:{port}",))
+        outcome = pulled(f"127.0.0.1:{port}/x:1", images=listed)
     assert secret.decode() not in outcome.message
     assert "the registry" in outcome.message
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[int]:
-    """A server on this host that answers so to everything; its port."""
+def answering(status: int, body: bytes, seen: list[str]) -> Iterator[int]:
+    """A server on this host that answers so to everything; its port. `seen` gets who connected."""
 
     class Door(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -205,7 +254,12 @@ def answering(status: int, body: bytes) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    class Server(ThreadingHTTPServer):
+        def verify_request(self, _request: Any, client_address: Any) -> bool:
+            seen.append(str(client_address[0]))
+            return True
+
+    server = Server(("", 0), Door)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_port

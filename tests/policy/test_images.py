@@ -3,7 +3,14 @@
 import pytest
 
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.images import ANY_IMAGE, ImageRules, refused
+from controller.policy.images import (
+    ANY_IMAGE,
+    ImageRules,
+    address_refused,
+    is_vouched_for,
+    refused,
+    registry_server,
+)
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit
 
@@ -109,3 +116,33 @@ def test_a_registry_that_is_an_address_or_this_host_is_refused_unless_listed(ima
 )
 def test_other_registries_are_accepted(image: str) -> None:
     assert list(refused(image, ANY_IMAGE)) == []
+
+
+def test_registries_at_private_addresses_are_refused() -> None:
+    for address in (
+        "127.0.0.1",
+        "10.0.0.7",
+        "169.254.169.254",
+        "100.64.0.1",
+        "192.88.99.1",
+        "::1",
+        "fd00::1",
+        "fe80::1%eth0",
+    ):
+        assert address.partition("%")[0] in address_refused("registry.example.org", ["93.184.216.34", address])
+    assert address_refused("registry.example.org", ["93.184.216.34", "2606:2800:220:1::1"]) == ""
+
+
+def test_registries_of_the_operator_may_be_anywhere() -> None:
+    listed = ImageRules(("registry.lan/team/*",), local_registries=("nas:5000",))
+    for image in ("python:3", "team/app", "docker.io/library/x", "nas:5000/x", "registry.lan/team/app"):
+        assert is_vouched_for(image, listed), image
+    for image in ("nas:5001/x", "ghcr.io/x", "docker.io.example.org/x"):
+        assert not is_vouched_for(image, listed), image
+
+
+def test_the_server_of_a_registry_has_a_port() -> None:
+    assert registry_server("nas:5000") == ("nas", 5000)
+    assert registry_server("ghcr.io") == ("ghcr.io", 443)
+    assert registry_server("[::1]:5000") == ("::1", 5000)
+    assert registry_server("[fd00::1]") == ("fd00::1", 443)

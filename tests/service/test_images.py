@@ -9,6 +9,7 @@ from controller.kinds.access.access import Caller, Grant
 from controller.kinds.registry import discover
 from controller.kinds.runtime.images import OURS
 from controller.policy.images import ImageRules
+from controller.ports import ImageError, ImageWork
 from controller.service import errors
 from controller.service.access.access import acting
 from controller.service.images.context import Context, pack_files
@@ -70,6 +71,18 @@ def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, image
     assert images.opened == []
     with acting(USER), pytest.raises(errors.ServiceUnavailable, match="the registry does not have it"):
         done(made.pull(TOOL))
+
+
+def test_a_registry_answers_operators_alone(world: World) -> None:
+    class Inside(FakeImages):
+        def pull(self, name: str, *, seconds: float) -> ImageWork:
+            raise ImageError(f"{name}: no image came", detail="it is at 10.0.0.7")
+
+    made = service(world, Inside({}, set))
+    for caller, words in ((USER, "no image came"), (ADMIN, "no image came (it is at 10.0.0.7)")):
+        with acting(caller), pytest.raises(errors.ServiceUnavailable) as refused:
+            done(made.pull(TOOL))
+        assert str(refused.value) == f"{TOOL}: {words}"
 
 
 def test_no_pull_replaces_what_was_built_here(world: World, images: FakeImages) -> None:

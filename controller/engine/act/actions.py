@@ -19,6 +19,7 @@ from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.pull import Pulls, not_pulled, pull
+from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.accounts import Accounts
@@ -93,6 +94,7 @@ class Actor:
         agents: AgentRuntimes,
         accounts: Accounts | None,
         pulls: Pulls,
+        registries: Registries,
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -104,7 +106,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
-        self._pulls = pulls
+        self._pulls, self._registries = pulls, registries
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -146,13 +148,19 @@ class Actor:
 
     def _pull(self, action: PullImage) -> Outcome:
         try:
-            pull(self._client, action.image, self._pulls)
+            pull(self._client, action.image, self._pulls, self._registries)
+        except RegistryRefused as refused:
+            return self._not_pulled(action.image, str(refused), str(refused))
         except Fault as fault:
             if fault.kind == "connection":
                 raise
-            _log.warning("image pull failed: %s: %.1000r", action.image, fault.message)
-            return Transient("ImagePullFailed", _no_image(action.image, not_pulled(fault.status, fault.message)))
+            return self._not_pulled(action.image, fault.message, not_pulled(fault.status, fault.message))
         return Ok()
+
+    def _not_pulled(self, image: str, answer: str, words: str) -> Outcome:
+        """Return the outcome of a failed pull. The answer is for the log alone."""
+        _log.warning("image pull failed: %s: %.1000r", image, answer)
+        return Transient("ImagePullFailed", _no_image(image, self._registries.message(image, words)))
 
     def _create(self, action: CreateContainer) -> Outcome:
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:

@@ -9,6 +9,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_work import DockerImageWork, start_build, start_pull, start_push
 from controller.engine.docker.pull import Pulls
+from controller.engine.docker.registries import Registries
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImagePull
 from controller.ports import ImageError
@@ -19,8 +20,8 @@ _NO_NAME = "<none>"
 class DockerImages:
     """ports.Images over one engine."""
 
-    def __init__(self, client: Client, agents: AgentRuntimes, pulls: Pulls) -> None:
-        self._client, self._agents, self._pulls = client, agents, pulls
+    def __init__(self, client: Client, agents: AgentRuntimes, pulls: Pulls, registries: Registries) -> None:
+        self._client, self._agents, self._pulls, self._registries = client, agents, pulls, registries
 
     def all(self) -> Sequence[HostImage]:
         try:
@@ -39,7 +40,7 @@ class DockerImages:
         return _image(str(found["Id"]), found)
 
     def pull(self, name: str, *, seconds: float) -> DockerImageWork:
-        return start_pull(self._client, name, seconds)
+        return start_pull(self._client, name, seconds, self._registries)
 
     def pulling(self) -> Sequence[ImagePull]:
         return self._pulls.all()

@@ -19,6 +19,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.pull import login_for, not_pulled
 from controller.engine.docker.raw_http import HttpStream
+from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.kinds.runtime.images import ImageBuild, ImageProgress
 from controller.ports import ImageError
 
@@ -130,17 +131,34 @@ def _progress(said: Mapping[str, Any]) -> ImageProgress | None:
     )
 
 
-def start_pull(client: Client, name: str, seconds: float) -> DockerImageWork:
+def start_pull(client: Client, name: str, seconds: float, registries: Registries) -> DockerImageWork:
     """Start a pull. Raises ImageError."""
     repository, tag = parse_repository_tag(name)
     params = {"fromImage": repository, "tag": tag or "latest"}
-    return _registry_work(client, "images.pull", "/images/create", params, name, seconds)
+
+    def failed(words: str) -> ImageError:
+        message = registries.message(name, words)
+        return ImageError(f"{name}: {message}", detail="" if message == words else words)
+
+    try:
+        registries.check(name)
+    except RegistryRefused as refused:
+        _log.warning("registry refused", image=name, reason=str(refused))
+        raise failed(str(refused)) from refused
+    except Fault as fault:
+        raise ImageError(fault.message) from fault
+    return _registry_work(client, "images.pull", "/images/create", params, name, seconds, failed)
 
 
 def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
     """Start a push. Raises ImageError."""
     repository, tag = parse_repository_tag(name)
-    return _registry_work(client, "images.push", f"/images/{repository}/push", {"tag": tag or "latest"}, name, seconds)
+    params = {"tag": tag or "latest"}
+
+    def failed(words: str) -> ImageError:
+        return ImageError(f"{name}: {words}")
+
+    return _registry_work(client, "images.push", f"/images/{repository}/push", params, name, seconds, failed)
 
 
 def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
@@ -178,7 +196,13 @@ def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
 
 
 def _registry_work(
-    client: Client, operation: str, path: str, params: Mapping[str, str], name: str, seconds: float
+    client: Client,
+    operation: str,
+    path: str,
+    params: Mapping[str, str],
+    name: str,
+    seconds: float,
+    worded: Callable[[str], ImageError],
 ) -> DockerImageWork:
     what = f"{'the pull' if operation == 'images.pull' else 'the push'} of {name}"
 
@@ -188,7 +212,7 @@ def _registry_work(
         missing = "does not exist" in said or "No such image" in said
         if operation == "images.push" and missing:
             return ImageError(f"{name} is not on this host; build it, or pull it", found=False)
-        return ImageError(f"{name}: {not_pulled(status, said)}")
+        return worded(not_pulled(status, said))
 
     try:
         headers = client.call("images.login", lambda api: login_for(api, name))

@@ -13,6 +13,7 @@ from docker.utils import parse_repository_tag
 from controller.engine.docker import raw_http
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault, of_status
+from controller.engine.docker.registries import Registries
 from controller.kinds.runtime.images import ImagePull
 
 # Longest silence of a registry between layers.
@@ -80,13 +81,14 @@ class Pulls:
                     del self._layers[image]
 
 
-def pull(client: Client, image: str, pulls: Pulls) -> None:
-    """Pull `image` unless it is on this host. Raises Fault."""
+def pull(client: Client, image: str, pulls: Pulls, registries: Registries) -> None:
+    """Pull `image` unless it is on this host. Raises Fault; RegistryRefused."""
     try:
         client.call("images.inspect", lambda api: api.inspect_image(image))
     except Fault as fault:
         if not fault.gone:
             raise
+        registries.check(image)
         with pulls.counting(image) as count:
             client.call("images.pull", lambda api: _fetch(api, image, client.timeout_seconds, count))
 

@@ -18,6 +18,7 @@ from controller.kinds.runtime.mount import Mount, Slot
 from controller.kinds.runtime.network import NetworkConfig
 from controller.policy.levels.seccomp import STANDARD
 from controller.policy.network import peers
+from controller.policy.network.addresses import SPECIAL_RANGES
 
 IMAGE = "paddock/egress:1"
 UPLINK = "pdp-uplink"
@@ -39,20 +40,6 @@ _SYSCTLS = (
     ("net.ipv4.ip_unprivileged_port_start", "53"),
 )
 _SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
-# Addresses outside the Internet: refused after a listed name was resolved, and by the firewall.
-SPECIAL_RANGES = (
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.0.0.0/24",
-    "192.168.0.0/16",
-    "192.88.99.0/24",
-    "198.18.0.0/15",
-    "224.0.0.0/3",
-)
 # squid takes the tunnel's own name where there is none inside; here such a one is terminated. It says `-` for none.
 _HAS_SNI = "while read -r name rest; do case $name in *.*) echo OK;; *) echo ERR;; esac; done"
 _CONF = """\

@@ -99,17 +99,23 @@ class NoImages:
 class ImageTask:
     """A pull, build or push. Iterate it to its end; `image` is its result then. It raises ServiceErrors.
 
+    `detailed`: they say what only operators may know, such as a registry's answer.
+
     `close`, from any thread, ends it: the engine stops the work, too.
     """
 
     def __init__(
-        self, steps: "Callable[[ImageTask], Iterator[ImageProgress]]", failure: type[errors.ServiceError]
+        self,
+        steps: "Callable[[ImageTask], Iterator[ImageProgress]]",
+        failure: type[errors.ServiceError],
+        *,
+        detailed: bool = True,
     ) -> None:
         self.image: HostImage | None = None
         self._lock, self._closed = threading.Lock(), False
         self._release: Callable[[], None] = lambda: None
         self._current: ImageWork | None = None
-        self._steps, self._failure = steps(self), failure
+        self._steps, self._failure, self._detailed = steps(self), failure, detailed
 
     def __del__(self) -> None:
         self._freed()  # of a task that nobody took, as its request was cancelled meanwhile
@@ -123,7 +129,8 @@ class ImageTask:
         except BaseException as error:
             self._freed()
             if isinstance(error, ImageError):
-                raise (self._failure if error.found else errors.NotFound)(str(error)) from error
+                words = f"{error} ({error.detail})" if error.detail and self._detailed else str(error)
+                raise (self._failure if error.found else errors.NotFound)(words) from error
             raise
 
     def close(self) -> None:
@@ -221,7 +228,8 @@ class ImageService:
             yield from task.run(lambda: self._images.pull(name, seconds=PULL_SECONDS))
             task.image = self._images.find(name)
 
-        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable))
+        detailed = asking is None or may_use_image(asking, name, role="operator")
+        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable, detailed=detailed))
 
     def build(self, asked: BuildRequest) -> ImageTask:
         """Start a build, for admins. Raises Invalid with every problem of the Dockerfile and its position."""
