@@ -22,12 +22,15 @@ from controller.kinds.workflowrun import (
     StageEnd,
     StageProgress,
 )
+from controller.plan.sandbox.attest import REASON as NOT_SECURED
 from controller.policy.workflow import dependencies
 
 CANCELLED, DEADLINE, STAGE_FAILED, SANDBOX_FAILED = "Cancelled", "DeadlineExceeded", "StageFailed", "SandboxFailed"
 FINALLY_FAILED = "FinallyFailed"
 _KILLING = (CANCELLED, DEADLINE)
 _WAKEABLE = ("IdleReaped",)  # suspended as idle: the next command starts it
+# Reasons of a sandbox that waits for a change of its spec, and starts no more without one.
+_HOPELESS = (NOT_SECURED, "InvalidConfig", "NoDeviceDriver")
 _LONGEST_BACKOFF_SECONDS = 3600.0
 ENDING_SECONDS = 300.0
 """Seconds that a deleted run has for the end of its stages, and its `finally` stages."""
@@ -161,6 +164,9 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
             words = f"its sandbox `{obj.name}`: {found[type_]['reason']}: {found[type_].get('message', '')}"
             return SandboxView("Failed", obj.uid, words, host=host)
     ready = found.get("Ready", {})
+    if ready.get("status") == "False" and ready.get("reason") in _HOPELESS:
+        words = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
+        return SandboxView("Failed", obj.uid, words, host=host)
     usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )

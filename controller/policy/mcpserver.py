@@ -115,7 +115,13 @@ def session_sandbox(
     """
     body: dict[str, Any] = {
         "restartPolicy": "Never",
-        "lifecycle": {"shutdownGracePeriodSeconds": 0, "idleTimeoutSeconds": 60, "onIdle": "Delete"},
+        # A dead one goes even if its session does not hear of it.
+        "lifecycle": {
+            "shutdownGracePeriodSeconds": 0,
+            "idleTimeoutSeconds": 60,
+            "onIdle": "Delete",
+            "ttlSecondsAfterFinished": 0,
+        },
     }
     if pooled:
         body["templateRef"] = {"name": pool_name(server)}

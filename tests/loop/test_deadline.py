@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.mcpserver import MCPServerSpec
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import StartContainer
+from controller.policy.mcpserver import session_sandbox
 from tests.contract.store_worlds import World
 from tests.loop.harness import Crash, LoopHarness
 
@@ -155,6 +157,18 @@ def test_what_finished_is_deleted_when_its_time_is_over(house: LoopHarness, life
     go_on(house, 2)
     assert (house.names(), house.ours(), list(house.store.instances())) == ([], {}, [])
     assert "TTLExpired" in [each.reason for each in house.store.events(name="web")]
+
+
+@pytest.mark.parametrize("exit_code", [0, 137])
+def test_dead_sandbox_of_an_mcp_session_goes(house: LoopHarness, exit_code: int) -> None:
+    server = MCPServerSpec.model_validate({"command": "python3"})
+    spec = session_sandbox("calc", server, name="calc-1", session="1")["spec"]
+    house.engine.add_image(spec["template"]["image"])
+    house.apply("calc-1", **spec)
+    house.settle(seconds=0)
+    house.engine.exit(house.container_name("calc-1"), exit_code)
+    house.settle(seconds=0)
+    assert (house.names(), house.ours()) == ([], {})
 
 
 def test_what_finished_in_time_stays_so_and_runs_for_as_long_again(house: LoopHarness) -> None:

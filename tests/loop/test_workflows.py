@@ -116,6 +116,23 @@ def test_deadline_ends_a_run(house: RunHarness) -> None:
     assert (house.states(), found.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
 
 
+@pytest.mark.parametrize("is_running", [False, True], ids=["at its start", "during a stage"])
+def test_run_in_an_insecure_sandbox_fails(house: RunHarness, is_running: bool) -> None:
+    house.engine.hostile = {} if is_running else {"seccomp": 0}
+    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
+    if is_running:
+        house.go_until_running("a")
+        sandbox = house.names()[0]
+        house.engine.open_root(house.container_name(sandbox))
+        house.engine.observe_now(full=True)
+        while house.condition(sandbox, "Ready") != "False NotSecured":
+            house.run_pass()
+    found = house.finish()
+    assert found.status["phase"] == "Failed"
+    assert found.status["conditions"][0]["reason"] == "SandboxFailed"
+    assert "NotSecured" in found.status["conditions"][0]["message"]
+
+
 def test_lost_sandbox_fails_its_run(house: RunHarness) -> None:
     house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
     house.go_until_running("a")

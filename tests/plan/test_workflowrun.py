@@ -68,6 +68,9 @@ def test_printed_step_matches_the_case(case: dict[str, Any]) -> None:
         ([("Ready", "False", "IdleReaped")], "Ready"),
         ([("Accepted", "False", "Refused")], "Failed"),
         ([("Finished", "True", "Completed")], "Failed"),
+        ([("Ready", "False", "NotSecured")], "Failed"),
+        ([("Ready", "False", "InvalidConfig")], "Failed"),
+        ([("Ready", "True", "Running"), ("Secured", "False", "NotSecured")], "Ready"),  # the operator only reports
     ],
 )
 def test_sandbox_is_seen_by_its_conditions(conditions: list[tuple[str, str, str]], state: str) -> None:
