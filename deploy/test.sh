@@ -3,8 +3,8 @@
 #   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
-# Beside a whole run (no arguments) go mypy, and the engine's contract and a smoke test on a newer engine, in a lab of its own,
-# where its packages can be had; --newer is more of that.
+# Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and a smoke test on a newer engine, in a lab
+# of its own, where its packages can be had; --newer is more of that.
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
 # PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
@@ -111,7 +111,7 @@ dressing= # the virtual environment
 building= # the images, or clients of others
 fetching= # the newer engine's packages
 newer=    # the tests on it
-types=    # mypy
+checks=   # deploy/check.sh
 compiling= # the tests, for all workers
 logs=$(mktemp -d "${TMPDIR:-/tmp}/paddock-test.XXXXXX")
 engine_was_up=
@@ -122,7 +122,7 @@ finish() {
     local rc=$?
     trap - EXIT
     local each
-    for each in $dressing $building $fetching $newer $types $compiling; do
+    for each in $dressing $building $fetching $newer $checks $compiling; do
         kill "$each" 2>/dev/null || true
         wait "$each" || true # a lab takes its engine down
     done
@@ -320,8 +320,8 @@ if [ -n "$v2" ]; then # all else is in the machine
 fi
 if [ -n "$whole" ]; then
     # It computes for most of a minute where nothing is cached: a worker would wait for it.
-    aside types nice "$PADDOCK_VENV/bin/python" -m mypy
-    types=$aside
+    aside checks nice deploy/check.sh
+    checks=$aside
     aside fetch "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch
     fetching=$aside
 fi
@@ -350,11 +350,10 @@ if [ -n "$whole" ] && fetched_newer; then
 fi
 step "Running the tests"
 rc=0
-if [ -n "$types" ]; then selection+=(--deselect tests/architecture/test_packages.py::test_mypy_is_clean); fi
 "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
-if [ -n "$types" ]; then
-    joined "$types" types || rc=1
-    types=
+if [ -n "$checks" ]; then
+    joined "$checks" checks || rc=1
+    checks=
 fi
 if [ -n "$newer" ]; then
     if wait "$newer"; then

@@ -32,6 +32,12 @@ _NEEDS = {
     "journey": "PADDOCK_TEST_JOURNEY",
     "fleet": "PADDOCK_TEST_FLEET",
 }
+# Figures, failure drills and long runs are no tests: only their own lanes load them.
+collect_ignore = [
+    folder
+    for folder, lane in (("bench", "PADDOCK_BENCH"), ("drills", "PADDOCK_DRILLS"), ("soak", "PADDOCK_SOAK"))
+    if not os.environ.get(lane)
+]
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.
 _ONE_BY_ONE = {
@@ -69,7 +75,7 @@ _NOT_QUICK = (
 # Modules that take longest, and wait most of that time. The first of them begin first, the last in the middle of the
 # run: others compute meanwhile, and nobody waits for them in the end.
 _LAST_BEGINS = 0.6
-_FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")
+_FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/e2e/", "tests/deploy/")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,4 @@
-"""The code base's rules as tests: layers, purity, the size of functions and packages, and clean tools.
-
-The tools keep their caches (deploy/clean.sh removes them), so that a second run costs a second or two.
-"""
+"""The code base's rules as tests: purity, the size of functions and packages. Linters and types: `make check`."""
 
 import ast
 import subprocess
@@ -10,17 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PURE = ("kinds", "policy", "plan")
 # Calls that read the clock or chance through a type that pure code may well import for other reasons.
 IMPURE_CALLS = {"now", "utcnow", "today", "uuid4", "uuid1", "open", "print", "input", "getenv"}
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # Functions of more lines than the limit: an entry goes when its function is shortened. No new ones.
@@ -49,20 +39,6 @@ def functions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
             if not isinstance(each, ast.ClassDef):
                 yield name, each
         yield from functions(each, name)
-
-
-def test_imports_keep_to_the_layers() -> None:
-    run(str(Path(sys.executable).with_name("lint-imports")))
-
-
-def test_ruff_is_clean() -> None:
-    run(sys.executable, "-m", "ruff", "check", ".")
-    run(sys.executable, "-m", "ruff", "format", "--check", ".")
-
-
-@pytest.mark.timeout(600)
-def test_mypy_is_clean() -> None:
-    run(sys.executable, "-m", "mypy")
 
 
 def test_deciding_is_pure() -> None:
@@ -116,4 +92,6 @@ def test_importing_the_packages_does_no_work() -> None:
         "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
     )
-    run(sys.executable, "-B", "-W", "ignore", "-c", code)
+    command = [sys.executable, "-B", "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

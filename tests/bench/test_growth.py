@@ -22,10 +22,10 @@ from controller.ports import Transaction
 from controller.service.objects.objects import Objects
 from controller.service.objects.texts import ObjectTexts
 from controller.store.sql_store import SqlStore
+from tests.bench.test_store import SPEC, status
 from tests.conftest import HandClock
 from tests.contract.store_worlds import BACKENDS, box, event, instance, make_world
 from tests.loop.harness import TINY, LoopHarness
-from tests.store.test_store_bench import SPEC, status
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 SMALL, LARGE, PAGE = 100, 10_000, 500

@@ -26,11 +26,11 @@ from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Placed, PlacedRecord
 from controller.store.sql_store import SqlStore
 from tests.bench.test_growth import best_ms
+from tests.bench.test_store import SPEC, status
 from tests.contract.store_worlds import box, instance
 from tests.daemon import start_daemon, wait_for
 from tests.fleet_files import Authority
 from tests.postgres import new_database
-from tests.store.test_store_bench import SPEC, status
 
 pytestmark = [pytest.mark.bench, pytest.mark.postgres, pytest.mark.timeout(1800)]
 HOSTS, OF_EACH, PAGE, LOT = int(os.environ.get("PADDOCK_BENCH_HOSTS", "100")), 1000, 500, 1000

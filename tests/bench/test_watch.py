@@ -12,10 +12,10 @@ from controller.documents.document import parse
 from controller.kinds.registry import discover
 from controller.store import rows
 from controller.store.connect import connect
+from tests.bench.test_store import bare_insert
 from tests.contract.store_worlds import box
 from tests.helpers_api import QUICKSTART, World, make_world
 from tests.helpers_fixtures import quiet
-from tests.store.test_store_bench import bare_insert
 
 __all__ = ["quiet"]
 pytestmark = pytest.mark.bench

@@ -19,44 +19,9 @@ from controller.settings import Settings
 from deploy.docs.blocks import BLOCKS, ROOT, files, rewrite
 from tests.docs.markdown import ELSEWHERE, Block, anchors, blocks, commands, inline, links, name, own, prose, shell
 
-FOLDERS = (
-    "",
-    "specs",
-    "deploy",
-    "deploy/prometheus",
-    "deploy/grafana",
-    "controller/api",
-    "controller/api/panel",
-    "controller/cli",
-    "controller/client",
-    "controller/documents/compose",
-    "controller/mcp",
-    "controller/policy",
-    "images",
-    "images/agent",
-    "migrations",
-    "tests",
-)
 LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "json", "mermaid"}
-MOST_BYTES = 8192
-QUESTIONS = 15
 FILES = files()
 each_file = pytest.mark.parametrize("file", FILES, ids=name)
-each_own_file = pytest.mark.parametrize("file", own(), ids=name)
-
-
-def test_every_folder_explains_itself() -> None:
-    expected = {f"{folder}/README.md".lstrip("/") for folder in FOLDERS}
-    assert expected - {name(each) for each in FILES} <= ELSEWHERE
-
-
-def test_the_first_page_is_short() -> None:
-    assert len((ROOT / "README.md").read_bytes()) <= MOST_BYTES
-
-
-def test_the_first_page_answers_questions_by_links() -> None:
-    asked = re.findall(r"^\| ([^|]+\?) \| \[[^\]]+\]\(([^)]+)\) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(asked) >= QUESTIONS
 
 
 @each_file
@@ -233,10 +198,3 @@ def _texts(value: ast.expr, known: dict[str, object]) -> Iterator[str]:
     inner = [value.body, value.orelse] if isinstance(value, ast.IfExp) else []
     for part in value.values if isinstance(value, ast.BoolOp) else inner:
         yield from _texts(part, known)
-
-
-@each_own_file
-def test_words_are_those_of_the_glossary(file: Path) -> None:
-    written = re.sub(r"<!-- made: .*?<!-- /made -->", "", prose(file), flags=re.DOTALL)
-    plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "", written)
-    assert re.findall(r"\b(?:box|boxes|door|doors|heartbeat|leap|told|by hand)\b", plain) == []
