@@ -41,6 +41,7 @@ class Node:
     open: bool = False
     key: "Node | None" = None  # the key whose value comes next
     nested_in: str = ""
+    merged: "list[Node] | None" = None  # mappings whose fields it has, too, where they are read (`<<`)
 
     def plain(self) -> Any:
         """Return the value as plain JSON data."""
@@ -102,12 +103,14 @@ class ValueBudget:
     left: int = MAX_NODES
 
 
-def read(file: str, text: str, budget: ValueBudget | None = None) -> tuple[list[Tree], list[Problem]]:
+def read(
+    file: str, text: str, budget: ValueBudget | None = None, *, merges: bool = False
+) -> tuple[list[Tree], list[Problem]]:
     """Return the documents of a file, and all YAML problems. Empty documents are left out.
 
-    Files that are read together share their `budget`.
+    Files that are read together share their `budget`. `merges`: `<<` is read as in YAML 1.1.
     """
-    reading = Reading(file, text, budget)
+    reading = Reading(file, text, budget, merges=merges)
     trees = list(reading)
     return trees, reading.problems
 
@@ -115,9 +118,9 @@ def read(file: str, text: str, budget: ValueBudget | None = None) -> tuple[list[
 class Reading:
     """The documents of a file as `read` returns them, one at a time. `problems` are those of the YAML read so far."""
 
-    def __init__(self, file: str, text: str, budget: ValueBudget | None = None) -> None:
+    def __init__(self, file: str, text: str, budget: ValueBudget | None = None, *, merges: bool = False) -> None:
         self._file, self._text = file, text
-        self._builder = _Builder(file, budget or ValueBudget())
+        self._builder = _Builder(file, budget or ValueBudget(), merges=merges)
         self.problems = self._builder.problems
 
     def __iter__(self) -> Iterator[Tree]:
@@ -173,6 +176,7 @@ class _Builder:
 
     file: str
     budget: ValueBudget
+    merges: bool = False
     trees: list[Tree] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     stack: list[Node] = field(default_factory=list)
@@ -210,6 +214,8 @@ class _Builder:
     def _close(self, event: yaml.Event) -> None:
         node = self.stack.pop()
         node.open = False
+        for source in node.merged or ():
+            node.fields = {**(source.fields or {}), **(node.fields or {})}
         self._place(event, node)
 
     def _anchor(self, event: Any, node: Node) -> None:
@@ -263,12 +269,24 @@ class _Builder:
         if not isinstance(key.value, str):
             self._say(key, f'a key must be text; write "{key.text}" in quotes' if key.text else "a key must be text")
         elif key.value == "<<":
-            self._say(key, "`<<` (merge) is not part of YAML 1.2; write the fields out")
+            self._merge(parent, key, node)
         elif key.value in fields:
             first = fields[key.value][0]
             self._say(key, f"`{key.value}` is set twice (first on line {first.line}); remove one")
         else:
             fields[key.value] = (key, node)
+
+    def _merge(self, parent: Node, key: Node, node: Node) -> None:
+        """Note mappings whose fields the parent has, too: its own win, then those of the first."""
+        sources = node.items if node.items is not None else [node]
+        if not self.merges:
+            self._say(key, "`<<` (merge) is not part of YAML 1.2; write the fields out")
+        elif parent.merged is not None:
+            self._say(key, "`<<` is set twice; write a list: `<<: [*a, *b]`")
+        elif any(source.fields is None for source in sources):
+            self._say(key, "`<<` must be a mapping or a list of mappings, such as `*name`")
+        else:
+            parent.merged = sources
 
 
 _HINTS = {

@@ -74,7 +74,7 @@ def read(file: Path) -> Imported:
 
 def _tables(settings: Any) -> list[Mapping[str, Any]]:
     """Return the tables of servers in a client's settings."""
-    tables = []
+    tables: list[Mapping[str, Any]] = []
     for path in _TABLES:
         for steps in dict.fromkeys((path, (".".join(path),))):  # editors know `mcp.servers` as one key, too
             value = settings

@@ -1,6 +1,7 @@
 """A Compose file as Sandbox documents. All problems at once, each with its position and what to write instead.
 
-Each service is a Sandbox named PROJECT-SERVICE. They are applied as a set, so that `down` deletes exactly them.
+Each service is a Sandbox named PROJECT-SERVICE, or by its `container_name`. They are applied as a set, so that `down`
+deletes exactly them.
 """
 
 import hashlib
@@ -65,7 +66,7 @@ def read_compose(
     budget: ValueBudget | None = None,
 ) -> Composed:
     """Return the documents of a Compose file, its problems, and notes."""
-    trees, problems = read(file, text, budget)
+    trees, problems = read(file, text, budget, merges=True)
     report = Report(file, problems)
     if problems or len(trees) != 1:
         if not problems:
@@ -103,7 +104,7 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
     if project.name:
         found = Part(scalar(project.name, Node(0, 0)), Report(file))
         return _name(found, project) or found.report.problems[0]
-    trees, problems = read(file, text)
+    trees, problems = read(file, text, merges=True)
     if problems or not trees:
         return problems[0] if problems else Problem(file, 0, 0, "", "is empty; write `services:`")
     root, report = trees[0].root, Report(file)
@@ -118,7 +119,7 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
 
 def is_named(file: str, text: str) -> bool:
     """Return True if the file names its project, rightly or not, or can't be read."""
-    trees, problems = read(file, text)
+    trees, problems = read(file, text, merges=True)
     return bool(problems) or any("name" in (each.root.fields or {}) for each in trees)
 
 
@@ -163,7 +164,22 @@ def _sandboxes(part: Part, project: Project) -> tuple[str, list[Node]]:
     if len(shared.services) > MAX_SERVICES:
         services.refuse(f"has {len(shared.services)} services; at most {MAX_SERVICES}: split the file")
         return name, []
-    return name, [_sandbox(each, one, shared) for each, one in services.fields().items()]
+    names = _sandbox_names(services, name)
+    return name, [_sandbox(each, names[each], one, shared) for each, one in services.fields().items()]
+
+
+def _sandbox_names(services: Part, project: str) -> dict[str, str]:
+    """Return the name of each service's sandbox; problems for wrong ones and for two of one name."""
+    names: dict[str, str] = {}
+    for service, part in services.fields().items():
+        own = part.child("container_name") if part.node.fields is not None else None
+        name = own.text() if own is not None else f"{project}-{service}"
+        if own is not None and name is not None and not is_name(name):
+            own.refuse(f"`{name}` can't be a sandbox's name; write `{like_name(name)}`")
+        elif name in names.values():
+            (own or part).refuse(f"another service's sandbox is named `{name}`, too; rename one of them")
+        names[service] = name or f"{project}-{service}"
+    return names
 
 
 def _name(part: Part, project: Project) -> str:
@@ -210,18 +226,18 @@ def _secrets(part: Part | None) -> dict[str, Node]:
     return found
 
 
-def _sandbox(name: str, part: Part, shared: Shared) -> Node:
-    """Return the document of one service."""
+def _sandbox(name: str, sandbox: str, part: Part, shared: Shared) -> Node:
+    """Return the document of one service, whose sandbox has this name."""
     at = part.key or part.node
     if not is_name(name):
         part.refuse(f"`{name}` can't be part of a sandbox's name; write `{like_name(name)}`", at_key=True)
-    labels, spec = read_service(name, part, shared)
+    labels, spec = read_service(sandbox, part, shared)
     own = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
     own |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(name, at)}
     fields = {
         "apiVersion": scalar(API_VERSION, at),
         "kind": scalar("Sandbox", at),
-        "metadata": mapping({"name": scalar(f"{shared.project}-{name}", at), "labels": mapping(own, labels or at)}, at),
+        "metadata": mapping({"name": scalar(sandbox, at), "labels": mapping(own, labels or at)}, at),
         "spec": spec,
     }
     return mapping(fields, at)

@@ -90,6 +90,10 @@ class Part:
         self.refuse(f"must be text, not {kind_of(self.node.plain())}{quoted}")
         return None
 
+    def text_or_flag(self) -> str | None:
+        """Return text, a number as written, or true or false; a problem for anything else."""
+        return str(self.node.value).lower() if isinstance(self.node.value, bool) else self.text()
+
     def flag(self) -> bool | None:
         """Return a boolean; a problem for anything else."""
         if isinstance(self.node.value, bool) or self.node.text in (*_TRUE, *_FALSE):

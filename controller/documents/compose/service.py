@@ -14,8 +14,19 @@ from controller.documents.yaml_tree import Node
 _KNOWN = (
     *("image", "command", "entrypoint", "environment", "working_dir", "user", "runtime", "secrets", "labels"),
     *("volumes", "tmpfs", "read_only", "ports", "expose", "networks", "depends_on"),
-    *("mem_limit", "memswap_limit", "cpus", "cpu_shares", "pids_limit", "gpus", "deploy", "restart", "healthcheck"),
-    *("cap_drop", "security_opt", "stop_grace_period", OURS),
+    *(
+        "mem_limit",
+        "memswap_limit",
+        "shm_size",
+        "cpus",
+        "cpu_shares",
+        "pids_limit",
+        "gpus",
+        "deploy",
+        "restart",
+        "healthcheck",
+    ),
+    *("cap_drop", "security_opt", "stop_grace_period", "container_name", OURS),
 )
 _RESTART = {"no": "Never", "always": "Always", "unless-stopped": "Always", "on-failure": "OnFailure"}
 _CONDITIONS = {"none": "Never", "on-failure": "OnFailure", "any": "Always"}
@@ -28,7 +39,6 @@ _WAITS = "Paddock starts the services together; write `condition: service_starte
 _IDLE = (
     "it is suspended after 30 minutes without use; write `x-paddock: {lifecycle: {keepRunning: true}}` to keep it on"
 )
-_ENTRY = "`command` replaces the image's entry point, too; write `entrypoint:` to start it through one"
 _RETRIES = "restarts have no count, but grow further apart; write `on-failure`"
 
 
@@ -45,16 +55,16 @@ class Shared:
     defaults: Part | None = None
 
 
-def read_service(name: str, part: Part, shared: Shared) -> tuple[Node | None, Node]:
+def read_service(sandbox: str, part: Part, shared: Shared) -> tuple[Node | None, Node]:
     """Return the labels and the spec of a service's sandbox; problems and notes are in the part's report."""
     refused.check(part, _KNOWN, refused.SERVICE)
-    reader = _Service(name, part, shared)
+    reader = _Service(sandbox, part, shared)
     return reader.labels(), reader.spec()
 
 
 class _Service:
-    def __init__(self, name: str, part: Part, shared: Shared) -> None:
-        self._name, self._part, self._shared = name, part, shared
+    def __init__(self, sandbox: str, part: Part, shared: Shared) -> None:
+        self._sandbox, self._part, self._shared = sandbox, part, shared
         self._place = part.key or part.node
 
     def spec(self) -> Node:
@@ -62,7 +72,7 @@ class _Service:
         mounts = MountReader(self._shared.volumes, self._shared.folder)
         self._with("volumes", mounts.volumes)
         self._with("tmpfs", mounts.tmpfs)
-        self._with("ports", lambda each: read_ports(each, f"{self._shared.project}-{self._name}"))
+        self._with("ports", lambda each: read_ports(each, self._sandbox))
         self._with("expose", lambda each: [number(one) for one in each.items()])
         self._with("depends_on", self._order)
         ours = self._ours()
@@ -74,11 +84,12 @@ class _Service:
             (part.child("restart") or part).note(_IDLE)
         template = {
             "image": self._text(image),
-            "command": self._command(),
+            **self._command(),
             "user": self._user(user),
             "workingDir": self._text(folder),
             "env": self._environment(),
             "tmpfs": as_list(found.tmpfs, self._at("tmpfs")),
+            "shmSize": self._shared_memory(),
             "workspace": found.workspace,
             "secrets": self._secrets(),
             "volumes": as_list(found.volumes, self._at("volumes")),
@@ -104,7 +115,7 @@ class _Service:
         for name, each, given in read_pairs(part) if part is not None else ():
             if name.startswith(_RESERVED):
                 each.refuse(f"`{name}` is not yours to set; remove it", at_key=True)
-            text = each.text() if given else ""
+            text = each.text_or_flag() if given else ""
             found[name] = scalar(text or "", each.node)
         return mapping(found, part.node) if part is not None and found else None
 
@@ -127,22 +138,26 @@ class _Service:
             return None
         return found
 
-    def _command(self) -> Node | None:
+    def _command(self) -> dict[str, Node | None]:
+        """Return the template's command and arguments.
+
+        `command` is arguments of the image's entry point, or of the service's own `entrypoint`, which replaces both.
+        """
         entry, command = self._part.child("entrypoint"), self._part.child("command")
-        words = [arguments(each) if each is not None else [] for each in (entry, command)]
-        if entry is None and command is None:
-            return None
-        place = entry or command
-        assert place is not None
-        if None in words:
-            return None
-        found = [*(words[0] or ()), *(words[1] or ())]
-        if not found:
-            place.refuse("names no program; write one, or remove it")
-            return None
-        if entry is None and command is not None:
-            command.note(_ENTRY)
-        return listed([scalar(each, place.node) for each in found], place.node)
+        program, args = (_words(each) if each is not None else None for each in (entry, command))
+        if entry is None and args is not None and command is not None and not args.items:
+            command.refuse("an empty list drops the image's own arguments; write `entrypoint:` with its program, too")
+        elif entry is not None and program is not None:
+            words = [*(program.items or ()), *((args.items if args is not None else None) or ())]
+            if not words:
+                entry.refuse("names no program; write one, or remove it")
+            return {"command": listed(words, entry.node)}
+        return {"args": args}
+
+    def _shared_memory(self) -> Node | None:
+        part = self._part.child("shm_size")
+        amount = quantity(part) if part is not None else None
+        return scalar(amount, part.node) if part is not None and amount is not None else None
 
     def _environment(self) -> Node | None:
         part = self._part.child("environment")
@@ -153,7 +168,7 @@ class _Service:
                     f"`{name}` has no value, and Paddock passes none of its own on; write `{name}: ${{{name}}}`"
                 )
                 continue
-            text = each.text()
+            text = each.text_or_flag()
             found.append(
                 mapping(
                     {"name": scalar(name, each.key or each.node), "value": scalar(text or "", each.node)}, each.node
@@ -414,9 +429,16 @@ class _Service:
         if not joined:
             return ours
         fields = {name: node for name, (_, node) in ((ours.fields if ours is not None else None) or {}).items()}
-        others = f"{self._shared.project}-SERVICE.peers.internal"
-        part.note(f"another service is {others} here, and sandboxes of other projects in the namespace can join, too")
+        others = f"{self._shared.project}-SERVICE.peers.internal here (or NAME with a `container_name`)"
+        part.note(f"another service is {others}, and sandboxes of other projects in the namespace can join, too")
         return mapping({"peers": scalar("Allowed", part.node), **fields}, part.node)
+
+
+def _words(part: Part) -> Node | None:
+    """Return the words of a command; None for a problem."""
+    words = arguments(part)
+    is_command = words is not None and (part.is_text or part.node.items is not None)
+    return listed([scalar(each, part.node) for each in words or ()], part.node) if is_command else None
 
 
 def check_defaults(part: Part | None) -> None:
