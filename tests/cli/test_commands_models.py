@@ -12,8 +12,9 @@ from controller.engine.mounts.authority import Authority
 from controller.engine.mounts.secrets import SecretFolder
 from controller.gateway.bindings import Bindings, bindings_file
 from controller.kinds.meta import StoredObject
-from controller.kinds.runtime.secret import ProviderKey, SecretNotFound
+from controller.kinds.runtime.secret import ProviderKey, SecretNotFound, SecretRef
 from controller.service.models.keys import provider_key
+from controller.service.sandbox.secrets import secret_text
 
 Run = Callable[..., Result]
 KEY = "sk-canary-77aa"
@@ -34,7 +35,7 @@ def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
     done = secret("set", "anthropic-key", "--host", "api.anthropic.com", stdin=f"{KEY}\n")
     assert (done.exit_code, done.output) == (0, "secret anthropic-key of namespace default set, for providers\n")
     file = secrets / "default.models" / "anthropic-key"
-    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (KEY, 0o600)
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (f"{KEY}\n", 0o600)
     assert [stat.S_IMODE(each.stat().st_mode) for each in (secrets, file.parent)] == [0o700, 0o700]
     assert "changed" in secret("set", "anthropic-key", "--from-file", "-", stdin="other").output
     (secrets.parent / "token").write_text("npm\n")
@@ -52,8 +53,25 @@ def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
     assert "there is no secret" in secret("delete", "anthropic-key").output
 
 
+@pytest.mark.parametrize("value", [b"key\n", b"key", b"a\r\nb\n\n", bytes(range(256)) + b"\n", b"\n key \n"])
+def test_a_secret_keeps_every_byte(secrets: Path, value: bytes) -> None:
+    file = secrets.parent / "id_ed25519"
+    file.write_bytes(value)
+    for way, stdin in ((["--from-file", str(file)], b""), (["--from-file", "-"], value), ([], value)):
+        done = CliRunner().invoke(cli, ["secret", "set", "ssh", "--for", "sandboxes", *way], input=stdin)
+        assert done.exit_code == 0, done.output
+        assert SecretFolder(secrets).read("default", "ssh") == value
+
+
+def test_a_provider_has_its_key_without_the_line_break(secrets: Path) -> None:
+    assert secret("set", "key", "--host", "api.example.org", stdin=f"{KEY}\r\n").exit_code == 0
+    assert provider_key(SecretFolder(secrets), lambda *_: (), "default", "key").value == KEY
+    assert secret_text(SecretFolder(secrets), "default.models", SecretRef("key")) == KEY
+
+
 def test_bad_secrets_are_refused(secrets: Path) -> None:
     assert secret("set", "key", stdin="").exit_code != 0
+    assert "is empty" in secret("set", "key", stdin="\r\n").output
     assert "add --host" in secret("set", "key", stdin="x").output
     assert "--host is for keys of providers" in secret("set", "key", "--for", "a.org", "--host", "a", stdin="x").output
     for host in ("https://a.org", "a.org/v1", "a.org:99999", "*", ""):

@@ -53,7 +53,7 @@ def secret_() -> None:
 def set_(
     name: str, from_file: str | None, use: str, hosts: tuple[str, ...], namespace: str | None, config: str | None
 ) -> None:
-    """Set a secret: its value is typed without echo, or read from a file or stdin.
+    """Set a secret: its value is typed without echo, or read from a file or stdin byte for byte.
 
     A provider's key is sent to its hosts alone, whatever a Provider's URL says.
     """
@@ -115,15 +115,16 @@ def delete(name: str, use: str, namespace: str | None, config: str | None) -> No
 def _value(name: str, from_file: str | None) -> bytes:
     if from_file is not None and from_file != "-":
         try:
-            value = Path(from_file).read_bytes()
+            with Path(from_file).open("rb") as file:
+                value = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise CliError(f"{from_file}: {error.strerror}; name a readable file") from error
     elif from_file is None and sys.stdin.isatty():
         value = str(click.prompt(f"Value of {name}", hide_input=True, err=True)).encode()
     else:
         value = sys.stdin.buffer.read(_MOST_BYTES + 1)
-    value = value.removesuffix(b"\n")
-    if not value:
+    # Every byte counts: an SSH key without its last line break is invalid. Who needs text alone strips it.
+    if not value.strip(b"\r\n"):
         raise CliError(f"the value of {name} is empty; type it, or give it on stdin or with --from-file")
     return value
 

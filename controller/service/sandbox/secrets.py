@@ -10,9 +10,9 @@ def secret_text(secrets: Secrets | None, namespace: str, asked: SecretRef) -> st
         raise NoSecret("this daemon serves no secrets")
     value = secrets.read(namespace, asked.name)
     try:
-        text = value.decode().removesuffix("\n")
+        text = value.decode()
     except UnicodeDecodeError:
         raise NoSecret(f"the secret `{asked.name}` is not text; give it to the sandbox as a file") from None
     if "\0" in text:
         raise NoSecret(f"the secret `{asked.name}` holds a NUL; give it to the sandbox as a file")
-    return text
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
