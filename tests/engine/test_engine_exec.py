@@ -3,13 +3,17 @@
 import contextlib
 import os
 import queue
+import signal
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from controller.engine.exec.kill import process_of
+from controller.engine.kernel.cgroups import PROC
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
-from controller.ports import ExecStream, StreamError
+from controller.ports import DetachableExec, ExecStream, StreamError
+from tests.byte_by_byte import begin, outcome
 from tests.contract.engine_worlds import World, docker_world, read_all
 from tests.daemon import wait_for
 
@@ -183,3 +187,20 @@ def test_a_disconnect_kills_processes_outside_the_group(world: World, box: Conta
     assert next(stream).data == b"begun\n"
     stream.close()
     wait_for("its end", lambda: "sleep 4321" not in processes(world, box))
+
+
+def test_a_command_whose_shim_was_killed_is_lost(world: World, box: Container) -> None:
+    attached = world.streams.exec(box.id, ["sleep", "4322"])
+    detached = world.streams.exec(box.id, ["sleep", "4322"])
+    assert isinstance(detached, DetachableExec)
+    reading = begin(lambda: list(attached))
+    detached.detach_stream()
+    adopted = begin(lambda: list(world.engine.left.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
+    wait_for("both run", lambda: processes(world, box).count("sleep 4322") == 2)
+    shim = process_of(PROC, box.pid)
+    assert shim is not None
+    os.kill(shim.parent, signal.SIGKILL)
+    for stream in (reading, adopted):
+        error = outcome(stream)
+        assert isinstance(error, StreamError)
+        assert "exit code is unknown" in str(error)

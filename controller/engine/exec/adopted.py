@@ -14,6 +14,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.exec.command import TIMED_OUT
 from controller.engine.exec.kill import Killer, Target
+from controller.engine.exec.lost_exit import LOST, ExitEvidence, Known
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import NeverStarted, StreamError
@@ -34,8 +35,9 @@ _NEVER = "the daemon ended before it started the command"
 class DockerAdoptedExecs:
     """Adopted execs of one engine."""
 
-    def __init__(self, client: Client, killer: Killer) -> None:
-        self._client, self._killer = client, killer
+    def __init__(self, client: Client, killer: Killer, known: Known = lambda _: None) -> None:
+        """`known` returns a container as last observed, None if it never was."""
+        self._client, self._killer, self._known = client, killer, known
 
     def follow(
         self,
@@ -46,7 +48,8 @@ class DockerAdoptedExecs:
         starts: bool = False,
     ) -> "AdoptedExec":
         """See ports.AdoptedExecs."""
-        return AdoptedExec(self._client, self._killer, ref, timeout_seconds, escaped, starts=starts)
+        evidence = ExitEvidence(ref, self._killer.proc, self._known)
+        return AdoptedExec(self._client, self._killer, ref, evidence, timeout_seconds, escaped, starts=starts)
 
 
 class AdoptedExec(Iterator[Chunk]):
@@ -57,11 +60,13 @@ class AdoptedExec(Iterator[Chunk]):
         client: Client,
         killer: Killer,
         ref: ExecRef,
+        evidence: ExitEvidence,
         timeout_seconds: float | None,
         escaped: Callable[[str], None] | None,
         *,
         starts: bool,
     ) -> None:
+        self._evidence = evidence
         self._client, self._killer, self._ref, self._escaped = client, killer, ref, escaped
         self._starts = starts
         self._begun = time.monotonic()
@@ -95,7 +100,10 @@ class AdoptedExec(Iterator[Chunk]):
         """Wait for the end; return the last chunks."""
         leader, refused = 0, False
         while True:
-            state = self._look() or {}
+            seen = self._look()
+            if self._evidence.is_lost(seen, time.monotonic()):
+                raise StreamError(LOST)
+            state = seen or {}
             if not state.get("Running") and state.get("ExitCode") is not None:
                 return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
             leader = int(state.get("Pid") or leader)

@@ -104,6 +104,16 @@ class Exec:
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
         return (Chunk("exit", str(self._exit_code()).encode()),)
 
+    @property
+    def ended(self) -> bool:
+        """True once its end is known, or nobody waits for it any more."""
+        return self._ended.is_set()
+
+    def state(self) -> dict[str, Any]:
+        """Return the engine's inspect of it. Raises Fault."""
+        state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._exec_id))
+        return state
+
     def wait_until_begun(self, deadline: float) -> None:
         """Wait until it has or had a process, or until `deadline` (time.monotonic())."""
         seconds = deadline - time.monotonic()
@@ -207,10 +217,9 @@ class Exec:
 
     def _state(self) -> dict[str, Any]:
         try:
-            state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._exec_id))
+            return self.state()
         except Fault as fault:
             raise stream_error(fault) from fault
-        return state
 
 
 def signal_number(name: str) -> signal.Signals:

@@ -23,6 +23,7 @@ from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_error
 from controller.engine.exec.kill import Killer
+from controller.engine.exec.lost_exit import LOST, ExitEvidence, LostExitWatch
 from controller.engine.exec.pause_guard import PauseGuard
 from controller.engine.kernel.cgroups import Cgroups, holds
 from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
@@ -102,7 +103,8 @@ class DockerStreams:
         self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
-        self.left = DockerAdoptedExecs(client, self._killer)
+        self.left = DockerAdoptedExecs(client, self._killer, known)
+        self._lost_exits = LostExitWatch()
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # the thread that reads its output keeps each alive
@@ -171,6 +173,7 @@ class DockerStreams:
         running.expire_after(timeout_seconds, escaped)
         if self._observer is not None:
             self._observer.beginning(container_id, running.begun)
+        self._watch(running, stream.queue, wire)
         _relay(
             wire,
             stream.queue,
@@ -182,6 +185,17 @@ class DockerStreams:
         if stdin is not None:
             threading.Thread(target=feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
         return stream
+
+    def _watch(self, running: Exec, queue: ByteQueue, wire: HttpStream) -> None:
+        """End the stream if the engine loses the command's exit; the stream itself may be dropped meanwhile."""
+
+        def lost() -> None:
+            running.detach_stream()  # what it left runs on, as after any end
+            queue.end(error=StreamError(LOST))
+            wire.cut()
+
+        evidence = ExitEvidence(running.ref, self._proc, self._known)
+        self._lost_exits.add(evidence, running.state, ended=lambda: running.ended, lost=lost)
 
     def cut_stalled(self, container_id: str) -> None:
         """Cut the stalled streams of a container before it is killed: they would hang the kill."""
@@ -205,6 +219,7 @@ class DockerStreams:
 
     def close(self) -> None:
         """Cut every stream."""
+        self._lost_exits.close()
         for stream in self._streams():
             stream.lose("the daemon is stopping; retry once it is back")
 

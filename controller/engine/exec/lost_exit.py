@@ -1,0 +1,144 @@
+"""Exits of commands that the engine has lost, because the shim or containerd was killed while they ran.
+
+Its inspect then says Running with a dead process for ever, or knows the exec no more, and the attached stream never
+ends. The host's /proc tells that the process is gone. Where it can't be read, only the end of the container's run
+tells.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.engine.docker.errors import Fault
+from controller.engine.exec.kill import Process, process_of
+from controller.engine.kernel.cgroups import holds
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.adopted_exec import ExecRef
+
+log = logging.getLogger(__name__)
+_LOOK_SECONDS = 1.0
+# A healthy engine waits up to 2 s for the rest of the output, before it records an exit.
+_LATE_SECONDS = 3.0
+LOST = (
+    "the command has ended, and its exit code is unknown: the engine lost it (its shim, containerd or the sandbox was "
+    "killed); run it again"
+)
+Known = Callable[[str], Container | None]
+_ENDED = (State.CREATED, State.EXITED, State.DEAD)
+
+
+class ExitEvidence:
+    """Evidence that the engine has lost the exit of one command. For one thread."""
+
+    def __init__(self, ref: ExecRef, proc: Path, known: Known) -> None:
+        """`known` returns the container as last observed, None if it never was."""
+        self._ref, self._proc, self._known = ref, proc, known
+        self._is_local = bool(ref.init_pid) and holds(ref.init_pid, ref.container_id, proc)
+        self._leader: Process | None = None
+        self._since: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its first process is seen, without a call of the engine."""
+        alive = self._leader is not None and process_of(self._proc, self._leader.pid) == self._leader
+        if alive:
+            self._since = None
+        return alive
+
+    def is_lost(self, state: Mapping[str, Any] | None, now: float) -> bool:
+        """Tell whether its exit is lost. `state` is the engine's answer: {} if it does not know it, None if unknown.
+
+        `now` is monotonic.
+        """
+        if state is None:
+            return False
+        knows_better = bool(state) and not state.get("Running")  # its exit, or that it never started
+        if knows_better or not self._has_no_process(int(state.get("Pid") or 0)):
+            self._since = None
+            return False
+        self._since = now if self._since is None else self._since
+        return now - self._since >= (_LATE_SECONDS if state else 0.0)
+
+    def _has_no_process(self, pid: int) -> bool:
+        """Tell whether none can run; False if that is unknown, or it may not have started yet."""
+        if self.is_alive:
+            return False
+        ref = self._ref
+        if pid and self._leader is None and holds(pid, ref.container_id, self._proc):
+            self._leader = process_of(self._proc, pid)
+            if self._leader is not None:
+                self._is_local = True
+                return False
+        if self._is_local:
+            return bool(pid or self._leader) or not holds(ref.init_pid, ref.container_id, self._proc)
+        seen = self._known(ref.container_id)
+        return seen is not None and (seen.state in _ENDED or (0 < seen.pid != ref.init_pid > 0))
+
+
+@dataclass(slots=True)
+class _Awaited:
+    evidence: ExitEvidence
+    state: Callable[[], Mapping[str, Any]]
+    ended: Callable[[], bool]
+    lost: Callable[[], None]
+
+
+class LostExitWatch:
+    """Watch of the commands that are waited for; its thread runs while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._awaited: list[_Awaited] = []
+        self._runs = False
+        self._closing = threading.Event()
+
+    def add(
+        self,
+        evidence: ExitEvidence,
+        state: Callable[[], Mapping[str, Any]],
+        *,
+        ended: Callable[[], bool],
+        lost: Callable[[], None],
+    ) -> None:
+        """Watch a command until `ended`. `state` inspects it (raises Fault); `lost` is called once it is lost."""
+        with self._lock:
+            self._awaited.append(_Awaited(evidence, state, ended, lost))
+            start, self._runs = not self._runs, True
+        if start:
+            threading.Thread(target=self._run, name="engine-lost-exits", daemon=True).start()
+
+    def close(self) -> None:
+        """End the watch."""
+        self._closing.set()
+
+    def _run(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            with self._lock:
+                awaited = list(self._awaited)
+            over = {id(each) for each in awaited if self._is_over(each)}
+            with self._lock:
+                self._awaited = [each for each in self._awaited if id(each) not in over]
+                if not self._awaited:
+                    self._runs = False
+                    return
+
+    def _is_over(self, awaited: _Awaited) -> bool:
+        if awaited.ended():
+            return True
+        if awaited.evidence.is_alive:
+            return False
+        try:
+            state: Mapping[str, Any] | None = awaited.state()
+        except Fault as fault:
+            state = {} if fault.gone else None
+        except Exception:  # a bug must not end the watch of all others
+            log.exception("lost exit check failed")
+            return True
+        if awaited.evidence.is_lost(state, time.monotonic()):
+            awaited.lost()
+            return True
+        return False
