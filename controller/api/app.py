@@ -9,7 +9,6 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
-from controller.api.common.parsing import Parsing
 from controller.api.common.query_names import check_query
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
@@ -82,7 +81,7 @@ def create_app(
     """
     app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
-    app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.services, app.state.ready, app.state.parsing = services, ready, services.parsing
     app.state.authorise = authorise(services.registry)
     app.state.doctor = examine
     app.state.forwarding = forwarding

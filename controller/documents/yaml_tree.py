@@ -102,6 +102,12 @@ class ValueBudget:
 
     left: int = MAX_NODES
 
+    def take(self, count: int, event: yaml.Event) -> None:
+        """Count so many values, before they are built."""
+        self.left -= count
+        if self.left < 0:
+            raise _TooMuch(event, _TOO_MANY)
+
 
 def read(
     file: str, text: str, budget: ValueBudget | None = None, *, merges: bool = False
@@ -181,19 +187,22 @@ class _Builder:
     problems: list[Problem] = field(default_factory=list)
     stack: list[Node] = field(default_factory=list)
     anchors: dict[str, Node] = field(default_factory=dict)
-    nodes: int = 0
 
     def take(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             self.anchors.clear()
         elif isinstance(event, yaml.ScalarEvent):
-            self._place(event, self._scalar(event))
+            self.budget.take(1, event)
+            self._place(self._scalar(event))
         elif isinstance(event, yaml.AliasEvent):
-            self._place(event, self._alias(event))
+            target = self._alias(event)
+            self.budget.take(target.size, event)
+            self._place(target)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self.budget.take(1, event)
             self._open(event)
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._close(event)
+            self._close()
 
     def _say(self, node: Node, message: str) -> None:
         self.problems.append(Problem(self.file, node.line, node.column, "", message))
@@ -211,12 +220,12 @@ class _Builder:
         self._anchor(event, node)
         self.stack.append(node)
 
-    def _close(self, event: yaml.Event) -> None:
+    def _close(self) -> None:
         node = self.stack.pop()
         node.open = False
         for source in node.merged or ():
             node.fields = {**(source.fields or {}), **(node.fields or {})}
-        self._place(event, node)
+        self._place(node)
 
     def _anchor(self, event: Any, node: Node) -> None:
         if event.anchor is not None:
@@ -242,20 +251,14 @@ class _Builder:
         self._anchor(event, node)
         return node
 
-    def _place(self, event: yaml.Event, node: Node) -> None:
+    def _place(self, node: Node) -> None:
         """Put a finished node where it belongs: into the open collection, or as the root of a document."""
-        self.nodes += 1
         if not self.stack:
-            self.budget.left -= node.size
-            if self.budget.left < 0:
-                raise _TooMuch(event, _TOO_MANY)
             if node.fields is not None or node.items is not None or node.value is not None:
                 self.trees.append(Tree(self.file, node))
             return
         parent = self.stack[-1]
         parent.size += node.size
-        if parent.size > MAX_NODES or self.nodes > MAX_NODES:
-            raise _TooMuch(event, _TOO_MANY)
         if parent.items is not None:
             parent.items.append(node)
         elif parent.key is None:

@@ -4,7 +4,6 @@ Models that call tools often send a nested object or list as a JSON string: it i
 null for a field that may be left out.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
@@ -16,6 +15,7 @@ from controller.documents.error_messages import faults
 from controller.kinds.base import FORM
 from controller.kinds.common.problem import field_text
 from controller.service.errors import BadRequest
+from controller.service.parsing import loads
 
 _NESTED = {"object", "array"}
 _MOST_FIELDS = 16  # of an object in the audit log
@@ -95,8 +95,8 @@ def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
+        found = loads(value)
+    except ValueError:
         return value
     return found if isinstance(found, dict | list) else value
 

@@ -18,6 +18,7 @@ from controller.policy.access import decide_tool
 from controller.ports import Meter
 from controller.service.access import access
 from controller.service.errors import BadRequest, Forbidden, ServiceError, Unauthorized
+from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 
 MESSAGE_BYTES = 900 << 10  # the official client refuses events over 1 MiB
@@ -33,13 +34,15 @@ _Outcome = Literal["ok", "error", "refused", "cancelled"]
 class Options:
     """Options of an endpoint's address: names of listed tools, namespace of calls that name none, no changes.
 
-    `failure` is why the daemon of the sandbox's host did not answer: calls fail for it.
+    `failure` is why the daemon of the sandbox's host did not answer: calls fail for it. `size_bytes` is the size of the
+    request.
     """
 
     names: Style = "dots"
     namespace: str = "default"
     read_only: bool = False
     failure: ServiceError | None = None
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,11 @@ class Calls:
                 raise Forbidden(refusal)
             if options.failure is not None:
                 raise options.failure
-            arguments = validated(tool.arguments, given)
-            result = await tool.run(Call(self._services, options.namespace, progress), arguments)
+            if options.size_bytes > SMALL_BYTES:
+                arguments = await self._services.parsing.run(options.size_bytes, validated, tool.arguments, given)
+            else:
+                arguments = validated(tool.arguments, given)
+            result = await tool.run(Call(self._services, options.namespace, progress, options.size_bytes), arguments)
             return fitted(tool, result), "ok"
         except ServiceError as error:
             refused = isinstance(error, Forbidden | Unauthorized)

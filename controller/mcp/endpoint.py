@@ -22,6 +22,7 @@ from controller.ports import Meter
 from controller.service.access.access import FAILURE_KEY, FORWARDED
 from controller.service.errors import BadRequest
 from controller.service.objects import serialize
+from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class McpEndpoint:
         if protocol is None:
             made = await anyio.to_thread.run_sync(self._make)
             protocol = self._protocols.setdefault(loop, made)
-        options = replace(options, failure=scope.get(FAILURE_KEY))
+        sent = Headers(scope=scope).get("content-length", "")
+        size = int(sent) if sent.isascii() and sent.isdigit() else SMALL_BYTES + 1  # sent in chunks: it may be large
+        options = replace(options, failure=scope.get(FAILURE_KEY), size_bytes=size)
         await protocol.serve({**scope, OPTIONS_KEY: options}, receive, send, _accepted_hosts(scope))
 
     def sandbox_of(self, query: bytes, message: Any) -> tuple[str, str] | None:

@@ -53,15 +53,23 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `namespace` is that of arguments that name none. `progress` takes done, total and a message."""
+    """One call. `namespace` is that of arguments that name none. `progress` takes done, total and a message.
+
+    `size_bytes` is the size of its request.
+    """
 
     services: Services
     namespace: str
     progress: Progress
+    size_bytes: int = 0
 
     async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return the result of a blocking call."""
         return await anyio.to_thread.run_sync(partial(do, *arguments, **named))
+
+    async def parse(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return the result of a call that parses texts of the caller. Raises TooManyRequests."""
+        return await self.services.parsing.run(self.size_bytes, do, *arguments, **named)
 
     async def read(self, open_stream: Callable[[], Iterator[Chunk]], do: Callable[[Iterator[Chunk]], T]) -> T:
         """Open a stream, and return what `do` makes of it. Raises what either raises; a StreamError as unavailable."""

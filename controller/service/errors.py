@@ -15,10 +15,24 @@ class ServiceError(Exception):
     reason: ClassVar[str] = "InternalError"
     code: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, causes: Sequence[Mapping[str, Any]] = (), **details: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        causes: Sequence[Mapping[str, Any]] = (),
+        retry_after_seconds: int | None = None,
+        **details: str,
+    ) -> None:
+        """`retry_after_seconds`: nothing was done, and the same request may succeed then."""
         super().__init__(message)
         self.causes = tuple(causes)
         self.details = details
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """The header that tells clients when to retry; None without one."""
+        return None if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
 
 
 _Error = TypeVar("_Error", bound=ServiceError)

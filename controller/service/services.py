@@ -51,6 +51,7 @@ from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
+from controller.service.parsing import Parsing
 from controller.service.plugin.objects import PluginObjects
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.agent import SandboxAgent
@@ -158,6 +159,7 @@ class FleetServices:
     token_expirations: TokenExpirations
     audit: Audit
     recorder: Recorder
+    parsing: Parsing
     backup: Backup
 
 
@@ -259,6 +261,7 @@ def make_fleet(
         token_expirations=token_expirations,
         audit=store.audit,
         recorder=Recorder(store.audit, clock, meter),
+        parsing=Parsing(),
         backup=Backup(store, clock, meter),
     )
 

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from controller.api.common import parsing
-from controller.api.common.parsing import AT_ONCE, MAX_VALUES, MOST_WAITING, SMALL_BYTES, Parsing, loads
 from controller.documents.document import MAX_VALUES as MAX_OBJECT_VALUES
 from controller.kinds.access.access import Caller
 from controller.kinds.common.problem import MOST_PROBLEMS
 from controller.service.access.access import acting
+from controller.service.parsing import AT_ONCE, MAX_VALUES, MOST_WAITING, SMALL_BYTES, Parsing, loads
 from tests.api.listeners import API, client, opened, token
 from tests.helpers_api import World
 

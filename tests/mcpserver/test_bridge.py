@@ -17,10 +17,10 @@ from anyio.from_thread import start_blocking_portal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from controller.api.common.parsing import MAX_VALUES
 from controller.api.middleware.load import LoadLimits
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
+from controller.service.parsing import MAX_VALUES
 from paddock._client import mcp as bridging
 from paddock._client.errors import ClientError
 from paddock._client.mcp import Bridge, endpoint, server_endpoint

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from controller.api.common.parsing import Parsing
 from controller.api.streams.watch import WatchStreams
+from controller.service.parsing import Parsing
 from controller.service.services import Services
 
 

@@ -44,7 +44,9 @@ def install(app: FastAPI) -> None:
 
 def answer(error: ServiceError) -> JSONResponse:
     """Return the response for a use-case's error."""
-    return _AsciiJson(serialize.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
+    return _AsciiJson(
+        serialize.failure(error), status_code=error.code, headers=error.headers or _HEADERS.get(error.code)
+    )
 
 
 def _service(_request: Request, error: Exception) -> JSONResponse:

@@ -10,12 +10,12 @@ from pydantic import BeforeValidator
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
-from controller.api.common.parsing import Parsing, loads
 from controller.api.routes.kinds import collection
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.patch import PatchType
+from controller.service.parsing import Parsing, loads
 from controller.service.services import Services
 
 _TYPES: dict[str, PatchType] = {"application/merge-patch+json": "merge", "application/json-patch+json": "json"}

@@ -72,7 +72,7 @@ async def up(call: Call, asked: UpArguments) -> Up:
         remove_orphans=asked.options.removeOrphans,
         applied_by=_WRITTEN_BY,
     )
-    found = await call.thread(run, _text(asked.file))
+    found = await call.parse(lambda: run(_text(asked.file)))
     items = await applied_objects(call, found.applied, 0.0 if asked.options.dryRun else asked.waitSeconds)
     return Up(project=found.project, items=items, notes=[str(each) for each in found.notes])
 
@@ -85,7 +85,7 @@ async def down(call: Call, asked: DownArguments) -> Down:
         variables=asked.variables,
         deleted_by=_WRITTEN_BY,
     )
-    deleted = await call.thread(run, _text(asked.file))
+    deleted = await call.parse(lambda: run(_text(asked.file)))
     deadline, gone = time.monotonic() + asked.waitSeconds, True
     for each in deleted:
         left = max(0.0, deadline - time.monotonic())

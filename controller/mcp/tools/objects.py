@@ -112,17 +112,17 @@ class Deleted(Result):
 
 async def apply(call: Call, asked: ApplyArguments) -> Applied:
     access.require(AccessRequest("apply"), call.services.registry)
-    documents = asked.documents
-    texts = [documents] if isinstance(documents, str) else [json.dumps(each) for each in _listed(documents)]
-    run = partial(
-        call.services.apply.apply,
-        namespace=asked.namespace or None,
-        dry_run=asked.dryRun,
-        as_set=ApplySet(asked.applySet, prune=asked.prune),
-        applied_by=_WRITTEN_BY,
-    )
-    files = [_FILE if len(texts) == 1 else f"{_FILE}[{at}]" for at in range(len(texts))]
-    applied = await call.thread(run, [Source(file, text) for file, text in zip(files, texts, strict=True)])
+
+    def run() -> list[AppliedByService]:
+        return call.services.apply.apply(
+            _sources(asked.documents),
+            namespace=asked.namespace or None,
+            dry_run=asked.dryRun,
+            as_set=ApplySet(asked.applySet, prune=asked.prune),
+            applied_by=_WRITTEN_BY,
+        )
+
+    applied = await call.parse(run)
     items = await applied_objects(call, applied, 0.0 if asked.dryRun else asked.waitSeconds)
     return Applied(items=items)
 
@@ -176,8 +176,12 @@ async def delete(call: Call, asked: DeleteArguments) -> Deleted:
     return Deleted(name=name, namespace=namespace, gone=left(found) is None)
 
 
-def _listed(documents: dict[str, Any] | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [documents] if isinstance(documents, dict) else documents
+def _sources(documents: str | dict[str, Any] | list[dict[str, Any]]) -> list[Source]:
+    if isinstance(documents, str):
+        return [Source(_FILE, documents)]
+    many = [documents] if isinstance(documents, dict) else documents
+    files = [_FILE if len(many) == 1 else f"{_FILE}[{at}]" for at in range(len(many))]
+    return [Source(file, json.dumps(document)) for file, document in zip(files, many, strict=True)]
 
 
 TOOLS = (

@@ -25,6 +25,7 @@ from controller.service.objects.merge import merge
 from controller.service.objects.normalize import Normal, normalise
 from controller.service.objects.owners import sent_references
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
+from controller.service.parsing import check_turn
 
 Result = Literal["created", "configured", "unchanged", "pruned"]
 
@@ -80,6 +81,7 @@ class Apply:
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; nothing is written then.
         """
         as_set.check()
+        check_turn(*(each.text for each in sources))
         if any(each.compose is not None for each in sources):
             as_set = replace(as_set, project_in=namespace or DEFAULT_NAMESPACE)
         with _refusals_counted(self._meter):

@@ -16,6 +16,7 @@ from controller.service.access.access import require
 from controller.service.objects.apply import Applied, Apply, Source
 from controller.service.objects.apply_set import ApplySet
 from controller.service.objects.objects import Objects
+from controller.service.parsing import check_turn
 
 FILE = "compose.yaml"
 
@@ -53,6 +54,7 @@ class Compose:
         `file` is for messages, `folder` where its relative binds begin on this host. `remove_orphans`: delete sandboxes
         of services that the file no longer has. Raises Invalid with every problem and its position.
         """
+        check_turn(text)
         options = Project(project, variables or {}, folder)
         namespace = namespace or DEFAULT_NAMESPACE
         found = read_compose(file, text, self._registry, options, namespace=namespace)
@@ -81,10 +83,11 @@ class Compose:
 
         The project is given by its name, or by its file. None left is no error. Raises Invalid, Forbidden.
         """
+        namespace = namespace or DEFAULT_NAMESPACE
+        require(AccessRequest("delete", SANDBOX.name, namespace), self._registry)
+        check_turn(text)
         name = project_name(file, text, Project(project, variables or {}))
         if isinstance(name, Problem):
             raise errors.invalid([name])
-        namespace = namespace or DEFAULT_NAMESPACE
-        require(AccessRequest("delete", SANDBOX.name, namespace), self._registry)
         labels = f"{LABEL}={apply_set_name(namespace, name)}"
         return self._objects.delete_all(SANDBOX, namespace, labels=labels, deleted_by=deleted_by)

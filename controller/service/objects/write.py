@@ -9,6 +9,7 @@ from controller.service import errors
 from controller.service.objects.normalize import Normal
 from controller.service.objects.objects import not_found
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
+from controller.service.parsing import check_turn
 
 _log = structlog.get_logger("paddock.write")
 
@@ -68,6 +69,7 @@ class Write:
         return stored
 
     def _read(self, kind: Kind, namespace: str, body: str, file: str) -> Document:
+        check_turn(body)
         documents, problems = parse(file, body, self._pipeline.registry, namespace=namespace or None)
         if problems:
             raise errors.invalid(problems)

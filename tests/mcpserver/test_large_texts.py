@@ -1,0 +1,123 @@
+"""Large texts of MCP tools pass the queue of all large texts, beside neighbours that notice nothing."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.service.parsing import MOST_WAITING, SMALL_BYTES
+from tests.api.listeners import API, client, token
+from tests.api.test_large_bodies import Held
+from tests.helpers_api import World
+from tests.mcpserver.clients import serving
+
+TEXT = "x: " + "y" * SMALL_BYTES
+CALLS: dict[str, dict[str, Any]] = {
+    "sandbox.apply": {"documents": TEXT},
+    "docker.compose.up": {"file": TEXT},
+    "docker.compose.down": {"file": TEXT},
+}
+HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "Content-Type": "application/json",
+    "MCP-Protocol-Version": "2025-06-18",
+}
+
+
+def called(asking: httpx.Client, tool: str, arguments: dict[str, Any]) -> httpx.Response:
+    params = {"name": tool, "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return asking.post("/mcp", json=message, headers=HEADERS)
+
+
+def answer(response: httpx.Response) -> dict[str, Any]:
+    line = next(each for each in response.text.splitlines() if each.startswith("data:"))
+    result: dict[str, Any] = json.loads(line.removeprefix("data:"))["result"]
+    return result
+
+
+@pytest.fixture
+def parsed(world: World, monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Parsing takes as long as it is held."""
+    held = Held()
+
+    def work(*_: Any, **__: Any) -> list[Any]:
+        held.work("one")
+        return []
+
+    monkeypatch.setattr(world.services.apply, "apply", work)
+    monkeypatch.setattr(world.services.compose, "up", lambda *_, **__: held.work("one"))
+    monkeypatch.setattr(world.services.compose, "down", work)
+    return held
+
+
+@pytest.fixture
+def neighbour(world: World) -> Iterator[httpx.Client]:
+    world.apply()
+    with serving(world), client(world) as made:
+        yield made
+
+
+@pytest.mark.parametrize("tool", CALLS)
+def test_one_large_text_of_a_caller_is_parsed_at_a_time(
+    world: World, neighbour: httpx.Client, parsed: Held, tool: str
+) -> None:
+    many = MOST_WAITING + 4
+    with client(world, token(world, "user")) as attacker, ThreadPoolExecutor(many) as pool:
+        calls = [pool.submit(called, attacker, tool, CALLS[tool]) for _ in range(many)]
+        try:
+            assert parsed.begun.acquire(timeout=60)
+            refused = next(iter(wait(calls, timeout=60, return_when=FIRST_COMPLETED).done)).result()
+            assert "large requests waiting" in refused.text, refused.text
+            assert neighbour.get(f"{API}/namespaces/default/sandboxes/quickstart").status_code == 200
+            small = called(neighbour, "sandbox.get", {"name": "quickstart"})
+            assert answer(small)["structuredContent"]["metadata"]["name"] == "quickstart"
+        finally:
+            parsed.may_end.set()
+        wait(calls)
+    assert (parsed.most, parsed.twice) == (1, False)
+
+
+def test_values_are_counted_while_they_are_read(neighbour: httpx.Client) -> None:
+    documents = called(neighbour, "sandbox.apply", {"documents": "x: [" + "1," * 400_001 + "1]"})
+    assert answer(documents)["isError"]
+    assert "more than 400,000 values" in documents.text
+    options = called(neighbour, "docker.compose.up", {"file": "services: {}", "options": "[" + "1," * 60_000 + "1]"})
+    assert answer(options)["isError"]
+    assert "more than 50,000 JSON values" in options.text
+
+
+def test_documents_as_objects_may_be_large(neighbour: httpx.Client, world: World) -> None:
+    sandbox = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": "large", "annotations": {"example.org/note": "é" * 80_000}},
+        "spec": {"template": {"image": "paddock/python:1"}},
+    }
+    applied = called(neighbour, "sandbox.apply", {"documents": sandbox, "waitSeconds": 0})
+    assert answer(applied)["structuredContent"]["items"][0]["result"] == "created", applied.text
+    assert len(world.sandbox("large").annotations["example.org/note"]) == 80_000
+
+
+def test_a_text_outside_of_the_queue_is_refused(world: World) -> None:
+    from controller.kinds.access.access import Caller, Grant
+    from controller.service.access.access import acting
+    from controller.service.objects.apply import Source
+
+    text = "x: " + "y" * 8 * SMALL_BYTES
+    services, threads = world.services, threading.active_count()
+    with acting(Caller("attacker", "", (Grant.model_validate({"role": "user", "namespaces": ["*"]}),))):
+        for parse in (
+            lambda: services.apply.apply([Source("a", text)]),
+            lambda: services.diff.diff([Source("a", text)]),
+            lambda: services.write.create(services.registry.by_word("sandbox"), "default", text),  # type: ignore[arg-type]
+            lambda: services.compose.up(text),
+            lambda: services.compose.down(text),
+        ):
+            with pytest.raises(RuntimeError, match="outside of Parsing"):
+                parse()
+    assert threading.active_count() == threads
