@@ -1,8 +1,9 @@
 """Use of sandboxes now: written by API streams, read by each reconcile pass. In memory; the planner stores it."""
 
 import threading
+import time
+from collections.abc import Callable, Mapping
 from collections.abc import Container as Holds
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,8 +20,10 @@ class ActivityLog:
     `begin` after `hold` finds the run held, and waits for the next run.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, ticks: Callable[[], float] = time.monotonic) -> None:
+        """`ticks` are seconds of a clock that nobody sets."""
+        self._clock, self._ticks = clock, ticks
+        self._used: dict[str, float] = {}  # the ticks of the last uses
         self._changed = threading.Condition()
         self._entries: dict[str, Activity] = {}
         self._held: dict[str, Run] = {}
@@ -38,6 +41,7 @@ class ActivityLog:
         with self._changed:
             known = self._entries.get(uid, _NONE)
             opened, asking = known.open + by, known.asking + (by if asks else 0)
+            self._used[uid] = self._ticks()
             self._entries[uid] = replace(known, last_at=self._clock.now(), open=opened, asking=asking)
 
     def held(self, uid: str) -> Run | None:
@@ -66,6 +70,7 @@ class ActivityLog:
         with self._changed:
             for gone in [uid for uid, each in self._entries.items() if uid not in known and not each.open]:
                 del self._entries[gone]
+                self._used.pop(gone, None)
                 self._held.pop(gone, None)
             return MappingProxyType(dict(self._entries))
 
@@ -78,12 +83,24 @@ class ActivityLog:
             self._held.update(fresh)
             return True
 
-    def all_used(self, uids: Iterable[str]) -> None:
-        """Count these as used now: their idle time is not known any more."""
+    def clock_jumped(self, seconds: float, recorded: Mapping[str, tuple[float, ...]]) -> None:
+        """Move the last uses with the clock, which jumped by `seconds`. CPU samples begin anew.
+
+        `recorded` are the times by the clock before the jump that count beside those known here: of the last use as it
+        is stored, and of the run's start.
+        """
         with self._changed:
-            for uid in uids:
-                known = self._entries.get(uid, _NONE)
-                self._entries[uid] = replace(known, last_at=self._clock.now(), mark=None, cpu=None)
+            now, ticks = self._clock.now(), self._ticks()
+            for uid in self._entries.keys() | recorded.keys():
+                known, times = self._entries.get(uid, _NONE), recorded.get(uid, ())
+                moved = [each + seconds for each in times if each and each not in known.void]
+                if uid in self._used:
+                    moved.append(now - (ticks - self._used[uid]))
+                if not moved:
+                    continue
+                last_at = min(max(moved), now)
+                self._used[uid] = ticks - (now - last_at)
+                self._entries[uid] = replace(known, last_at=last_at, mark=None, cpu=None, void=times)
 
     def release(self, runs: Mapping[str, Run]) -> None:
         """Allow uses again: these runs are not stopped after all."""

@@ -1,7 +1,7 @@
 """Detection of clock jumps: the wall clock was set, or the host slept.
 
-Durations measured across a jump are void: a sandbox that was used a minute ago has not been idle for an hour.
-Deadlines are dates, and stay as they are.
+A duration goes on across a jump: a sandbox that was used a minute ago has not been idle for an hour, nor for no time.
+So the times that idleness is counted from move with the clock. Deadlines are dates, and stay as they are.
 """
 
 import threading
@@ -27,13 +27,13 @@ class ClockJump:
         self._lock = threading.Lock()
         self._apart = clock.now() - ticks()
 
-    def jumped(self) -> bool:
-        """Return True if the clock has jumped since the last call."""
+    def jumped(self) -> float:
+        """Return the seconds by which the clock has jumped since the last call; 0: it has not."""
         with self._lock:
             apart = self._clock.now() - self._ticks()
             by, self._apart = apart - self._apart, apart
         if abs(by) < _JUMP_SECONDS:
-            return False
-        _log.warning("clock jump: idle timers restarted", seconds=round(by))
+            return 0.0
+        _log.warning("clock jump: idle timers moved with it", seconds=round(by))
         self._tell()
-        return True
+        return by

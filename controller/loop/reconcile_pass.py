@@ -61,7 +61,7 @@ class ReconcilePass:
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
         cpu: CpuReader | None = None,
-        clock_jumped: Callable[[], bool] = lambda: False,
+        clock_jumped: Callable[[], float] = lambda: 0.0,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
@@ -71,9 +71,9 @@ class ReconcilePass:
     ) -> None:
         """`activity` is shared with the API. Without `cpu` no sandbox counts as idle.
 
-        `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
-        Without `canary` the network guard is not tested. `sweep` takes the store's revision. `layers` are the measured
-        sizes of writable layers.
+        `clock_jumped` returns the seconds of a clock jump once after it, else 0. Without `pressure` the host is never
+        short of anything. Without `canary` the network guard is not tested. `sweep` takes the store's revision.
+        `layers` are the measured sizes of writable layers.
         `gateway` is the state of the model gateway. `place` is this host among those of the store.
         """
         self._prober = prober
@@ -155,8 +155,9 @@ class ReconcilePass:
         moved = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
         instances = self._instances = self._recorded(sandboxes).updated({}, moved)
         now = self._clock.now()
-        if self._clock_jumped():  # asked after reading the clock, so that a jump is known to whatever this time decides
-            self._activity.all_used(sandboxes)
+        if jump := self._clock_jumped():  # asked after that, so that a jump is known to whatever the time decides
+            self._activity.clock_jumped(jump, self._recorded_uses(sandboxes))
+            now = self._clock.now()
         if not observed.facts.cpus and not observed.blind:
             observed = replace(observed, revision=0)  # the host's facts are not known yet; they arrive within a moment
         return Snapshot(
@@ -192,6 +193,19 @@ class ReconcilePass:
             leads=self._place.leads(),
             alone=self._place.alone,
         )
+
+    def _recorded_uses(self, sandboxes: Mapping[str, Sandbox]) -> Mapping[str, tuple[float, ...]]:
+        """Return the times of the sandboxes' stored uses, and of the starts of their runs as the last pass saw them.
+
+        What started since may have done so after the clock was set.
+        """
+        found = {}
+        containers = self.last.observed.containers if self.last else {}
+        for uid in sandboxes:
+            instance = (self._instances or {}).get(uid)
+            use = instance.memory.use.at if instance is not None and instance.memory.use is not None else 0.0
+            found[uid] = (use, *(each.started_at for each in containers.get(uid, ()) if each.started_at))
+        return found
 
     def _unmoved(
         self,

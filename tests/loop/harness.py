@@ -225,7 +225,7 @@ class LoopHarness:
             before=lambda action: self.before(action),
         )
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
-        self.activity = ActivityLog(self.clock)
+        self.activity = ActivityLog(self.clock, lambda: self.ticks())
         self.services = self.services_over(self.store)
         self.turn = ReconcilePass(
             store=store,

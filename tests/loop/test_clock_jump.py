@@ -1,4 +1,4 @@
-"""The wall clock is set: no box counts as idle for that, and the schedule starts over."""
+"""The wall clock is set: idle time goes on, and the schedule starts over."""
 
 import threading
 from collections.abc import Iterator
@@ -26,6 +26,12 @@ def house(world: World) -> Iterator[LoopHarness]:
     made.close()
 
 
+def uid(house: LoopHarness) -> str:
+    found = house.get("web")
+    assert found is not None
+    return found.uid
+
+
 def test_the_passing_of_time_is_no_clock_jump() -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
     leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
@@ -41,7 +47,7 @@ def test_a_clock_jump_is_noticed_once(seconds: float) -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
     leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
     clock.advance(seconds)
-    assert [leap.jumped(), leap.jumped(), told] == [True, False, [1]]
+    assert [leap.jumped(), leap.jumped(), told] == [seconds, 0, [1]]
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
@@ -55,22 +61,55 @@ def test_a_clock_that_is_set_stops_no_sandbox(house: LoopHarness, seconds: float
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_idleness_is_counted_from_the_clock_jump(house: LoopHarness) -> None:
+@pytest.mark.parametrize("seconds", [3600, -3600])
+@pytest.mark.parametrize("is_used", [False, True], ids=["started", "used"])
+def test_idle_time_goes_on_across_a_clock_jump(house: LoopHarness, seconds: float, is_used: bool) -> None:
+    ticks = HandClock()
+    house.ticks = ticks.now
+    house.daemon()
+    house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 200})
+    house.settle(seconds=0)
+    box = house.engine.box(house.container_name("web"))
+
+    def go_on(seconds: int) -> None:
+        for _ in range(seconds):
+            house.clock.advance(1)
+            ticks.advance(1)
+            house.settle(seconds=0)
+
+    go_on(30)
+    if is_used:
+        house.activity.begin(uid(house), asks=False)
+        house.activity.end(uid(house), asks=False)
+        house.settle(seconds=0)
+    go_on(70)
+    for jump in (seconds, -seconds / 2):  # the second time, it was moved before
+        house.clock.advance(jump)
+        house.settle(seconds=0)
+        go_on(10)
+    house.daemon()  # what is stored has moved, too
+    go_on(105 if is_used else 75)
+    assert box.state is State.RUNNING
+    go_on(10)
+    assert box.state is State.EXITED
+    assert house.condition("web", "Suspended") == "True IdleReaped"
+
+
+def test_a_use_right_after_the_clock_jump_counts(house: LoopHarness) -> None:
     ticks = HandClock()
     house.ticks = ticks.now
     house.daemon()
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
-    box = house.engine.box(house.container_name("web"))
-    house.clock.advance(3600)
+    house.clock.advance(-3600)
+    house.activity.begin(uid(house), asks=False)
+    house.activity.end(uid(house), asks=False)
     house.settle(seconds=0)
-    assert box.state is State.RUNNING
-    for _ in range(65):
+    for _ in range(55):
         house.clock.advance(1)
         ticks.advance(1)
         house.settle(seconds=0)
-    assert box.state is State.EXITED
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+    assert house.condition("web", "Ready") == "True Running"
 
 
 def test_a_schedule_that_is_reset_is_due_at_once() -> None:

@@ -20,7 +20,8 @@ class Activity:
 
     `last_at` is when a stream (an exec, a followed log) last began or ended. `open` counts open streams, `asking` the
     execs among them: they start a suspended sandbox. `mark` is the first CPU sample since the last use, `cpu` the
-    newest.
+    newest. `void` are times of the clock before it jumped, of the stored use and of the run's start: `last_at` is in
+    their place.
     """
 
     last_at: float = 0.0
@@ -28,6 +29,7 @@ class Activity:
     asking: int = 0
     mark: CpuSample | None = None
     cpu: CpuSample | None = None
+    void: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

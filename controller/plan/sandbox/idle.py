@@ -69,10 +69,18 @@ def observe(context: ReconcileContext) -> Idleness:
         return Idleness(memory, noting)
     if seen.open:
         return Idleness(memory, noting)
-    since = max(use.at, seen.last_at, container.started_at)
+    since = max(seen.last_at, *(each for each in _times(use, container, context.now) if each not in seen.void))
     if since > context.now:  # the clock was set back, or the engine's is ahead
         return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
     return _judged(context, memory, container, since, timeout, noting)
+
+
+def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:
+    """Return the times of the stored use and of the run's start. One in the future was taken before the clock was set.
+
+    While the use is known, such a start says nothing.
+    """
+    return (use.at,) if use.at <= now < container.started_at else (use.at, container.started_at)
 
 
 def _judged(
@@ -106,6 +114,8 @@ def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     if seen is None:
         # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
         return (StoredUse(now, False, now, generation), None) if kept.open else (kept, None)
+    if kept.at in seen.void:  # before the clock jumped
+        return StoredUse(now if is_open else seen.last_at, is_open, now, generation), None
     if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
         return kept, None
     may = kept.noted_at + NOTE_SECONDS
