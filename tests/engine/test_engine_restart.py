@@ -1,15 +1,21 @@
 """Restarts and kills of an engine, and their effect on containers; on a private engine."""
 
+import contextlib
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from controller.engine.engine import DockerEngine
+from controller.kinds.planning.action import RemoveContainer, StartContainer
 from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.outcome import START_BLOCKED, Ok, Transient
 from controller.plan.sandbox.deaths import end_of
-from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world
+from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok
+from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
@@ -90,3 +96,33 @@ def test_a_silent_engine_is_unknown_not_empty(number: signal.Signals) -> None:
         private.thaw() if number == signal.SIGSTOP else private.start()
         world.until(lambda: not world.engine.observe().blind, 60)
         assert world.view(uid)
+
+
+def test_a_start_that_the_engines_death_cut_off_is_blocked_until_its_container_is_removed() -> None:
+    with lab() as (private, world):
+        uid = world.new_uid()
+        box = world.made(uid)
+        start = StartContainer(uid, box.name, "a test", box.id)
+        with ThreadPoolExecutor(1) as thread:
+            cut_off = thread.submit(world.engine.act, start)
+            wait_for("its shim runs", lambda: shims(box.id))
+            private.end(signal.SIGKILL)
+            assert not isinstance(cut_off.result(60), Ok)
+        private.start()
+        world.until(lambda: not world.engine.observe().blind, 60)
+        for _ in range(2):
+            blocked = world.engine.act(start)
+            assert isinstance(blocked, Transient), "the engine holds no rest of it any more: then nothing is recreated"
+            assert blocked.reason == START_BLOCKED
+        ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+        assert world.running(uid).id != box.id
+
+
+def shims(container_id: str) -> list[Path]:
+    """Return the processes whose command line names the container."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if container_id.encode() in line.read_bytes():
+                found.append(line)
+    return found

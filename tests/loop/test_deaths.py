@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.planning.action import ReadTail, StartContainer
-from controller.kinds.planning.outcome import Waiting
+from controller.kinds.planning.outcome import Transient, Waiting
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
 
@@ -236,3 +236,18 @@ def test_a_daemon_started_after_the_engine_knows_what_was_lost(house: LoopHarnes
     house.settle()
     assert record(house)["reason"] == "EngineLost"
     assert house.condition("web", "Ready") == "True Running"
+
+
+def test_a_start_that_stays_blocked_gets_a_new_container(house: LoopHarness) -> None:
+    before = house.engine.box(running(house, restartPolicy="Always")).id
+    blocked = Transient("StartBlocked", "pdk-web does not start: task 3a01: already exists")
+    house.engine.fail_next(StartContainer, blocked, blocked, blocked)
+    house.engine.exit(house.container_name("web"), 1)
+    house.run_pass()
+    house.run_pass()
+    assert house.condition("web", "Degraded") == "True StartBlocked"
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.engine.box(house.container_name("web")).id != before
+    event = next(each for each in house.store.events(kind="Sandbox", name="web") if each.reason == "Recreating")
+    assert (event.type, "root file system and to memory is lost" in event.message) == ("Warning", True)

@@ -45,7 +45,7 @@ from controller.kinds.planning.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.policy.attest.mounted import missing
 
@@ -224,7 +224,8 @@ class Actor:
                 return Ok(now.id)
             if _NO_DRIVER in fault.message:
                 return Terminal("NoDeviceDriver", f"{action.name} requests gpus; {_WITHOUT_DRIVER}: {fault.message}")
-            return Transient("StartFailed", f"{action.name} does not start: {fault.message}")
+            reason = START_BLOCKED if fault.left_behind else "StartFailed"
+            return Transient(reason, f"{action.name} does not start: {fault.message}")
         return Ok(self._observer.read(container.id).container.id)
 
     def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:

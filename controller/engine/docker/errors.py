@@ -6,6 +6,7 @@ any of them; the rest of this package handles no other.
 
 import http.client
 import json
+import re
 from typing import Literal
 
 import docker.errors
@@ -18,6 +19,9 @@ FOREIGN = (docker.errors.DockerException, requests.exceptions.RequestException, 
 
 UNREACHABLE, UNREADABLE = "EngineUnreachable", "Unreadable"
 RETRY_SECONDS = 2.0
+
+# A shim, or the runtime's state, of a task that the engine no longer knows. Only removing its container removes it.
+_LEFT_BEHIND = re.compile(r"task \S* ?already exists|container with (given )?id (already )?exists")
 
 # `busy`: another call for the same container hangs, so this one was not made.
 Kind = Literal["4xx", "5xx", "timeout", "connection", "busy"]
@@ -36,6 +40,11 @@ class Fault(Exception):
     def unreachable(self) -> bool:
         """True if the engine did not answer at all. That says nothing about any container."""
         return self.kind in ("timeout", "connection") or self.status in (502, 503, 504)
+
+    @property
+    def left_behind(self) -> bool:
+        """True if what an earlier start left behind, cut off by the engine's death, is in the way of this one."""
+        return _LEFT_BEHIND.search(self.message) is not None
 
     @property
     def gone(self) -> bool:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from controller.kinds.common.log_tail import Tail
 
+# Reason of a start that fails because the engine still holds an earlier one, which its own death cut off.
+START_BLOCKED = "StartBlocked"
+
 
 @dataclass(frozen=True, slots=True)
 class Ok:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
 from controller.kinds.planning.instance_record import Failure, InstanceState
-from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork
@@ -20,6 +20,7 @@ SECRET_LONGEST_SECONDS = 10.0  # the operator who sets a missing secret waits fo
 CRASH_FIRST_SECONDS = 10.0
 CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
+BLOCKED_STARTS = 3  # a leftover that is just being cleaned up lets a retry through
 _PULL_FAILED = "ImagePullFailed"
 _NO_IMAGE = ("ImageMissing", _PULL_FAILED, "ImageRefused", "EgressImageMissing")
 
@@ -102,6 +103,12 @@ def lacks_image(failure: Failure) -> bool:
 def can_not_start(failure: Failure | None) -> bool:
     """Return True if it will not start as things are: refused for good, or its image is unavailable."""
     return failure is not None and (failure.terminal or (failure.count > 0 and failure.reason in _NO_IMAGE))
+
+
+def is_start_blocked(failure: Failure | None, generation: int) -> bool:
+    """Return True if the engine refused its start so often that no further try will help."""
+    tries = failure.count if failure is not None and held(failure, generation, deleting=False) else 0
+    return failure is not None and failure.reason == START_BLOCKED and tries >= BLOCKED_STARTS
 
 
 def held(failure: Failure | None, generation: int, deleting: bool) -> bool:

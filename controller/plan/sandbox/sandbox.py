@@ -23,7 +23,14 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, lacks_image, waits
+from controller.plan.common.backoff import (
+    CALL_LONGEST_SECONDS,
+    CRASH_LONGEST_SECONDS,
+    held,
+    is_start_blocked,
+    lacks_image,
+    waits,
+)
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.common.renames import renamed
 from controller.plan.network import guard, networks
@@ -36,6 +43,10 @@ from controller.policy.sandbox import Rendered
 
 IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
 _REMOVING_RETRY_SECONDS = 1.0
+_BLOCKED = (
+    "the engine died during its start and still holds that start; its container is created again: what it wrote to its "
+    "root file system and to memory is lost, volumes and folders of the host stay"
+)
 
 
 def observe(context: ReconcileContext) -> tuple[ReconcileContext, Event | None]:
@@ -341,7 +352,11 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
             events.append(context.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
     lasting = drift.lasting(container) or context.stale_gpus
-    if drift.outdated(container, rendered) or lasting or networks.unplugged(context):
+    if is_start_blocked(memory.failure, context.obj.generation):
+        events.append(context.event("Recreating", _BLOCKED, warning=True))
+        why = "its start is blocked by one that the engine's death cut off"
+        made = _replace(replace(context, memory=memory), container, rendered, why)
+    elif drift.outdated(container, rendered) or lasting or networks.unplugged(context):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
