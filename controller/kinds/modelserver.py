@@ -37,7 +37,7 @@ class ServerLifecycle(Model):
     keep_running: Flag = False
     """Never stop it."""
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
-    """Seconds from SIGTERM to SIGKILL when it is stopped."""
+    """Seconds from the image's stop signal (else SIGTERM) to SIGKILL when it is stopped."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=86_400)] = 600
     """Seconds for it to load its model; then it is started again."""
 

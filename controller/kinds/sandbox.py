@@ -341,7 +341,7 @@ class Lifecycle(Model):
     """Deadlines and idleness. A stored spec without `idleTimeoutSeconds` predates it, and has none."""
 
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
-    """Seconds from SIGTERM to SIGKILL when it is stopped."""
+    """Seconds from the image's stop signal (else SIGTERM) to SIGKILL when it is stopped."""
     startup_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=86400)] = None
     """Seconds for the startup and readiness probes to succeed.
 

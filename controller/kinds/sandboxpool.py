@@ -31,7 +31,7 @@ class SandboxPoolSpec(Model):
     After that it is stopped, and started again after its back-off.
     """
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
-    """Seconds from SIGTERM to SIGKILL when a member is removed."""
+    """Seconds from the image's stop signal (else SIGTERM) to SIGKILL when a member is removed."""
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
     """Seconds after which an unclaimed member is replaced by a fresh one."""
     update_strategy: Literal["OnReplenish"] = "OnReplenish"

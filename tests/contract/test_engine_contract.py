@@ -1,5 +1,6 @@
 """Contract of every ports.Engine (with its Streams and usage): one suite on the fake and on a real Docker Engine."""
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import Limits
 from controller.ports import StreamError, UsageReader
 from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
+from tests.daemon import wait_for
 from tests.fakes.engine import FakeEngine
 
 
@@ -298,6 +300,16 @@ def test_a_signal_ends_it_with_its_exit_code(world: World, uid: str, signal: str
     assert (seen.exit_code, seen.pid, seen.oom_killed) == (code, 0, False)
     assert seen.finished_at >= seen.started_at > 0
     assert world.engine.act(action) == Ok(box.id)
+
+
+def test_an_image_ends_by_its_own_stop_signal(world: World, uid: str) -> None:
+    image = f"paddock/test-{uuid.uuid4().hex[:12]}:1"
+    world.hand.build_with_stop_signal(image, "SIGINT")
+    box = world.running(uid, image=image, command=("sh", "-c", "trap 'exit 7' INT; echo up; sleep 1000 & wait"))
+    wait_for("it traps the signal", lambda: read_all(world.streams.logs(box.id))[0])
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, box.stop_signal, "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    assert (box.stop_signal, world.only(uid).exit_code) == ("INT", 7)
 
 
 def test_kill_is_seen_when_act_returns(world: World, uid: str) -> None:

@@ -21,6 +21,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
 """
 
 import hashlib
+import re
 import signal as signals
 import threading
 import uuid
@@ -123,6 +124,7 @@ class Box:
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
     mounts: tuple[Mount, ...] = ()
+    stop_signal: str = ""
     written: dict[str, str] = field(default_factory=dict)  # files inside, by path
     unmounted: set[str] = field(default_factory=set)  # inside
     unrecorded: bool = False
@@ -162,6 +164,7 @@ class Box:
             storage_bytes=self.config.storage_bytes if self.config else 0,
             agent=agents.volume_name(self.config.agent) if self.config else "",
             user=user_of(self.config) if self.config else "",
+            stop_signal=self.stop_signal,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -225,6 +228,7 @@ class FakeEngine:
         self.commands: list[tuple[str, tuple[str, ...]]] = []  # that were started, with their sandboxes' containers
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
+        self.stop_signals: dict[str, str] = {}  # by image id
         self.start_exits: dict[str, int] = {}
         self.answers: dict[tuple[str, int], int | None] = {}
         self.execs: dict[str, int] = {}
@@ -491,6 +495,11 @@ class FakeEngine:
             self.add_image(name)
             self.image_store.built[self.images[name]] = ours
             return self.images[name]
+
+    def build_with_stop_signal(self, name: str, signal: str) -> None:
+        """`docker build` of TINY with that STOPSIGNAL."""
+        self.add_image(name)
+        self.stop_signals[self.images[name]] = signal.removeprefix("SIG")
 
     def remove_image(self, name: str) -> None:
         """`docker rmi -f`."""
@@ -954,6 +963,7 @@ class FakeEngine:
         box.command, box.gpus, box.gpu_ids = _command(config), config.gpus, config.gpu_ids
         box.networks, box.config = (config.network_mode,), config
         box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
+        box.stop_signal = self.stop_signals.get(image_id, "")
         return box
 
     def _new_box(self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits) -> Box:
@@ -977,6 +987,9 @@ class FakeEngine:
 
     def _deliver(self, box: Box, signal: str) -> None:
         name = signal.removeprefix("SIG")
+        trap = re.search(rf"trap 'exit (\d+)' {name}\b", " ".join(box.command or ()))
+        if box.state in _LIVE and trap:
+            _end(box, int(trap[1]), self._clock.now())
         ends = name == "KILL" or (name in _ENDING and not (name == "TERM" and box.ignores_term))
         if box.state in _LIVE and ends:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())

@@ -49,7 +49,7 @@ def _step(words: list[str], stdin: Iterable[bytes], output: list[Chunk]) -> int 
         return int(arguments[0]) if arguments else 0
     if name == "sleep":
         return None
-    if name in ("true", "false", ":"):
+    if name in ("true", "false", ":", "trap"):
         return int(name == "false")
     output.append(Chunk("stderr", f"sh: {name}: not found\n".encode()))
     return 127

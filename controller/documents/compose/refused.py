@@ -73,7 +73,10 @@ SERVICE: Refused = {
         "an image is pulled if it is not here; remove it, or use `paddock image pull`",
     ),
     "scale": ((1,), "a service is one sandbox; write a SandboxPool for more"),
-    "stop_signal": (("SIGTERM", "TERM"), f"{_FIXED} (SIGTERM, and SIGKILL after `stop_grace_period`); remove it"),
+    "stop_signal": (
+        ("SIGTERM", "TERM"),
+        "is the image's STOPSIGNAL, else SIGTERM (and SIGKILL after `stop_grace_period`); write it into the image",
+    ),
     "post_start": (([],), "put it into the service's own command"),
     "pre_stop": (([],), "handle SIGTERM in the service's own command"),
     "develop": ((), "files are not synchronised; bind the folder (`volumes:`), or copy (`paddock cp`)"),

@@ -1,6 +1,7 @@
 """Containers parsed from an inspect or a list's row. Pure."""
 
 import re
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -12,6 +13,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.agent import FOLDER
 from controller.kinds.runtime.container import Limits
 
+_REAL_TIME = re.compile(r"RTMIN\+([1-9]|1[0-5])|RTMAX-([1-9]|1[0-4])")
 _FRACTION = re.compile(r"\.(\d+)")
 
 
@@ -53,6 +55,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         agent=_agent(data.get("Mounts") or ()),
         slots=tuple(sorted(_slots(data.get("Mounts") or (), labels.get(own.UID, "")))),
         user=str(config.get("User") or ""),
+        stop_signal=stop_signal_of(str(config.get("StopSignal") or "")),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured
@@ -70,6 +73,14 @@ def _slots(mounts: Iterable[Mapping[str, Any]], uid: str) -> Iterator[str]:
         source = PurePath(str(each.get("Source", "")))
         if each.get("Type") == "bind" and source.name.isdigit() and source.parent.name == uid:
             yield str(each.get("Destination", ""))
+
+
+def stop_signal_of(text: str) -> str:
+    """Return an image's STOPSIGNAL without `SIG`; "" for none, or one that the engine would refuse to send."""
+    name = text.upper().removeprefix("SIG")
+    if name.isdigit():
+        return name if 0 < int(name) < signal.NSIG else ""
+    return name if f"SIG{name}" in signal.Signals.__members__ or _REAL_TIME.fullmatch(name) else ""
 
 
 def unreadable_container(row: Mapping[str, Any]) -> Container:

@@ -127,10 +127,10 @@ def _half_stopped(context: ReconcileContext) -> Rest | None:
 def stop(
     context: ReconcileContext, container: Container, why: str, reason: str, end: str = "Stopped"
 ) -> Decision | None:
-    """Send TERM, or wait for the grace period; None once that is over (or there is none): the caller may use force.
+    """Send its image's stop signal (else TERM), or wait for the grace period.
 
-    A sandbox whose network nothing confines gets no grace. `reason` is its condition's meanwhile, `end` the reason in
-    its death record.
+    None once that is over (or there is none): the caller may use force. A sandbox whose network nothing confines gets
+    no grace. `reason` is its condition's meanwhile, `end` the reason in its death record.
     """
     grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
     if context.unconfined and context.network.on_guard_lost != "report":
@@ -144,7 +144,8 @@ def stop(
     actions: list[Action] = []
     if container.state is State.PAUSED:  # a frozen process cannot act on a signal
         actions.append(UnpauseContainer(context.obj.uid, container.name, container.id, why))
-    actions.append(SignalContainer(context.obj.uid, container.name, container.id, "TERM", why))
+    signal = container.stop_signal or "TERM"
+    actions.append(SignalContainer(context.obj.uid, container.name, container.id, signal, why))
     memory = asked_to_stop(context.memory, container, context.now, end)
     return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
 
