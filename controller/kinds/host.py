@@ -60,6 +60,19 @@ class Capacity(Model):
     """Number of GPUs that the operator lists for sandboxes (setting `gpu_devices`); left out if none are."""
 
 
+class Reserved(Model):
+    """Limits of what runs on the host, together, with warm sandboxes and egress proxies: what its HostQuota counts."""
+
+    cpu: Text
+    """Cores; up to 16 times as many as the machine has may be reserved."""
+    memory: Text
+    """Main memory."""
+    disk: Text | None = None
+    """Disk; left out if none is."""
+    gpus: Whole | None = None
+    """Number of GPUs; left out if none is."""
+
+
 class EngineInfo(Model):
     """The container engine's answers about itself."""
 
@@ -123,6 +136,8 @@ class HostStatus(Model):
     """Number of containers that Paddock manages or is about to create."""
     sandboxes: Whole | None = None
     """Number of sandboxes on the host, as its HostQuota counts them."""
+    reserved: Reserved | None = None
+    """What is reserved of its capacity."""
     conditions: tuple[HostCondition, ...] = ()
     """Checks made for this answer."""
 
@@ -135,6 +150,12 @@ def _of(*path: str) -> Any:
         return "-" if found in (None, "") else str(found)
 
     return cell
+
+
+def _of_capacity(name: str) -> Any:
+    """Return the cell of a resource: `reserved/capacity`."""
+    reserved, capacity = _of("reserved", name), _of("capacity", name)
+    return lambda obj, now: f"{reserved(obj, now)}/{capacity(obj, now)}"
 
 
 def status_word(obj: StoredObject, _now: float) -> str:
@@ -215,8 +236,8 @@ KIND = Kind(
     deletable=True,
     columns=(
         Column("STATUS", status_word),
-        Column("CPU", _of("capacity", "cpu")),
-        Column("MEMORY", _of("capacity", "memory")),
+        Column("CPU", _of_capacity("cpu")),
+        Column("MEMORY", _of_capacity("memory")),
         Column("INSTANCES", _of("instances")),
         Column("ENGINE", _of("engine", "version")),
         Column("VERSION", _of("paddock", "version")),

@@ -52,8 +52,8 @@ def paddock(fleet: World) -> Run:
 def test_all_hosts_are_listed(paddock: Run) -> None:
     titles, own, away = paddock("host", "list").stdout.splitlines()
     assert titles.split("   ")[0] == "NAME"
-    assert own.split() == ["a", "Ready", "0", "4", "16Gi", FACTS.engine_version, VERSION, "-", "0s"]
-    words = ["b", "Unknown", "(daemon", "away)", "0", "8", "32Gi", "26.1.5", VERSION, "b.example:8443", "-"]
+    assert own.split() == ["a", "Ready", "0", "0/4", "0/16Gi", FACTS.engine_version, VERSION, "-", "0s"]
+    words = ["b", "Unknown", "(daemon", "away)", "0", "0/8", "0/32Gi", "26.1.5", VERSION, "b.example:8443", "-"]
     assert away.split() == words
     assert "DaemonReachable" in paddock("describe", "host/b").stdout
     several = paddock("run", "--gpus", "all", "-c", "1")

@@ -195,6 +195,7 @@ def test_every_daemon_shows_all_hosts(store: FleetStore, a: Daemon, b: Daemon, c
     assert [status_word(each, 0.0) for each in shown.values()] == ["Ready", "Ready"]
     numbers = [(each.status["instances"], each.status["sandboxes"]) for each in shown.values()]
     assert numbers == [(0, 0), (1, 1)]
+    assert shown["b"].status["reserved"] == {"cpu": "500m", "memory": "64Mi"}
     assert shown["b"].status["lastSeen"] == serialize.timestamp(clock.now())
     assert shown["b"].status["capacity"] == {"cpu": "4", "memory": "16Gi"}
     assert shown["a"].uid != shown["b"].uid

@@ -163,6 +163,74 @@ def test_one_that_fits_nowhere_waits_with_the_schedulers_words(fleet: Fleet) -> 
     assert fleet.wakes, "the loop is woken to say so"
 
 
+def quota(fleet: Fleet, **hard: object) -> None:
+    spec = {"hard": hard}
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Quota", "metadata": {"name": "main"}, "spec": spec}
+    fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def places(fleet: Fleet) -> int:
+    """The memory that the scheduler reserves, in GiB."""
+    return sum(each.placement.memory_bytes for each in fleet.scheduler.list() if each.placement.running) >> 30
+
+
+def test_waiting_for_a_quota_holds_no_place(fleet: Fleet) -> None:
+    quota(fleet, memory="4Gi")
+    house = fleet.hosts.one
+    for at in range(6):
+        house.apply(f"s{at}", **limits("2Gi"))
+        house.clock.advance(1)
+    fleet.settle()
+    assert places(fleet) == 4
+    assert [house.condition(f"s{at}", "Scheduled") for at in range(6)] == [
+        *["True Assigned"] * 2,
+        *["False QuotaExceeded"] * 4,
+    ]
+    assert [fleet.host_of(f"s{at}") for at in range(2, 6)] == [""] * 4
+    assert "sandbox/default/s2 is ahead of it" in str(found(house, "s3").status["conditions"])
+    house.delete("s0")
+    fleet.settle()
+    assert house.condition("s2", "Ready") == "True Running"
+    assert places(fleet) == 4
+    quota(fleet, memory="8Gi")
+    fleet.settle()
+    assert [house.condition(f"s{at}", "Ready") for at in range(1, 5)] == ["True Running"] * 4
+
+
+def test_one_bound_that_waits_for_a_quota_rests(fleet: Fleet) -> None:
+    house = fleet.hosts.one
+    house.apply("early", **limits("2Gi"))
+    house.apply("late", **limits("2Gi"))
+    fleet.settle()
+    house.apply("late", **limits("2Gi"), runState="Suspended")
+    fleet.settle()
+    host = fleet.host_of("late")
+    quota(fleet, memory="2Gi")
+    house.apply("late", **limits("2Gi"))
+    fleet.settle()
+    assert house.condition("late", "Scheduled") == "False QuotaExceeded"
+    assert (places(fleet), fleet.state("late")) == (2, Suspended(host))
+    house.delete("early")
+    fleet.settle()
+    assert house.condition("late", "Ready") == "True Running"
+    assert (places(fleet), fleet.host_of("late")) == (2, host)
+
+
+def test_no_two_rounds_place_more_than_a_quota_allows(fleet: Fleet) -> None:
+    quota(fleet, sandboxes=1)
+    house = fleet.hosts.one
+    house.apply("a")
+    fleet.keeper.look()
+    fleet.keeper.look()
+    assert fleet.host_of("a"), "it is bound, and its daemon did not run yet"
+    house.apply("b")
+    fleet.new_leader()
+    fleet.keeper.look()
+    assert len(fleet.scheduler.list()) == 1
+    fleet.settle()
+    assert (house.condition("a", "Ready"), fleet.host_of("b")) == ("True Running", "")
+
+
 def test_labels_select_hosts(fleet: Fleet) -> None:
     with fleet.hosts.one.store.transaction() as transaction:
         two = transaction.get("Host", "", "two")
@@ -513,6 +581,19 @@ def test_a_claim_takes_one_and_the_pool_is_filled_again(fleet: Fleet) -> None:
     assert found(fleet.hosts.one, "a").status["launchType"] == "Warm"
     assert fleet.state("a") == Placed(fleet.host_of("a")), "it has a placement of its own now"
     assert (sum(shares(fleet).values()), sum(made(fleet)), parent(fleet)["claimedReplicas"]) == (2, 3, 1)
+
+
+def test_a_pool_has_no_places_beyond_its_quota(fleet: Fleet) -> None:
+    quota(fleet, memory="128Mi")
+    pool(fleet, 4)
+    fleet.settle()
+    assert sum(shares(fleet).values()) == len(fleet.scheduler.list()) == sum(made(fleet)) == 2
+    ready = parent(fleet)["conditions"][0]
+    assert (ready["type"], ready["status"]) == ("Ready", "False")
+    assert "quota default/main: memory" in ready["message"]
+    quota(fleet, memory="256Mi")
+    fleet.settle()
+    assert sum(made(fleet)) == 4
 
 
 def test_a_deleted_pool_leaves_nothing(fleet: Fleet) -> None:

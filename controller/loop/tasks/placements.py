@@ -28,6 +28,7 @@ from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.lost_hosts import away
 from controller.plan.capacity import placements as plan
 from controller.plan.capacity import spread
+from controller.plan.capacity.placement_quota import PlacementQuota, bounded_namespaces
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Clock, Store, StoreError
@@ -152,7 +153,8 @@ class PlacementKeeper:
     def _read(self, boxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
         """Return all that a round decides on but for what the scheduler says: each is the same object if unchanged."""
         assert self._desired is not None
-        return (boxes, self._desired.pools(), self._desired.hosts.now, self._desired.profiles.now)
+        desired = self._desired
+        return (boxes, desired.pools(), desired.hosts.now, desired.profiles.now, desired.quotas.now)
 
     def _is_done(self, boxes: Mapping[str, Sandbox]) -> bool:
         done = self._done
@@ -186,7 +188,8 @@ class PlacementKeeper:
         if self._decided_for is not self._desired.profiles.now:
             self._decided_for, self._settled = self._desired.profiles.now, {}
         losses = self._losses(self._desired)
-        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled)
+        quota = self._quota(policy, pools)
+        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled, quota)
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})
@@ -199,10 +202,26 @@ class PlacementKeeper:
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
-        self._spread(pools, records, boxes)
+        self._spread(pools, records, boxes, decided.short)
         return bound
 
-    def _spread(self, pools: Sequence[Pool], records: Mapping[str, PlacedRecord], boxes: Mapping[str, Sandbox]) -> None:
+    def _quota(self, policy: Policy, pools: Sequence[Pool]) -> PlacementQuota:
+        """Return the quotas of namespaces with what is held of them, read after the objects were.
+
+        What a host reserves meanwhile is counted twice, for a moment, never not at all.
+        """
+        assert self._desired is not None
+        quotas = self._desired.quotas.now
+        namespaces = bounded_namespaces(quotas.values())
+        return PlacementQuota(quotas, self._store.held(*namespaces) if namespaces else {}, policy, pools)
+
+    def _spread(
+        self,
+        pools: Sequence[Pool],
+        records: Mapping[str, PlacedRecord],
+        boxes: Mapping[str, Sandbox],
+        short: Mapping[str, str],
+    ) -> None:
         """Make the parts of the pools that name no host, as their slots are placed, and write their statuses."""
         statuses = []
         found = spread.spread_pools(pools)
@@ -212,7 +231,8 @@ class PlacementKeeper:
             for each in spread.put_parts(pool, pools, records, asked):
                 refused = self._put_part(each) or refused
             parts = spread.parts_of(pool, pools)
-            status = spread.spread_status(pool, parts, records, refused, self._used(pool), self._clock.now())
+            lacking = short.get(pool.obj.uid, "")
+            status = spread.spread_status(pool, parts, records, refused, self._used(pool), self._clock.now(), lacking)
             if status != pool.obj.status:
                 statuses.append(StatusWrite(pool.obj.ref, status))
         if statuses:

@@ -6,15 +6,26 @@ that small ones cannot starve a big one. An object that can never fit, or whose 
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from controller.kinds.host import NAME
+from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, host_scope, pool_scope
+from controller.kinds.sandbox import SandboxSpec
 from controller.plan.capacity.reservations import Claim
-from controller.plan.common.reconcile_context import ReconcileContext
-from controller.policy.quota_ledger import HOST, QuotaBound, bounds, judge, pool_quotas
+from controller.policy.quota_ledger import HOST, NOTHING, QuotaBound, bounds, judge, pool_quotas
+
+
+class Asking(Protocol):
+    """An object that asks for capacity."""
+
+    @property
+    def obj(self) -> StoredObject: ...
+    @property
+    def spec(self) -> SandboxSpec | None: ...
 
 
 class CapacityLedger:
@@ -42,9 +53,22 @@ class CapacityLedger:
         """Return the amount held in the namespace; "" is the host."""
         return self._used.get(namespace, Amount())
 
-    def admit(self, context: ReconcileContext, asked: Claim, pool: str = "") -> str:
+    def count(self, scope: str, amount: Amount) -> None:
+        """Count an amount as held."""
+        self._used[scope] = self.used(scope) + amount
+
+    def lacks(self, namespace: str, amount: Amount) -> str:
+        """Reserve an amount of a namespace and return "", or return the shortage as text."""
+        for bound in self.bounds.get(namespace, ()):
+            found = judge(bound, self.used(namespace), amount, NOTHING)
+            if not found.admitted:
+                return f"{bound}: {'; '.join(found.reasons)}"
+        self.count(namespace, amount)
+        return ""
+
+    def admit(self, asking: Asking, asked: Claim, pool: str = "") -> str:
         """Reserve all that is asked for and return "", or return the shortage as text. `pool` is its pool's uid."""
-        namespace, of = context.obj.namespace, pool_scope(pool)
+        namespace, of = asking.obj.namespace, pool_scope(pool)
         whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
         base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
@@ -59,12 +83,12 @@ class CapacityLedger:
                 lacking.append(bound)
                 never = never or found.never
                 short += [(bound, each) for each in found.lacking]
-        self._note(context, short, holds_up=not never)
+        self._note(asking, short, holds_up=not never)
         if message:
             for bound in () if never else lacking:
-                self._first.setdefault(bound, _named(context))
+                self._first.setdefault(bound, _named(asking))
                 before = self.crowded.get(bound.namespace, -math.inf)
-                self.crowded[bound.namespace] = max(before, _weight(context))
+                self.crowded[bound.namespace] = max(before, _weight(asking))
             return ", and ".join(message)
         for each in (namespace, HOST):
             self._used[each] = self.used(each) + whole - base
@@ -74,10 +98,10 @@ class CapacityLedger:
             self._given.add(of)
         return ""
 
-    def _note(self, context: ReconcileContext, short: Iterable[tuple[QuotaBound, str]], *, holds_up: bool) -> None:
-        for bound, resource in short if context.obj.kind == "Sandbox" else ():
-            own = "namespace" if bound.namespace == context.obj.namespace else "pool"
-            self.shortages.append(Shortage(context.obj.uid, own if bound.namespace else "host", resource, holds_up))
+    def _note(self, asking: Asking, short: Iterable[tuple[QuotaBound, str]], *, holds_up: bool) -> None:
+        for bound, resource in short if asking.obj.kind == "Sandbox" else ():
+            own = "namespace" if bound.namespace == asking.obj.namespace else "pool"
+            self.shortages.append(Shortage(asking.obj.uid, own if bound.namespace else "host", resource, holds_up))
 
     def ceilings(self, host: str) -> tuple[Ceiling, ...]:
         """Return the amounts assumed where capacity was given: the store must not come to hold more. `host` is ours."""
@@ -86,19 +110,19 @@ class CapacityLedger:
         return tuple(Ceiling(each if each != HOST else own, self.used(each)) for each in bounded)
 
 
-def _weight(context: ReconcileContext) -> float:
+def _weight(asking: Asking) -> float:
     """Return the weight against warm members: any sandbox outweighs every pool's priority."""
-    priority = context.spec.priority if context.spec else 0
-    return math.inf if context.obj.kind == "Sandbox" else priority
+    priority = asking.spec.priority if asking.spec else 0
+    return math.inf if asking.obj.kind == "Sandbox" else priority
 
 
-def admission_order(context: ReconcileContext) -> tuple[bool, int, float, str, str, str]:
+def admission_order(asking: Asking) -> tuple[bool, int, float, str, str, str]:
     """Return the sort key: sandboxes before warm members, the highest priority first, then the oldest."""
-    obj = context.obj
-    priority = context.spec.priority if context.spec else 0
+    obj = asking.obj
+    priority = asking.spec.priority if asking.spec else 0
     return obj.kind != "Sandbox", -priority, obj.created_at, obj.namespace, obj.name, obj.uid
 
 
-def _named(context: ReconcileContext) -> str:
-    priority = context.spec.priority if context.spec else 0
-    return f"{context.obj.ref} (priority {priority})" if priority else str(context.obj.ref)
+def _named(asking: Asking) -> str:
+    priority = asking.spec.priority if asking.spec else 0
+    return f"{asking.obj.ref} (priority {priority})" if priority else str(asking.obj.ref)

@@ -1,7 +1,8 @@
 """Placements: what the scheduler is asked for each sandbox, and which host a sandbox is bound to by its answers. Pure.
 
-The scheduler chooses; here its choice is taken over. A sandbox without a host is asked for under the next binding, and
-bound once it is placed. One with a host keeps its placement there: pinned, with the reservation that it needs now.
+The scheduler chooses; here its choice is taken over. Nobody is asked for who waits for a quota. A sandbox without a
+host is asked for under the next binding, and bound once it is placed. One with a host keeps its placement there:
+pinned, with the reservation that it needs now.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ from controller.kinds.planning.binding import UNBOUND, binding_of, host_of, pend
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
+from controller.plan.capacity.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
+from controller.plan.capacity.waiting import WAITS
 from controller.plan.common.status_json import dated
 from controller.plan.pool.sandboxpool import member_spec
 from controller.policy import mounts
@@ -113,10 +116,11 @@ def uid_of(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """Due steps, and why sandboxes have no host, by uid."""
+    """Due steps, why sandboxes have no host, by uid, and what pools lack for more warm members, by the pool's."""
 
     steps: tuple[Step, ...]
     waits: Mapping[str, Wait]
+    short: Mapping[str, str]
 
 
 def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, Any]:
@@ -137,7 +141,7 @@ def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, 
 
 def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]:
     """Return the status of an object that is bound by this step."""
-    bound = dated(Condition("Scheduled", "True", "Bound", f"to host {step.host}"), None, obj.generation, now)
+    bound = dated(Condition("Scheduled", "True", BOUND, f"to host {step.host}"), None, obj.generation, now)
     others = [each for each in obj.status.get("conditions", ()) if each["type"] != "Scheduled"]
     return {**obj.status, "host": step.host, "binding": step.binding, "conditions": [*others, bound]}
 
@@ -174,36 +178,44 @@ def placements(
     pools: Iterable[Pool] = (),
     losses: Losses | None = None,
     settled: Settled | None = None,
+    quota: PlacementQuota | None = None,
 ) -> Placements:
     """Return what is to be done next. `sandboxes` and `pools` are all that are stored.
 
     `had` are all placements that the scheduler has, by uid. `settled` is kept by the caller from one call to the next
-    of the same policy: what is bound and placed as it was then is not decided anew.
+    of the same policy: what is bound and placed as it was then is not decided anew. `quota` admits what is placed.
     """
+    pools, quota = tuple(pools), quota or PlacementQuota({}, {}, policy)
     losses, settled = losses or Losses(), {} if settled is None else settled
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
     boxes = {box.obj.uid: box for box in sandboxes}
     if losses.away or losses.released or not settled.keys() <= boxes.keys():
         settled.clear()
-    for box in sorted(_moved(boxes, had, settled), key=_order):
+    moved = sorted(_moved(boxes, had, settled), key=_order)
+    for box in filter(is_on_its_way, moved):
+        quota.count(box)
+    for box in moved:
         record = had.get(box.obj.uid)
         settled.pop(box.obj.uid, None)
         if host_of(box.obj, UNBOUND) != UNBOUND:
             due = (*(_lost(box, record, losses) or _bound(box, policy, record)),)
             steps += due
-            if not due:
+            if is_waiting(box) and box.obj.deleted_at is None:
+                quota.admit(box)  # what is younger waits behind it
+            elif not due and not is_on_its_way(box):
                 settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
-            steps += _unbound(box, policy, record, waits)
-    pools, slots = tuple(pools), set[str]()
-    for wanted in (slot for pool in spread.spread_pools(pools) for slot in _slots(pool, pools, policy, had)):
+            steps += _unbound(box, policy, record, waits, quota)
+    quota.count_members()
+    slots, short = set[str](), dict[str, str]()
+    for wanted in _admitted_slots(pools, policy, had, quota, short):
         slots.add(wanted.uid)
         record = had.get(wanted.uid)
         if record is None or replace(record.placement, labels=wanted.labels) != wanted:
             steps.append(Place(wanted))
     steps += [Release(uid) for uid in sorted(each for each in had if each not in boxes and each not in slots)]
-    return Placements(tuple(steps), MappingProxyType(waits))
+    return Placements(tuple(steps), MappingProxyType(waits), MappingProxyType(short))
 
 
 def _moved(boxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
@@ -222,7 +234,9 @@ def _order(box: Sandbox) -> tuple[int, float, str]:
     return -(box.spec.priority if box.spec else 0), box.obj.created_at, box.obj.uid
 
 
-def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: dict[str, Wait]) -> Iterator[Step]:
+def _unbound(
+    box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: dict[str, Wait], quota: PlacementQuota
+) -> Iterator[Step]:
     obj = box.obj
     wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND)
     if wanted is None:
@@ -230,6 +244,11 @@ def _unbound(box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: d
         return
     if words := _needs_its_host(box):
         waits[obj.uid] = ("HostNeeded", words)
+        return
+    if lacking := quota.admit(box):
+        waits[obj.uid] = (WAITS, lacking)
+        if record is not None:
+            yield Release(obj.uid)
         return
     asked = record.placement if record is not None else None
     if record is None or asked is None or replace(asked, host="", labels=wanted.labels) != wanted:
@@ -292,6 +311,30 @@ def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement 
     return _placement(obj, obj.uid, spec, template, policy, binding=binding, host=host, running=running)
 
 
+def _admitted_slots(
+    pools: tuple[Pool, ...],
+    policy: Policy,
+    had: Mapping[str, PlacedRecord],
+    quota: PlacementQuota,
+    short: dict[str, str],
+) -> Iterator[Placement]:
+    """Yield the placements of warm sandboxes that the quotas have room for; note in `short` what the others lack."""
+    for pool in spread.spread_pools(pools):
+        wanted = list(_slots(pool, pools, policy, had))
+        placed = [slot for slot in wanted if spread.host_of_slot(had.get(slot.uid))]
+        ready = sum(int(part.obj.status.get("readyReplicas", 0)) for part in spread.parts_of(pool, pools))
+        for _ in placed[ready:]:
+            quota.admit_slot(pool, is_placed=True)
+        yield from placed
+        for slot in wanted:
+            if spread.host_of_slot(had.get(slot.uid)):
+                continue
+            if lacking := quota.admit_slot(pool, is_placed=False):
+                short[pool.obj.uid] = lacking
+                break
+            yield slot
+
+
 def _slots(pool: Pool, pools: Iterable[Pool], policy: Policy, had: Mapping[str, PlacedRecord]) -> Iterator[Placement]:
     """Yield the placements of a pool's warm sandboxes. None without its template: nobody knows what they need."""
     spec = member_spec(pool)
@@ -337,8 +380,9 @@ def _selector(spec: SandboxSpec, template: Template, level: Level | None) -> dic
 
 
 def _rests(box: Sandbox) -> bool:
-    """Return True if its container has stopped and is not to be started."""
-    return any(stored_condition(box.obj, each).get("status") == "True" for each in ("Suspended", "Finished"))
+    """Return True if its container has stopped and is not to be started, or waits for a quota."""
+    stopped = (stored_condition(box.obj, type_).get("status") == "True" for type_ in ("Suspended", "Finished"))
+    return is_waiting(box) or any(stopped)
 
 
 def host_settings(

@@ -58,7 +58,7 @@ def slot_uids(pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRec
     with_one: list[str] = []
     placed: list[str] = []
     others: list[str] = []
-    for uid, host in ((uid, _host_of(records.get(uid))) for uid in uids):
+    for uid, host in ((uid, host_of_slot(records.get(uid))) for uid in uids):
         filled[host] -= 1
         (others if not host else with_one if filled[host] >= 0 else placed).append(uid)
     return (*with_one, *placed, *others)[:left]
@@ -90,7 +90,7 @@ def put_parts(
 ) -> Iterator[PutPart]:
     """Yield the parts of a pool that are not as its slots are placed now. `pools` are all that are stored."""
     parts = parts_of(pool, pools)
-    shares = Counter(host for uid in slot_uids(pool, parts, records) if (host := _host_of(records.get(uid))))
+    shares = Counter(host for uid in slot_uids(pool, parts, records) if (host := host_of_slot(records.get(uid))))
     known = {host_of(each.obj, UNBOUND): each.obj for each in parts}
     template = pool.spec.template_ref.name if pool.spec else ""
     for host in sorted({*shares, *known, *asked.get((pool.obj.namespace, template), ())}):
@@ -117,17 +117,24 @@ def part_name(pool: str, host: str) -> str:
 
 
 def spread_status(
-    pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord], refused: str, used: Amount, now: float
+    pool: Pool,
+    parts: Sequence[Pool],
+    records: Mapping[str, PlacedRecord],
+    refused: str,
+    used: Amount,
+    now: float,
+    lacking: str = "",
 ) -> dict[str, Any]:
     """Return the status of a pool: the sums of its parts, and what its slots wait for.
 
-    `refused` is why a part could not be made, "" if all could. `used` is what its members and claimed ones reserve.
+    `refused` is why a part could not be made, "" if all could. `lacking` is what a quota lacks for more. `used` is
+    what its members and claimed ones reserve.
     """
     prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
     counts = {name: sum(int(each.obj.status.get(name, 0)) for each in parts) for name in _COUNTS}
     generation = pool.obj.generation
     made = [
-        _ready(pool, parts, counts, records, refused),
+        _ready(pool, parts, counts, records, refused or lacking),
         Condition("Accepted", "True", "Admitted"),
         _degraded(parts, refused),
     ]
@@ -147,7 +154,7 @@ def _used(pool: Pool, used: Amount) -> dict[str, Any]:
 
 
 def _ready(
-    pool: Pool, parts: Sequence[Pool], counts: Mapping[str, int], records: Mapping[str, PlacedRecord], refused: str
+    pool: Pool, parts: Sequence[Pool], counts: Mapping[str, int], records: Mapping[str, PlacedRecord], lacking: str
 ) -> Condition:
     ready, wanted = counts["readyReplicas"], warm_of(pool, parts)
     words = f"{ready} of {wanted} members are ready"
@@ -161,7 +168,7 @@ def _ready(
         return Condition("Ready", "True", "Filled", words)
     slots = [records.get(uid) for uid in slot_uids(pool, parts, records)]
     waiting = [each.state.message for each in slots if each is not None and isinstance(each.state, Pending)]
-    why = refused or (f"{len(waiting)} without a host: {waiting[0]}" if waiting else "")
+    why = lacking or (f"{len(waiting)} without a host: {waiting[0]}" if waiting else "")
     return Condition("Ready", "False", "Filling", f"{words}; {why}" if why else words)
 
 
@@ -175,6 +182,6 @@ def _degraded(parts: Sequence[Pool], refused: str) -> Condition:
     return Condition("Degraded", "False", "AsExpected")
 
 
-def _host_of(record: PlacedRecord | None) -> str:
+def host_of_slot(record: PlacedRecord | None) -> str:
     """Return the host of a placed slot; "" if it has none."""
     return record.state.host if record is not None and isinstance(record.state, Placed) else UNBOUND

@@ -17,7 +17,7 @@ from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.binding import BOUND_KINDS, host_of
 from controller.kinds.planning.plan import Writes
-from controller.kinds.quota import host_scope
+from controller.kinds.quota import Amount, host_scope
 from controller.kinds.runtime.engine_api import untried
 from controller.kinds.sandbox import FINALIZER
 from controller.ports import LeaseState, Store, StoreError
@@ -138,7 +138,8 @@ class HostSource:
     def _counts(self, name: str) -> dict[str, Any]:
         scope = host_scope(name)
         instances = self._store.count_instances(None if self._place.alone else name)
-        return {"instances": instances, "sandboxes": self._store.held(scope)[scope].sandboxes}
+        held = self._store.held(scope)[scope]
+        return {"instances": instances, "sandboxes": held.sandboxes, "reserved": _reserved(held)}
 
     def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
         """Return another host: as it was stored, and Unknown if its daemon does not hold its lease."""
@@ -258,6 +259,12 @@ def pressures(found: Pressure) -> Iterator[Condition]:
 def _capacity(facts: HostFacts) -> dict[str, Any]:
     gpus = {"gpus": len(facts.gpus)} if facts.gpus else {}
     return {"cpu": format_cpu(facts.cpus * 1000), "memory": format_bytes(facts.memory_bytes), **gpus}
+
+
+def _reserved(held: Amount) -> dict[str, Any]:
+    shown: dict[str, Any] = {"cpu": format_cpu(held.cpu_millicores), "memory": format_bytes(held.memory_bytes)}
+    shown |= {"disk": format_bytes(held.disk_bytes)} if held.disk_bytes else {}
+    return shown | ({"gpus": held.gpus} if held.gpus else {})
 
 
 def _engine(facts: HostFacts) -> dict[str, Any]:
