@@ -92,6 +92,7 @@ OTHER: dict[str, Any] = {
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
+    "shmSize": "48Mi",
     "security": {"runAsNonRoot": True},
     "workspace": {"mountPath": "/work"},
     "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],

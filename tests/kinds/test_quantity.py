@@ -123,7 +123,7 @@ def models_with_quantities() -> dict[type[Model], dict[str, type[Millicores] | t
 
 MODELS = models_with_quantities()
 # What a model needs beside its quantities.
-NEEDED = {"mount_path": "/data", "name": "data", "base": "development"}
+NEEDED = {"mount_path": "/data", "name": "data", "base": "development", "image": "a:1"}
 
 
 def test_every_model_with_a_quantity_is_found() -> None:

@@ -37,7 +37,10 @@ RECORDED = Path(__file__).parent / "upgrade"
 SPECS = Path(__file__).parents[2] / "specs"
 POLICY = Policy(host_roots=(HostRoot(path="/srv/projects"),))
 _UID = "00000001-0000-4000-8000-000000000000"
-_CHANGED = {"sandbox/volumes.yaml volumes"}  # the example has a volume of its own since
+_CHANGED = {
+    "sandbox/volumes.yaml volumes",  # the example has a volume of its own since
+    "sandbox/full.yaml full",  # and this one a size of /dev/shm
+}
 _DISRUPTIVE = (CreateContainer, RemoveContainer, SignalContainer, StartContainer)
 _OBJECTS = "SELECT kind, namespace, name, uid, generation, labels, annotations, spec, finalizers FROM objects"
 _INSTANCES = "SELECT name, uid, parent_uid, role FROM instances"
