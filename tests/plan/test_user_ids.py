@@ -18,12 +18,13 @@ from controller.plan.host import plan
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit, render
+from tests.examples import examples
 from tests.plan.case_file import POLICY, container, sandbox, snapshot
 
 OWN = IdRange(2_000_000, 2_000_127)
 OWNING = replace(POLICY, user_ids=OWN)
 SPEC = {"template": {"image": "a:1"}}
-CREATIONS, MOST_LIVE = 5_000, 32
+CREATIONS, MOST_LIVE = examples(3_000), 32
 
 
 def decided(found: Snapshot, memo: Memo | None = None, policy: Policy = OWNING) -> Plan:
