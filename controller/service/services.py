@@ -56,6 +56,7 @@ from controller.service.plugin.objects import PluginObjects
 from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.agent import SandboxAgent
 from controller.service.sandbox.agent_calls import AgentCalls, NoAgents
+from controller.service.sandbox.attached import AttachedExecs
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
@@ -278,9 +279,9 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
-    sandbox_streams = _sandbox_streams(pipeline, objects, host, loop, limits, calls)
-    forward = PortForward(sandbox_streams, host.ports, limits.connections)
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    sandbox_streams = _sandbox_streams(pipeline, objects, host, loop, limits, calls, AttachedExecs(records, clock))
+    forward = PortForward(sandbox_streams, host.ports, limits.connections)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
     mcp_servers = _mcp_servers(pipeline, objects, host, sandbox_streams)
@@ -335,6 +336,7 @@ def _sandbox_streams(
     loop: LoopPorts,
     limits: ServiceLimits,
     calls: AgentCalls,
+    attached: AttachedExecs,
 ) -> SandboxStreams:
     wake_now = loop.wake_soon and loop.wake
     return SandboxStreams(
@@ -350,6 +352,7 @@ def _sandbox_streams(
         deadlines=ExecDeadlines(pipeline.store, limits.exec_rules),
         secrets=host.secrets,
         agents=calls,
+        attached=attached,
     )
 
 

@@ -278,6 +278,37 @@ def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) 
     assert (shown(again).exit_code, box.services.sandbox_streams._exec_slots._taken) == (7, {})
 
 
+@pytest.mark.parametrize(("tty", "state"), [(False, "TimedOut"), (True, "Killed")])
+def test_attached_command_of_a_killed_daemon_is_adopted(box: World, tty: bool, state: str) -> None:
+    box.streams.run = box.streams.endless
+    attached = box.services.sandbox_streams.exec(
+        kind(), "default", "quickstart", ["a", "b"], tty=tty, timeout_seconds=100
+    )()
+    assert box.services.detached.list(kind(), "default", "quickstart") == []
+    box.clock.advance(40)
+    killed, go_on = threading.Event(), threading.Event()
+
+    def late() -> Iterator[Chunk]:
+        go_on.wait(30)
+        yield from (Chunk("timeout", b""), Chunk("exit", b"124"))
+
+    box.streams.again = lambda **_: Endless(killed) if tty else late()
+    again, _ = restarted(box)
+    assert (box.streams.asked[-1][0], box.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 60)
+    assert (shown(again).command, shown(again).started_at) == (("a", "b"), box.clock.now() - 40)
+    go_on.set()
+    holds(lambda: shown(again).state == state)
+    assert killed.is_set() is tty
+    attached.close()
+
+
+def test_attached_command_leaves_no_record(box: World) -> None:
+    done = box.services.sandbox_streams.exec(kind(), "default", "quickstart", ["a"])()
+    assert [each.stream for each in done] == ["exit"]
+    again, _ = restarted(box)
+    assert again.list(kind(), "default", "quickstart") == []
+
+
 def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
     killed = threading.Event()  # its own: the first daemon may still be letting go
     box.streams.run, box.streams.again = box.streams.endless, lambda **_: Endless(killed)

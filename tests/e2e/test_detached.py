@@ -74,6 +74,8 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
             killed = box.detach(["sleep", "31415"], timeout_seconds=0).id
             late = box.detach(["sleep", "27182"], timeout_seconds=5).id
             wait_for("its words", lambda: b"a line" in box.exec_log(ends))
+            attached = box.start(["sleep", "16180"], timeout_seconds=8)
+            attached.wait_begun()
         getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)
         daemon.works_at.start_again()
@@ -86,6 +88,10 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
             wait_for("and its process is gone", lambda: "sleep 31415" not in processes(container))
             wait_for("one whose time was over was killed", lambda: found(box, late).state == "TimedOut")
             assert "sleep 27182" not in processes(container)
+            if end == "kill":  # a daemon that is stopped has ended it
+                (left,) = [each.id for each in box.execs() if each.command == ("sleep", "16180")]
+                wait_for("the attached one ends in time", lambda: found(box, left).state == "TimedOut")
+            wait_for("and its process is gone", lambda: "sleep 16180" not in processes(container))
             box.exec(["touch", "/tmp/stop"])
             wait_for("its own end", lambda: found(box, ends).state != "Running")
             assert (found(box, ends).state, found(box, ends).exit_code) == ("Exited", 5)

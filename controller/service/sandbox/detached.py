@@ -2,7 +2,8 @@
 
 They outlive the daemon, too: their records and logs are files. A daemon that starts adopts the running ones, waits for
 their end and applies their time limit. Output that no daemon read is lost, and the log says so. They count as use of
-their sandbox, share its limits with all commands, and end with it.
+their sandbox, share its limits with all commands, and end with it. Attached commands that a killed daemon left are
+adopted likewise; one with a terminal is ended, since nobody can type into it any more.
 """
 
 import secrets
@@ -28,6 +29,7 @@ from controller.service.sandbox.streams import SandboxStreams
 MOST = 128
 _GAP = b"\n[... the daemon was restarted; output from then on is not kept ...]\n"
 _STOPPING = "the daemon is stopping; try again when it is back"
+_NO_TERMINAL = "its terminal ended with the daemon"
 _NEVER = "the daemon ended before it started the command"
 Ended = Callable[[DetachedExec], None]
 
@@ -37,7 +39,7 @@ class _Entry:
     record: Record
     log: ExecLog
     stream: TrackedStream | None = None
-    killed: bool = False
+    killed: str = ""  # why, once it is
     resumed: bool = False
 
     @property
@@ -186,6 +188,8 @@ class Detached:
             self._entries[record.shown.id] = entry
             if entry.runs:
                 self._follow(entry, kind)
+                if record.attached == "terminal":
+                    self._kill(entry, _NO_TERMINAL)
         return self.close
 
     def _follow(self, entry: _Entry, kind: Kind) -> None:
@@ -238,9 +242,9 @@ class Detached:
         self._kill(entry)
         return entry.shown
 
-    def _kill(self, entry: _Entry) -> None:
+    def _kill(self, entry: _Entry, reason: str = "killed on request") -> None:
         if entry.runs:
-            entry.killed = True
+            entry.killed = reason
             stream = entry.stream  # which may end meanwhile
             if stream is not None:
                 stream.close()
@@ -327,7 +331,7 @@ class Detached:
 
     def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
         if entry.killed and ended.state == "Lost":
-            ended = replace(ended, state="Killed", message="killed on request")
+            ended = replace(ended, state="Killed", message=entry.killed)
         ended = replace(ended, message=ended.message or entry.log.trouble)
         ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
         record = replace(entry.record, shown=ended)

@@ -1,4 +1,4 @@
-"""Records of detached commands, each in a folder of its own, for the next daemon to load."""
+"""Records of commands that may outlive the daemon, each in a folder of its own, for the next daemon to load."""
 
 import dataclasses
 import json
@@ -41,7 +41,8 @@ class DetachedExec:
 class Record:
     """The command, its object, its deadline (Unix seconds; 0: none), and the reference to adopt it by.
 
-    `by` is the caller's name; "" for Paddock itself, or if unknown.
+    `by` is the caller's name; "" for Paddock itself, or if unknown. `attached`: it was started attached to its client,
+    by its streams or a terminal, and forgotten at its end; "": it was started detached.
     """
 
     shown: DetachedExec
@@ -52,6 +53,7 @@ class Record:
     deadline: float = 0.0
     ref: ExecRef | None = None
     by: str = ""
+    attached: Literal["", "streams", "terminal"] = ""
 
 
 class ExecRecords:
@@ -82,11 +84,14 @@ class ExecRecords:
             raise errors.ServiceUnavailable(f"command can't be recorded: {reason}: {self._folder}") from error
 
     def save(self, record: Record) -> None:
-        """Overwrite a record. A failure is only logged: its event has happened."""
+        """Write a record. A failure is only logged: its end has happened, and an attached one may start."""
+        if self._folder is None:
+            return
         try:
+            self._of(record.shown.id).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(record)
         except OSError as error:
-            _log.warning("detached command record not written", id=record.shown.id, why=str(error))
+            _log.warning("command record not written", id=record.shown.id, why=str(error))
 
     def log(self, id_: str) -> ExecLog:
         """Return a command's log."""
@@ -99,13 +104,14 @@ class ExecRecords:
             try:
                 found.append(_record(json.loads((folder / _NAME).read_text())))
             except (OSError, ValueError, TypeError, KeyError) as error:
-                _log.warning("detached command record unreadable, removed", why=repr(error))
+                _log.warning("command record unreadable, removed", why=repr(error))
                 self.forget(folder.name)
         return sorted(found, key=lambda each: each.shown.started_at)
 
     def forget(self, id_: str) -> None:
         """Remove a record and its log."""
-        shutil.rmtree(self._of(id_), ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._of(id_), ignore_errors=True)
 
     def _write(self, record: Record) -> None:
         path = self._of(record.shown.id) / _NAME

@@ -19,6 +19,7 @@ from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.activity import WAIT_SECONDS, ActivityTracker, TrackedStream, state_message, will_start
 from controller.service.sandbox.agent_calls import AgentCalls
+from controller.service.sandbox.attached import AttachedExecs
 from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules, ExecSlots
@@ -47,9 +48,10 @@ class SandboxStreams:
         deadlines: ExecDeadlines,
         secrets: Secrets | None = None,
         agents: AgentCalls | None = None,
+        attached: AttachedExecs | None = None,
     ) -> None:
-        """`agents` run commands where they can: quicker, and else the same."""
-        self._secrets, self._agents = secrets, agents
+        """`agents` run commands where they can: quicker, and else the same. `attached` records the others."""
+        self._secrets, self._agents, self._attached = secrets, agents, attached
         self._objects, self._engine, self._streams, self._activity = objects, engine, streams, activity
         self._adopted, self._deadlines = adopted, deadlines
         self._exec_slots, self._escapes = ExecSlots(rules.per_sandbox), escapes
@@ -106,6 +108,9 @@ class SandboxStreams:
         options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or prepared) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
+        ended: Callable[[], None] = lambda: None  # noqa: E731
+        if prepared is None and self._attached is not None:
+            prepared, ended = self._attached.recorder(obj, command, limit, tty=tty)
 
         def start(found: Container) -> ExecStream:
             escaped = self._escapes.handler(obj, found)
@@ -117,11 +122,11 @@ class SandboxStreams:
 
         def open_() -> TrackedStream:
             found, release = self.occupy(kind, obj, wait_seconds)
-            try:
-                return TrackedStream(start(found), release)
-            except BaseException:
-                release()
-                raise
+            with ExitStack() as lease:
+                lease.callback(release)
+                lease.callback(ended)
+                stream = start(found)
+                return TrackedStream(stream, lease.pop_all().close)
 
         return open_
 
