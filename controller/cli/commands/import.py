@@ -19,24 +19,31 @@ def import_() -> None:
 @click.argument("names", nargs=-1, required=True, metavar="FILE ...")
 @click.option("--lossy", is_flag=True, help="Print the rest, too, if fields can't be translated.")
 def agent_sandbox(names: Sequence[str], lossy: bool) -> None:
-    """Translate manifests of kubernetes-sigs/agent-sandbox, and say for each field why it has no counterpart.
+    """Translate manifests of kubernetes-sigs/agent-sandbox, and name each field that is lost or means something else.
 
-    Sandbox, SandboxTemplate, SandboxClaim (a Sandbox here) and SandboxWarmPool (a SandboxPool here). The specs are
-    printed; nothing is applied.
+    Sandbox, SandboxTemplate, SandboxClaim (a Sandbox here) and SandboxWarmPool (a SandboxPool here) of v1alpha1,
+    v1beta1 and v1. Give those that refer to each other together. The specs are printed; nothing is applied.
 
     \b
     paddock import agent-sandbox sandbox.yaml | paddock apply -f -
     """
-    from controller.documents.agent_sandbox import translate
+    from controller.documents.agent_sandbox.translate import translate
+    from controller.documents.document import parse
+    from controller.kinds.registry import discover
 
     found = translate(_documents(names))
     for each in found.notes:
         note(f"note: {each}")
-    if found.faults and not lossy:
-        raise CliError("not translated; correct these, or add --lossy\n" + "\n".join(found.faults))
-    for each in found.faults:
+    texts = [yaml_text(each) for each in found.documents]
+    faults = list(found.faults)
+    for document, text in zip(found.documents, texts, strict=True):
+        name = f"{document['kind']}/{document['metadata'].get('name', '?')}, as translated"
+        faults += [f"{name}: {each.field}: {each.message}" for each in parse("", text, discover())[1]]
+    if faults and not lossy:
+        raise CliError("not translated; correct these, or add --lossy\n" + "\n".join(faults))
+    for each in faults:
         note(f"warning: {each}")
-    say("\n---\n".join(yaml_text(each) for each in found.documents))
+    say("\n---\n".join(texts))
 
 
 def _documents(names: Sequence[str]) -> list[Any]:

@@ -1,0 +1,1 @@
+"""Manifests of kubernetes-sigs/agent-sandbox as documents of Paddock."""

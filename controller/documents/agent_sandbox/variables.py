@@ -1,0 +1,44 @@
+"""Variables of a container, and their uses in its command line: `$(NAME)`, which Kubernetes replaces. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from controller.documents.agent_sandbox.report import Json, Subject
+
+_USE = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^()]+)\))")
+
+
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with each `$(NAME)` replaced by its value, if it has one, and `$$` by a dollar."""
+    return _USE.sub(lambda use: "$" if use["dollar"] else values.get(use["name"], use[0]), text)
+
+
+def variables_of(subject: Subject, container: Json, path: str, of_pod: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a container's variables by their names; the last one of a name counts.
+
+    `of_pod` are the values of fields of the pod that are known, by their paths.
+    """
+    values: dict[str, str] = {}
+    for number, each in enumerate(subject.tables(container, "env", path)):
+        at = f"{path}.env[{number}]"
+        subject.check(each, at, ("name", "value", "valueFrom"))
+        source = subject.table(each, "valueFrom", at)
+        field_path = str(subject.table(source, "fieldRef", f"{at}.valueFrom").get("fieldPath"))
+        if source and field_path in of_pod:
+            values[str(each.get("name"))] = of_pod[field_path]
+            subject.note(f"{at}.valueFrom", f"written as its value here: `{of_pod[field_path]}`")
+        elif source:
+            kinds = ", ".join(source)
+            remedy = "values are plain; write an operator's secret as a file: `secrets: [{name, mountPath}]`"
+            subject.fault(f"{at}.valueFrom", f"({kinds}) {remedy}")
+        else:
+            values[str(each.get("name", ""))] = expanded(_text(each.get("value")), values)
+    return values
+
+
+def _text(value: Any) -> str:
+    """Return a value as the text of a variable."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
