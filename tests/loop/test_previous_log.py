@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.log_lines import last_lines
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
 from controller.kinds.registry import Kind, discover
 from controller.service import errors
-from controller.service.sandbox.previous_log import PreviousLog, last_lines, window
+from controller.service.sandbox.previous_log import PreviousLog, window
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
 
@@ -90,3 +93,13 @@ def test_last_lines_are_whole_though_they_come_in_pieces() -> None:
     chunks = [Chunk("stdout", each) for each in (b"one\n", b"tw", b"o\n", b"thr", b"ee\n")]
     joined = [b"".join(each.data for each in last_lines(chunks, count)) for count in (0, 1, 2, 9)]
     assert joined == [b"", b"three\n", b"two\nthree\n", b"one\ntwo\nthree\n"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([b"a", b"\n", b"bc"]), max_size=6).map(b"".join), max_size=8), st.integers(0, 6)
+)
+def test_last_lines_are_those_of_the_whole(pieces: list[bytes], count: int) -> None:
+    found = b"".join(each.data for each in last_lines([Chunk("stdout", each) for each in pieces], count))
+    lines = b"".join(pieces).split(b"\n")
+    whole = [each + b"\n" for each in lines[:-1]] + lines[-1:] * bool(lines[-1])
+    assert found == b"".join(whole[len(whole) - count :] if count < len(whole) else whole)

@@ -5,6 +5,7 @@ thread drains the connection into a queue bounded in bytes. A stream whose queue
 is a full one when the sandbox is to be killed. (The API cuts a stalled client long before, and waits for a slow one.)
 """
 
+import math
 import struct
 import threading
 import time
@@ -17,12 +18,13 @@ from typing import Any
 from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
-from controller.engine.docker.inspect import belongs_to, labels_of
+from controller.engine.docker.inspect import belongs_to, labels_of, unix_seconds
 from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_error
 from controller.engine.exec.kill import Killer
+from controller.engine.exec.logs import Answers, LogReader, LogRequest, is_gone
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, LostExitWatch
 from controller.engine.exec.pause_guard import PauseGuard
 from controller.engine.kernel.cgroups import Cgroups, holds
@@ -43,10 +45,10 @@ _NOT_STARTED = b"OCI runtime exec failed: "
 class _Stream(Iterator[Chunk]):
     """An open stream, for its reader. Closing or dropping it frees the connection."""
 
-    def __init__(self, container_id: str, wire: HttpStream) -> None:
+    def __init__(self, container_id: str, wire: HttpStream | Answers, queue: ByteQueue | None = None) -> None:
         self.container_id = container_id
         self.wire = wire
-        self.queue = ByteQueue()
+        self.queue = queue or ByteQueue()
 
     def __next__(self) -> Chunk:
         return self.queue.get()
@@ -120,24 +122,41 @@ class DockerStreams:
         until: float | None = None,
         timestamps: bool = False,
     ) -> ChunkStream:
-        self._inspect(container_id)
-        params = {
-            "stdout": "1",
-            "stderr": "1",
-            "follow": str(int(follow)),
-            "timestamps": str(int(timestamps)),
-            "tail": "all" if tail is None else str(tail),
-            **({} if since is None else {"since": f"{since:.9f}"}),
-            **({} if until is None else {"until": f"{until:.9f}"}),
-        }
-        path = f"/containers/{container_id}/logs"
-        wire = self._start(
-            "containers.logs", "GET", path, params=params, container=container_id, timeout_seconds=_ANSWER_SECONDS
+        run = self._inspect(container_id)["State"]
+        asked = LogRequest(follow and bool(run["Running"]), tail, since, until, timestamps)
+        queue, answers = ByteQueue(), Answers()
+        reader = LogReader(
+            asked,
+            lambda params: answers.next(self._log(container_id, params)),
+            ended_at=lambda: self._ended_at(container_id, run),
+            queue=queue,
         )
-        stream = self._register(_Stream(container_id, wire))
+        first = reader.first()
+        stream = self._register(_Stream(container_id, answers, queue))
         # A slow reader of logs hangs nothing: its relay waits for it.
-        _relay(wire, stream.queue, max_wait_seconds=None, last=tuple, left=lambda: None)
+        _relay(
+            answers, queue, max_wait_seconds=None, last=tuple, left=lambda: None, chunks=lambda _: reader.chunks(first)
+        )
         return stream
+
+    def _log(self, container_id: str, params: Mapping[str, str]) -> HttpStream:
+        path, whole = f"/containers/{container_id}/logs", {"stdout": "1", "stderr": "1", **params}
+        return self._start(
+            "containers.logs", "GET", path, params=whole, container=container_id, timeout_seconds=_ANSWER_SECONDS
+        )
+
+    def _ended_at(self, container_id: str, run: Mapping[str, Any]) -> float | None:
+        """Return the time up to which the log is that of a run, None while it goes on."""
+        try:
+            now = self._inspect(container_id)["State"]
+        except StreamError as error:
+            if is_gone(error):
+                return math.inf
+            raise
+        if now["StartedAt"] == run["StartedAt"]:
+            return None if now["Running"] else math.inf
+        # The run after it is in the same log: it is cut in the pause between them, as its last lines may be read late.
+        return (unix_seconds(now["FinishedAt"]) + unix_seconds(now["StartedAt"])) / 2
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
         return self._inspect(container_id)
@@ -273,7 +292,7 @@ class DockerStreams:
 
 
 def _relay(
-    wire: HttpStream,
+    wire: HttpStream | Answers,
     queue: ByteQueue,
     *,
     max_wait_seconds: float | None,

@@ -10,12 +10,12 @@ from functools import partial
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import egress_uid
+from controller.kinds.common.log_lines import last_lines
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.egress_log import Access, parsed
 from controller.ports import ChunkStream, Engine, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.previous_log import last_lines
 from controller.service.sandbox.streams import Opener
 
 

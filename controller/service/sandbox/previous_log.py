@@ -4,12 +4,11 @@ A container restarts in place, and its log goes on: the run is cut out of it by 
 replaced container only the last lines remain, in the record.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.log_lines import last_lines
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
@@ -79,17 +78,6 @@ def window(end: Termination, container: Container) -> tuple[float, float]:
     if end.finished_at < end.started_at and end.reason == "EngineLost":  # the engine did not see the end
         return end.log_since, container.started_at
     return end.log_since, (max(end.finished_at, end.started_at) + container.started_at) / 2
-
-
-def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """Yield the chunks of the last `count` lines. Holds only these in memory."""
-    kept, lines = deque[Chunk](), 0
-    for chunk in chunks if count else ():
-        kept.append(chunk)
-        lines += chunk.data.count(b"\n")
-        while lines > count:
-            lines -= kept.popleft().data.count(b"\n")
-    yield from kept
 
 
 def _of_record(end: Termination, tail: int | None) -> PreviousLog:

@@ -1,0 +1,96 @@
+"""Logs on the real engine: exact lines, and a followed log that repeats nothing and loses nothing in silence."""
+
+import re
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.log_lines import last_lines
+from tests.contract.engine_worlds import World, docker_world
+
+pytestmark = pytest.mark.docker
+_LONG = 40_000  # bytes: three entries of the engine's
+_WRITE_LONG = f"head -c {_LONG} /dev/zero | tr '\\0' x"
+_COUNT = "i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i {padding}; [ $((i % 200)) = 0 ] && sleep 0.03; done"
+_TIME = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z "
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with docker_world() as made:
+        yield made.settled()
+
+
+def ended(world: World, script: str, **config: Any) -> str:
+    """The id of a container that wrote a log and ended."""
+    uid = world.new_uid()
+    box = world.running(uid, command=("sh", "-c", script), **config)
+    world.until(lambda: world.state(uid) == "exited")
+    return box.id
+
+
+def text(chunks: Iterator[Chunk]) -> bytes:
+    return b"".join(each.data for each in chunks)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9])
+def test_the_last_lines_are_whole(world: World, count: int) -> None:
+    lines = [b"first\n", b"x" * _LONG + b"\n", b"after\n", b"end"]
+    id_ = ended(world, f"echo first; {_WRITE_LONG}; echo; echo after; printf end")
+    assert text(world.streams.logs(id_)) == b"".join(lines)
+    expected = b"".join(lines[max(0, len(lines) - count) :])
+    assert text(world.streams.logs(id_, tail=count)) == expected
+    assert text(world.streams.logs(id_, tail=count, follow=True)) == expected
+    assert text(world.streams.logs(id_, tail=count, until=time.time())) == expected
+    assert text(last_lines(world.streams.logs(id_), count)) == expected
+
+
+def test_each_line_has_one_timestamp(world: World) -> None:
+    id_ = ended(world, f"{_WRITE_LONG}; echo; echo after; {_WRITE_LONG}")
+    for options in ({}, {"tail": 3}, {"follow": True}):
+        lines = text(world.streams.logs(id_, timestamps=True, **options)).split(b"\n")
+        assert [len(re.findall(_TIME, each)) for each in lines] == [1, 1, 1], options
+        assert [len(each) - 31 for each in lines] == [_LONG, 5, _LONG]
+    last = text(world.streams.logs(id_, timestamps=True, tail=1))
+    assert len(re.findall(_TIME, last)) == 1
+
+
+def test_a_followed_log_repeats_nothing_after_a_rotation(world: World) -> None:
+    script = _COUNT.format(lines=8_000, padding="a" * 50)
+    box = world.running(world.new_uid(), command=("sh", "-c", script), log_max_bytes=100_000)
+    numbers = [int(each.split()[0]) for each in text(world.streams.logs(box.id, follow=True)).splitlines()]
+    assert numbers == list(range(1, 8_001))
+
+
+def test_a_slow_reader_is_told_what_is_lost(world: World) -> None:
+    script = _COUNT.format(lines=16_000, padding="a" * 200)
+    uid = world.new_uid()
+    box = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
+    stream = world.streams.logs(box.id, follow=True, timestamps=True)
+    seen = [next(stream).data]
+    world.until(lambda: world.state(uid) == "exited")
+    lines = b"".join([*seen, *(each.data for each in stream)]).splitlines()
+    notes = [index for index, each in enumerate(lines) if each.startswith(b"[paddock: output from 20")]
+    numbers = [None if index in notes else int(each.split()[1]) for index, each in enumerate(lines)]
+    assert notes
+    assert numbers[-1] == 16_000
+    for before, after in pairwise(numbers):
+        assert before is None or after is None or after == before + 1
+
+
+def test_a_followed_log_goes_on_after_its_last_lines(world: World) -> None:
+    waiting = "until [ -e /dev/shm/go ]; do sleep 0.02; done"
+    script = f"echo one; {_WRITE_LONG}; echo; echo three; {waiting}; echo four"
+    uid = world.new_uid()
+    box = world.running(uid, command=("sh", "-c", script))
+    world.until(lambda: b"three" in text(world.streams.logs(box.id)))
+    stream = world.streams.logs(box.id, follow=True, tail=2)
+    seen = b""
+    while not seen.endswith(b"three\n"):
+        seen += next(stream).data
+    assert text(world.streams.exec(box.id, ["sh", "-c", "touch /dev/shm/go"])) == b"0"
+    assert seen + text(stream) == b"x" * _LONG + b"\nthree\nfour\n"
