@@ -13,6 +13,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
+from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
@@ -49,7 +50,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         users_dir=settings.state_dir.absolute() / "users",
         credentials=CredentialFiles(partial(_authority, settings.state_dir / "authority"), secrets),
-        firewall=NftFirewall() if core.is_local else None,
+        firewall=NftFirewall(resolvers=read_private_resolvers) if core.is_local else None,
         gpus=settings.gpu_devices,
         images=_image_rules(settings),
     )

@@ -14,6 +14,7 @@ import pytest
 
 from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
 from controller.engine.kernel.guard_watch import GuardWatch
+from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.observe.view import View
 from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
@@ -219,3 +220,38 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
     command = ["unshare", "--net", sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=FILE.parents[1])
     assert done.returncode == 0, done.stderr
+
+
+FILES = {
+    "loopback": ({"etc/resolv.conf": "nameserver 127.0.0.1\n"}, ()),
+    "public": ({"etc/resolv.conf": "nameserver 8.8.8.8\nnameserver 2001:4860:4860::8888\n"}, ()),
+    "private": (
+        {"etc/resolv.conf": "# nameserver 10.0.0.1\nnameserver 192.168.1.1 \nnameserver 8.8.8.8\n"},
+        ("192.168.1.1",),
+    ),
+    "a cloud's": ({"etc/resolv.conf": "search x\nnameserver 169.254.169.253\n"}, ("169.254.169.253",)),
+    "behind systemd's stub": (
+        {"etc/resolv.conf": "nameserver 127.0.0.53\n", "run/systemd/resolve/resolv.conf": "nameserver 10.0.0.2\n"},
+        ("10.0.0.2",),
+    ),
+    "the engine's own": (
+        {"etc/resolv.conf": "nameserver 192.168.1.1\n", "etc/docker/daemon.json": '{"dns": ["10.0.0.3", "1.1.1.1"]}'},
+        ("10.0.0.3",),
+    ),
+    "none": ({"etc/docker/daemon.json": "[]", "etc/resolv.conf": "nameserver\nnameserver x\n"}, ()),
+    "no file": ({}, ()),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_private_resolvers_are_those_that_networks_ask(tmp_path: Path, case: str) -> None:
+    files, expected = FILES[case]
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert read_private_resolvers(tmp_path) == expected
+
+
+def test_the_guard_says_which_resolvers_pass() -> None:
+    passing = with_elements("resolvers", ["10.0.0.2", {"elem": {"val": "10.0.0.3", "comment": "ours"}}])
+    assert judged(passing) == FirewallState(resolvers=("10.0.0.2", "10.0.0.3"))

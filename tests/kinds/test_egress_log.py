@@ -35,6 +35,15 @@ BOX = "10.213.104.137"
             "other.example.org",
             "x",
         ),
+        (f"1795762742.552 {BOX} TCP_MISS/502 GET no.example.org:80 - - 3345", "unresolved", "no.example.org", ""),
+        (f"1795762742.567 {BOX} NONE_NONE/500 CONNECT a.org:443 a.org - 0", "unresolved", "a.org", "a.org"),
+        (
+            f"1795762773.891 {BOX} NONE_NONE_ABORTED/000 GET late.example.org:80 - - 0",
+            "unresolved",
+            "late.example.org",
+            "",
+        ),
+        (f"1795762742.703 {BOX} NONE_NONE/503 CONNECT a.org:443 a.org 198.51.100.80 0", "allowed", "a.org", "a.org"),
         (f"1795291331.602 {BOX} NONE_NONE/400 GET -:- - - 3489", "refused", "-", ""),
     ],
 )
@@ -46,7 +55,15 @@ def test_a_log_line_is_parsed(line: str, verdict: str, host: str, inside: str) -
 
 
 @pytest.mark.parametrize(
-    "line", ["", "a b c", "x 1 TCP_MISS/200 GET a:80 - - 1", "1 2 TCP GET a:80 - - 1", "1 2 A/1 G a - - b"]
+    "line",
+    [
+        f"1795762742.567 {BOX} NONE_NONE/000 - -:- - - 0",
+        "",
+        "a b c",
+        "x 1 TCP_MISS/200 GET a:80 - - 1",
+        "1 2 TCP GET a:80 - - 1",
+        "1 2 A/1 G a - - b",
+    ],
 )
 def test_other_lines_are_ignored(line: str) -> None:
     assert parsed(line) is None

@@ -36,6 +36,7 @@ ZONE = {
     "zero.example.org": "0.0.0.0",
 }
 HOST_PORT = 7777
+_IP_PKTINFO = 8
 _lock = threading.Lock()
 
 
@@ -122,14 +123,16 @@ def _file(files: Path, path: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _names(address: str, tell: Callable[..., None]) -> None:
-    """A DNS over UDP and TCP."""
+    """A DNS over UDP and TCP. It answers from the address that was asked."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
     udp.bind((address, 53))
 
     def run() -> None:
         while True:
-            question, peer = udp.recvfrom(4096)
-            udp.sendto(_answer(question, tell), peer)
+            question, [(level, kind, data)], _, peer = udp.recvmsg(4096, 64)
+            source = struct.pack("I4s4s", 0, data[4:8], bytes(4))  # struct in_pktinfo: any interface
+            udp.sendmsg([_answer(question, tell)], [(level, kind, source)], 0, peer)
 
     def over_tcp(link: socket.socket) -> None:
         size = struct.unpack("!H", link.recv(2))[0]

@@ -87,6 +87,13 @@ class Lab:
         """`paddock serve` in the engine's network namespace, as on any host."""
         return start_daemon(folder, network_of=self.host.pid, PADDOCK_DOCKER_HOST=self.engine.base_url, **settings)
 
+    def daemon_with_resolver(self, folder: Path) -> RunningDaemon:
+        """The same with the lab's resolv.conf in place of this host's, in a mount namespace of its own."""
+        bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        prefix = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", bind, str(self.folder / "resolv.conf"))
+        address = self.engine.base_url
+        return start_daemon(folder, prefix=prefix, network_of=self.host.pid, PADDOCK_DOCKER_HOST=address)
+
     def serve(self, namespaces: Namespaces, role: str) -> None:
         command = [sys.executable, inet.__file__, str(self.folder / f"{role}.log"), str(self.folder / "tls.pem"), role]
         server = subprocess.Popen(namespaces.enter(*command), stdout=subprocess.PIPE)
@@ -107,15 +114,15 @@ class Lab:
 
 
 @contextmanager
-def lab(*images: str) -> Iterator[Lab]:
-    """A lab that is up, guarded, and has these images; gone with all of it at the end."""
+def lab(*images: str, resolver: str = "127.0.0.1") -> Iterator[Lab]:
+    """A lab that is up, guarded, and has these images; gone with all of it at the end. Its host asks the resolver."""
     folder = Path(tempfile.mkdtemp(prefix="pdl-"))
     host, world = Namespaces(), Namespaces()
     made = Lab(folder, PrivateEngine(folder, namespaces=host), world)
     try:
         _wire(host, world)
         _certificate(folder)
-        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        (folder / "resolv.conf").write_text(f"nameserver {resolver}\n")
         host.run("mount", "--bind", str(folder / "resolv.conf"), "/etc/resolv.conf")
         made.serve(world, "internet")
         made.serve(host, "host")

@@ -133,6 +133,7 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("sandbox-users", W, lambda: engine(shared_users=(("0", ("default/a", "default/b")),))),
     ("live-restore", W, lambda: told(live_restore=False)),
     ("guard", W, lambda: kernel(unguarded="the table can't be read; load it")),
+    ("resolvers", W, lambda: kernel(resolvers=("10.0.0.2",), dropped_resolvers=("10.0.0.2",))),
     ("bridges", W, lambda: kernel(forwarding=False)),
     ("clock", W, lambda: kernel(clock_synchronised=False)),
     ("clock", P, lambda: engine(skew_seconds=-60.0)),

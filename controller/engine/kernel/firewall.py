@@ -1,13 +1,15 @@
-"""The guard: Paddock's static nft table, loaded before Docker (deploy/paddock-guard.nft), and only read here.
+"""The guard: Paddock's static nft table, loaded before Docker (deploy/paddock-guard.nft), and read here.
 
-It belongs in the engine's network namespace, which is the daemon's own on every supported host.
+One thing is added to it: name servers of this host at addresses that it would drop, for port 53 alone. It belongs in
+the engine's network namespace, which is the daemon's own on every supported host.
 """
 
 import json
+import logging
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
 from typing import Any
@@ -51,6 +53,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
     ),
     "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
 }
+_log = logging.getLogger(__name__)
 _HOOKS = ("input", "forward")
 _TIMEOUT_SECONDS = 10.0
 # linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h
@@ -61,13 +64,16 @@ _ANSWER_SECONDS = 1.0
 
 
 class NftFirewall:
-    """ports.Firewall over the `nft` command."""
+    """ports.Firewall over the `nft` command. `resolvers` returns the name servers that the guard has to let through."""
 
-    def __init__(self, command: tuple[str, ...] = ("nft",)) -> None:
-        self._command = command
+    def __init__(
+        self, command: tuple[str, ...] = ("nft",), resolvers: Callable[[], tuple[str, ...]] = lambda: ()
+    ) -> None:
+        self._command, self._resolvers = command, resolvers
+        self._failure = ""
 
     def guard(self) -> FirewallState:
-        """Read the guard. Never raises."""
+        """Read the guard, and let the name servers through that it lacks. Never raises."""
         try:
             done = self._run("table", "inet", TABLE)
             if done.returncode:
@@ -76,7 +82,24 @@ class NftFirewall:
             return FirewallState("nft is not installed; `apt-get install nftables`, then " + LOAD)
         except (OSError, subprocess.TimeoutExpired) as error:
             return FirewallState(f"nft failed: {error}")
-        return judged(done.stdout)
+        state = judged(done.stdout)
+        if not state.words and (missing := [each for each in self._resolvers() if each not in state.resolvers]):
+            self._let_through(missing)
+        return state
+
+    def _let_through(self, resolvers: list[str]) -> None:
+        """Add name servers to the guard. The change of its rules has it read again; a failure is logged once."""
+        command = [*self._command, "add", "element", "inet", TABLE, "resolvers", "{", ", ".join(resolvers), "}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+            failure = (done.stderr.strip() or "no message").splitlines()[0] if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failure = str(error)
+        if not failure:
+            _log.info("name servers let through the guard: %s", ", ".join(resolvers))
+        elif failure != self._failure:
+            _log.warning("name servers not let through the guard: %s: %s", ", ".join(resolvers), failure)
+        self._failure = failure
 
     def generation(self) -> int | None:
         """Return the kernel's generation number of its rules; None if it can't be read. Never raises."""
@@ -117,7 +140,7 @@ def judged(listing: str) -> FirewallState:
     except (ValueError, KeyError, TypeError, AttributeError):
         return FirewallState("nft's answer can't be read; install nft 0.9.3 or newer")
     if not lacking:
-        return FirewallState()
+        return FirewallState(resolvers=tuple(_addresses(parts, "resolvers")))
     return FirewallState(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
 
 
@@ -140,6 +163,12 @@ def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
         for each in desired:
             if not any(IPv4Network(each).subnet_of(held) for held in found.get(name, ())):
                 yield f"{each} in the set {name}"
+
+
+def _addresses(parts: list[dict[str, Any]], name: str) -> Iterator[str]:
+    """Yield the elements of a set of addresses; each may have a comment or a counter."""
+    for element in (one for each in _of(parts, "set") if each["name"] == name for one in each.get("elem", ())):
+        yield str(element if isinstance(element, str) else element["elem"]["val"])
 
 
 def _networks(elements: Any) -> Iterator[IPv4Network]:

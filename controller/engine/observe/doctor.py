@@ -20,6 +20,7 @@ from controller.engine.docker.inspect import container_of
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.idmap import IdMaps, Ids
+from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.host_folders import system_folder_of
 from controller.engine.usage.host import HostGauge
 from controller.kinds.common import labels as own
@@ -97,12 +98,15 @@ def read_kernel_facts(
     gauge = HostGauge(clock, proc=root / "proc")
     state = gauge.read(str(_existing(state_dir)))
     net = root / "sys/class/net"
+    guard, resolvers = (firewall or NftFirewall()).guard(), read_private_resolvers(root)
     return KernelFacts(
         root=os.geteuid() == 0,
         controllers=frozenset(_controllers(root)),
         bridges=tuple(sorted(each.parent.name for each in net.glob("*/bridge"))),
         forwarding=_flag(root / "proc/sys/net/ipv4/ip_forward"),
-        unguarded=(firewall or NftFirewall()).guard().words,
+        unguarded=guard.words,
+        resolvers=resolvers,
+        dropped_resolvers=tuple(each for each in resolvers if each not in guard.resolvers and not guard.words),
         clock_synchronised=_synchronised(),
         use=gauge.read(root_dir),
         state_disk=state.disk,

@@ -51,13 +51,18 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """Facts of this machine's kernel. None and empty: could not be read."""
+    """Facts of this machine's kernel. None and empty: could not be read.
+
+    `resolvers` are name servers at addresses that are not public, `dropped_resolvers` those that the guard drops.
+    """
 
     root: bool = False
     controllers: frozenset[str] = frozenset()
     bridges: tuple[str, ...] = ()
     forwarding: bool | None = None
     unguarded: str = ""
+    resolvers: tuple[str, ...] = ()
+    dropped_resolvers: tuple[str, ...] = ()
     clock_synchronised: bool | None = None
     use: HostUse = field(default_factory=lambda: HostUse(0.0))
     state_disk: Supply = field(default_factory=Supply)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-_FIELDS = 8
-Verdict = Literal["asked", "allowed", "refused"]
+_FIELDS, _DENIED, _ABORTED = 8, "TCP_DENIED", "_ABORTED"
+Verdict = Literal["asked", "allowed", "refused", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,8 @@ class Access:
 
     `at` is Unix seconds, `target` host:port as the sandbox wrote it, `inside` the server name in its TLS (""). `asked`:
     a tunnel to a listed name was requested. `allowed`: data passed until the end. A tunnel that was requested and never
-    allowed was cut for its contents, or is open. `sent_bytes` went to the sandbox.
+    allowed was cut for its contents, or is open. `unresolved`: its name is listed, and had no address (the DNS failed,
+    or the client left before it answered). `sent_bytes` went to the sandbox.
     """
 
     at: float
@@ -35,6 +36,8 @@ def parsed(line: str) -> Access | None:
         return None
     at, _, result, method, target, inside, server, size = words
     outcome, _, status = result.partition("/")
+    if method == "-" and status == "000":
+        return None  # a connection that ended without a request
     try:
         sent, seconds = int(size), float(at)
     except ValueError:
@@ -42,4 +45,6 @@ def parsed(line: str) -> Access | None:
     verdict: Verdict = "allowed" if server != "-" else "refused"
     if server == "-" and method == "CONNECT" and (outcome, status) == ("NONE_NONE", "200"):
         verdict = "asked"
+    elif server == "-" and not outcome.startswith(_DENIED) and (status[:1] == "5" or outcome.endswith(_ABORTED)):
+        verdict = "unresolved"
     return Access(seconds, verdict, method, target, "" if inside == "-" else inside, sent)

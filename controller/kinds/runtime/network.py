@@ -29,11 +29,12 @@ class FirewallState:
     """Observed state of the host's firewall rules for networks.
 
     `words` say why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.
-    Otherwise a message means that they could not be read.
+    Otherwise a message means that they could not be read. `resolvers` are the name servers that they let through.
     """
 
     words: str = ""
     lost: bool = False
+    resolvers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class EgressAudit:
 
     def _entry(self, instance: Instance, found: list[Access]) -> AuditEntry:
         detail: dict[str, object] = {"until": found[-1].at}
-        for verdict in ("allowed", "refused", "asked"):
+        for verdict in ("allowed", "refused", "unresolved", "asked"):
             sums = Counter(each.host[:_LONGEST_HOST] for each in found if each.verdict == verdict)
             if sums:
                 listed = dict(islice(sums.most_common(), _MOST_HOSTS))

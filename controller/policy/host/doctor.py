@@ -47,7 +47,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _own_users,
             _live_restore,
         ]
-    checks += [_guard, _bridges] if facts.local else [_elsewhere]
+    checks += [_guard, _resolvers, _bridges] if facts.local else [_elsewhere]
     checks += [folders, _clock, _memory, _room, _store, fleet, cluster, certificate, _engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
@@ -283,6 +283,19 @@ def _guard(facts: DoctorFacts) -> Findings:
     meaning = "no sandbox with a network is started; those without one are not affected"
     action = "do that, and enable deploy/paddock-guard.service, which loads the table at each boot"
     yield _warning("guard", facts.kernel.unguarded, meaning, action)
+
+
+def _resolvers(facts: DoctorFacts) -> Findings:
+    kernel = facts.kernel
+    if kernel.unguarded or not kernel.resolvers:
+        return
+    if not kernel.dropped_resolvers:
+        yield _ok("resolvers", f"the guard lets questions to {', '.join(kernel.resolvers)} through")
+        return
+    meaning = "sandboxes with a network, and their proxies, resolve no name"
+    add = f"`nft add element inet paddock resolvers {{ {', '.join(kernel.dropped_resolvers)} }}`"
+    action = f"start the daemon, which lets them through; or {add}"
+    yield _warning("resolvers", f"the guard drops questions to {', '.join(kernel.dropped_resolvers)}", meaning, action)
 
 
 def _bridges(facts: DoctorFacts) -> Findings:

@@ -1,0 +1,46 @@
+"""Name servers of this host that networks of the engine ask at an address that the guard would drop."""
+
+import json
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+
+from controller.policy.network.addresses import is_public
+
+_STUB = ["127.0.0.53"]  # systemd-resolved: the engine passes on the servers behind it
+
+
+def read_private_resolvers(root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the IPv4 name servers at addresses that are not public: of the engine's settings, else of this host.
+
+    One on loopback is left out: the engine asks it from this host's own network. Never raises.
+    """
+    servers = _of_engine(root / "etc/docker/daemon.json")
+    if not servers:
+        servers = _of_file(root / "etc/resolv.conf")
+        if servers == _STUB:
+            servers = _of_file(root / "run/systemd/resolve/resolv.conf")
+    return tuple(dict.fromkeys(each for each in servers if _is_private(each)))
+
+
+def _of_engine(file: Path) -> list[str]:
+    try:
+        settings = json.loads(file.read_text())
+        return [str(each) for each in settings.get("dns") or ()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+
+
+def _of_file(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "nameserver"]
+
+
+def _is_private(address: str) -> bool:
+    try:
+        server = IPv4Address(address)
+    except AddressValueError:
+        return False
+    return not (is_public(address) or server.is_loopback or server.is_multicast or server.is_unspecified)

@@ -1,0 +1,72 @@
+"""A name server of the host at a private address: let through the guard, for port 53 alone; names without address."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab import inet
+from tests.lab.internet import Lab, impossible, lab
+from tests.security.test_sealed import Box, ready
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab("paddock/egress:1", "paddock/test-tiny:1", resolver=inet.LAN10) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    made = place.daemon_with_resolver(place.folder / "state")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def box(place: Lab, daemon: RunningDaemon) -> Box:
+    return ready(place, daemon, "dev", ["git.example.org", "nowhere.example.org", "lan.example.org"])
+
+
+def resolvers(place: Lab) -> list[str]:
+    parts = json.loads(place.host.run("nft", "-j", "list", "set", "inet", "paddock", "resolvers"))["nftables"]
+    return [each for part in parts for each in part.get("set", {}).get("elem", ())]
+
+
+def test_a_private_resolver_answers_the_proxy(place: Lab, box: Box) -> None:
+    assert resolvers(place) == [inet.LAN10]
+    before = place.mark()
+    assert box.tries(["get", box.proxy, "http://lan.example.org/"], ["get", box.proxy, "http://git.example.org/"]) == [
+        "403",
+        "200",
+    ]
+    assert {port for to, port in place.packets(before) if to == inet.LAN10} <= {53}
+
+
+def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, box: Box) -> None:
+    place.guard()
+    wait_for("it is let through", lambda: resolvers(place) == [inet.LAN10])
+    box.until_proxied()
+
+
+def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, box: Box) -> None:
+    tunnel = ["tls", box.proxy, "nowhere.example.org", 443, "nowhere.example.org"]
+    found = box.tries(["get", box.proxy, "http://nowhere.example.org/"], tunnel, ["get", box.proxy, "http://no.org/"])
+    assert (found[0][:1], found[2]) == ("5", "403")
+
+    def told() -> set[tuple[str, ...]]:
+        lines = daemon.paddock("logs", box.name, "--egress").stdout.splitlines()
+        return {tuple(each.split()[1:4]) for each in lines}
+
+    asked = (("GET", 80), ("CONNECT", 443))
+    expected = {("unresolved", method, f"nowhere.example.org:{port}") for method, port in asked}
+    wait_for("both are told", lambda: expected <= told())
+    assert ("refused", "GET", "no.org:80") in told()
+    assert not {each for each in told() if each[0] == "refused" and "nowhere" in each[2]}
