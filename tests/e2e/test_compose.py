@@ -13,11 +13,15 @@ DOCKERFILE = """\
 FROM paddock/test-tiny:1
 COPY greeting /greeting
 RUN cat /proc/net/dev
+ENTRYPOINT ["env", "STARTED=by-the-image"]
 """
 FILE = """\
+x-base: &base
+  image: ${IMAGE}
+  environment: {DEBUG: true}
 services:
   writer:
-    image: ${IMAGE}
+    <<: *base
     entrypoint: []
     command: ["sh", "-c", "cat /greeting > /shared/made && exec sleep 1000"]
     volumes: [shared:/shared]
@@ -26,8 +30,10 @@ services:
     mem_limit: 32m
     pids_limit: 16
   reader:
-    image: ${IMAGE}
+    <<: *base
+    container_name: reads
     command: sleep 1000
+    shm_size: 4m
     volumes: [shared:/shared:ro]
     depends_on: [writer]
     cap_drop: [ALL]
@@ -55,10 +61,12 @@ def test_a_built_image_runs_as_two_services(tmp_path: Path) -> None:
             assert "eth" not in built, "a build's commands have no network"
             assert tag in daemon.paddock("image", "list").stdout
             assert daemon.paddock("apply", *words).stdout.count("created") == 2
-            daemon.paddock(
-                "wait", "--for=condition=Ready", "--timeout=90s", "sandbox/shop-writer", "sandbox/shop-reader"
-            )
-            assert daemon.paddock("exec", "shop-reader", "--", "cat", "/shared/made").stdout == "hello\n"
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/shop-writer", "sandbox/reads")
+            assert daemon.paddock("exec", "reads", "--", "cat", "/shared/made").stdout == "hello\n"
+            for name, variables in (("reads", ["DEBUG=true", "STARTED=by-the-image"]), ("shop-writer", ["DEBUG=true"])):
+                line = "tr '\\0' '\\n' < /proc/$(pidof sleep)/environ | grep -e DEBUG -e STARTED | sort"
+                assert daemon.paddock("exec", name, "--", "sh", "-c", line).stdout.splitlines() == variables
+            assert daemon.paddock("exec", "reads", "--", "df", "-k", "/dev/shm").stdout.split()[-5] == "4096"
             limits = daemon.get("shop-writer")["status"]["resources"]["limits"]
             assert (limits["memory"], limits["pids"]) == ("32Mi", 16)
             daemon.apply(

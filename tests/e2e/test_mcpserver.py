@@ -101,7 +101,7 @@ def sandboxes(daemon: RunningDaemon, of: str) -> list[dict[str, Any]]:
 
 
 def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk: Talker) -> None:
-    daemon.apply(server("scripted", "split", env=[{"name": "COLOUR", "value": "grün"}]))
+    daemon.apply(server("scripted", "split", env=[{"name": "COLOUR", "value": "grün"}], workingDir="/home/ann/a b"))
     for era in ERAS:
         tools = {each.name: each for each in talk("scripted", "list_tools", era=era).tools}
         assert talk.text("scripted", "echo", "héllo 🦔\x1b[31m", era=era) == "héllo 🦔"
@@ -113,7 +113,8 @@ def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk:
     left = [each for each in sandboxes(daemon, "scripted") if "deletionTimestamp" not in each["metadata"]]
     [box] = left  # one for the caller, whatever the number of requests
     own = int(box["status"]["user"].partition(":")[0])
-    assert facts == {"interfaces": ["lo"], "capabilities": "0" * 16, "uid": own, "root": False, "tmp": 100 << 20}
+    confined = {"interfaces": ["lo"], "capabilities": "0" * 16, "uid": own, "root": False, "tmp": 100 << 20}
+    assert facts == {**confined, "folder": "/home/ann/a b"}
     assert "userShared" not in box["status"]
     container = box["status"]["instanceRef"]["containerID"]
     limits = json.loads(docker("inspect", container))[0]["HostConfig"]

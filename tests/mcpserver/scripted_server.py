@@ -40,6 +40,7 @@ def facts():
         "interfaces": sorted(os.listdir("/sys/class/net")),
         "capabilities": status["CapEff"],
         "uid": os.getuid(),
+        "folder": os.getcwd(),
         "root": os.access("/", os.W_OK),
         "tmp": os.statvfs("/tmp").f_blocks * os.statvfs("/tmp").f_frsize,
     }

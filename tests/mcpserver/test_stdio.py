@@ -199,6 +199,24 @@ def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names
     sessions.close(0)
 
 
+def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: World) -> None:
+    names = [*("a b " + str(number) for number in range(9)), "docker.container.exec", "sandbox_delete", "echo"]
+    listed = [{"name": each, "inputSchema": {}} for each in names]
+    listed += [{"name": "huge", "inputSchema": {"x": "x" * 70_000}}, {"name": "x" * 128, "inputSchema": {}}]
+
+    def answers(message: dict[str, Any]) -> list[Chunk]:
+        result = {"tools": listed} if message["method"] == "tools/list" else {}
+        return [out({"id": message["id"], "result": result})] if "id" in message else []
+
+    sessions = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter)
+    session = anyio.run(Starts(sessions).session, server(world), "ann", "")
+    assert list(session.offered.tools) == ["echo", "x" * 128]
+    said = ready_condition(world.services.objects.get(KIND, "default", "one"))["message"]
+    assert said.startswith("2 tools; left out: huge: its definition is larger than 64 KiB; ")
+    assert "docker.container.exec: only tools of Paddock have such a name; sandbox_delete: only tools of" in said
+    sessions.close(0)
+
+
 def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
     """All of one server fit a message, and those of two do not."""
     listed = [{"name": f"t{number}", "inputSchema": {"x": "x" * 1000, "y": ["y" * 1000] * 50}} for number in range(10)]
