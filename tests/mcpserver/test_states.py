@@ -242,9 +242,9 @@ def test_streams_end_with_the_daemon(world: World, sessions: Sessions) -> None:
     held.close()
 
 
-def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessions: Sessions) -> None:
-    args = ["-c", SCRIPT, "none"]
-    world.apply(document("one", trust="verified", sandbox="Preferred", args=args, env=[{"name": "A", "value": "b"}]))
+def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessions: Sessions, tmp_path: Path) -> None:
+    args, double = ["-c", SCRIPT, "none"], {"trust": "verified", "sandbox": "Preferred", "workingDir": str(tmp_path)}
+    world.apply(document("one", **double, args=args, env=[{"name": "A", "value": "b"}]))
     world.apply(document("two", args=args))
     blind(world)
     for _ in range(3):
@@ -270,6 +270,8 @@ def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessio
         ask(1, "initialize")
         result = ask(2, "tools/call", name="env", arguments={"text": "A"})
         assert result == {"content": [{"type": "text", "text": "b"}], "_meta": {"paddock/isSandboxed": False}}
+        facts = ask(3, "tools/call", name="facts", arguments={})["content"][0]["text"]
+        assert json.loads(facts)["folder"] == str(tmp_path)
         wait_for("it shows", lambda: not is_sandboxed(stored(world)))
         listed = CliRunner().invoke(cli, ["--server", f"unix://{world.socket}", "mcp", "list"]).output
         assert "UNSANDBOXED" in listed

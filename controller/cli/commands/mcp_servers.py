@@ -172,7 +172,8 @@ def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> N
         raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
     note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
     own = {each["name"]: each["value"] for each in spec.get("env", ())}
-    sys.exit(unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}))
+    folder = spec.get("workingDir")
+    sys.exit(unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}, folder))
 
 
 def own_command(spec: Mapping[str, Any]) -> list[str]:

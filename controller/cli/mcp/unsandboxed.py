@@ -18,15 +18,18 @@ _MARK = "paddock/isSandboxed"
 _GRACE_SECONDS = 1.5  # after the end of the input: clients kill a server after two seconds
 
 
-def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str]) -> int:
+def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> int:
     """Relay between stdin and stdout and the program until it ends; return its exit code. Raises CliError.
 
-    The daemon shows it as long as this process holds a connection.
+    It starts in the folder; None: in that of this process. The daemon shows it as long as this process holds a
+    connection.
     """
     try:
-        child = subprocess.Popen(command, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = subprocess.Popen(command, env=dict(env), cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
-        raise CliError(f"{command[0]}: {error.strerror}; install it, or wait for the engine") from error
+        raise CliError(
+            f"{error.filename or command[0]}: {error.strerror}; install it, or wait for the engine"
+        ) from error
     assert child.stdin is not None
     assert child.stdout is not None
     held = Hold(server, path, headers={_HEADER: "true"})

@@ -8,6 +8,7 @@ from controller.documents.agent_sandbox.probes import probes_of
 from controller.documents.agent_sandbox.report import Json, Subject
 from controller.documents.agent_sandbox.variables import expanded, variables_of
 from controller.documents.aliases import PROBES
+from controller.kinds.runtime.user_ids import LOWEST_FREE_ID
 
 PATH = "spec.podTemplate.spec"
 OF_SANDBOX = ("restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds")
@@ -124,6 +125,9 @@ def _security(subject: Subject, pod: Json, container: Json, at: str) -> dict[str
     if "runAsUser" in context:
         group = f":{context['runAsGroup']}" if "runAsGroup" in context else ""
         template["user"] = f"{context['runAsUser']}{group}"
+        if isinstance(context["runAsUser"], int) and context["runAsUser"] < LOWEST_FREE_ID:
+            words = f"a user below {LOWEST_FREE_ID} needs another securityLevel than full-isolation; write a higher one"
+            subject.note(f"{at}.securityContext.runAsUser", words)
     elif "runAsGroup" in context:
         subject.fault(f"{at}.securityContext.runAsGroup", "needs `runAsUser`: the image's user is not known here")
     narrowing = {key: True for key in ("runAsNonRoot", "readOnlyRootFilesystem") if context.get(key)}
@@ -179,6 +183,7 @@ def _note_the_level(subject: Subject, template: Json) -> None:
     differences = {
         "no network (`network: {allowedHosts: [...]}` at level development has some)": True,
         "a user of its own instead of the image's": "user" not in template,
+        "folders in memory at /tmp and /workspace (its HOME)": True,
         "a root file system that is only read": not security.get("readOnlyRootFilesystem"),
         "no capabilities": "capabilities" not in security,
         "no new privileges": not security.get("noNewPrivileges"),
