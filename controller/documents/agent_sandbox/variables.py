@@ -6,6 +6,10 @@ from typing import Any
 
 from controller.documents.agent_sandbox.report import Json, Subject
 
+_HIDDEN_VALUES = (
+    "values are plain; write an operator's secret as a file (`secrets: [{name, mountPath}]`), or have the proxy add it"
+    " to requests (`credentials: [{host, secretRef}]`)"
+)
 _USE = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^()]+)\))")
 
 
@@ -29,9 +33,9 @@ def variables_of(subject: Subject, container: Json, path: str, of_pod: Mapping[s
             values[str(each.get("name"))] = of_pod[field_path]
             subject.note(f"{at}.valueFrom", f"written as its value here: `{of_pod[field_path]}`")
         elif source:
-            kinds = ", ".join(source)
-            remedy = "values are plain; write an operator's secret as a file: `secrets: [{name, mountPath}]`"
-            subject.fault(f"{at}.valueFrom", f"({kinds}) {remedy}")
+            kind = next(iter(source))
+            remedy = _HIDDEN_VALUES if kind == "secretKeyRef" else "values are plain; write its value"
+            subject.fault(f"{at}.valueFrom", f"{kind}: {remedy}")
         else:
             values[str(each.get("name", ""))] = expanded(_text(each.get("value")), values)
     return values
