@@ -17,6 +17,7 @@ import docker
 import docker.errors
 
 from controller.engine.engine import DockerEngine
+from controller.engine.kernel.cgroups import Cgroups
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed.observed import Container
@@ -107,6 +108,7 @@ class Hand(Protocol):
     def unmount_inside(self, name: str, path: str) -> None: ...
     def unmount_places(self, name: str) -> None: ...
     def lose_record(self, name: str) -> None: ...
+    def lose_cgroups(self, name: str) -> None: ...
 
 
 class DockerHand:
@@ -219,6 +221,15 @@ class DockerHand:
         """Unmount the folder of all mount points, with their records."""
         folder = Path(self.inspect(name)["Mounts"][0]["Source"]).parents[1]
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+    def lose_cgroups(self, name: str) -> None:
+        """Move all its processes out of its cgroups, and remove these."""
+        state = self.inspect(name)
+        text = Path(f"/proc/{state['State']['Pid']}/cgroup").read_text()
+        for folder in {Path(each.path) for each in Cgroups().folders(text, str(state["Id"])).values()}:
+            for each in (folder / "cgroup.procs").read_text().split():
+                (folder.parent / "cgroup.procs").write_text(each)
+            folder.rmdir()
 
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)

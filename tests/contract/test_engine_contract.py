@@ -287,6 +287,21 @@ def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: Worl
         assert outcome.reason == "ContainerGone"
 
 
+def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.lose_cgroups(box.name)
+    world.engine.observe_now()
+    lost = world.only(uid)
+    assert (lost.state, lost.limits, lost.cgroups_lost) == (State.RUNNING, None, True)
+    world.next_daemon()
+    assert (world.only(uid).limits, world.only(uid).cgroups_lost) == (None, True)
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    ok(world.engine.act(StartContainer(uid, box.name, "a test", box.id)))
+    now = world.only(uid)
+    assert (now.limits, now.cgroups_lost) == (box.limits, False)
+
+
 # Ends
 
 

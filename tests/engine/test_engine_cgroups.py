@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.kernel.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_open
+from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, own_path, parse_mounts, read_open
 from controller.engine.usage.cgroup import CgroupUsage, parse_net_dev, working_set_bytes
 from controller.engine.usage.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
 from controller.kinds.observed.observed import Container, State
@@ -144,6 +144,10 @@ class Host:
         (self.proc / str(pid) / "net" / "dev").write_text(NET_DEV)
         rows = [f"{number}:{each}:{group}\n" for number, each in enumerate(self._v1, 1)]
         (self.proc / str(pid) / "cgroup").write_text("".join(rows) + (f"0::{group}\n" if self._v2 else ""))
+
+    def status(self, pid: int, state: str, inside: str) -> None:
+        """Its state, and its pid inside."""
+        (self.proc / str(pid) / "status").write_text(f"Name:\tsh\nState:\t{state}\nNSpid:\t{pid}\t{inside}\n")
 
     @property
     def cgroups(self) -> Cgroups:
@@ -417,6 +421,47 @@ def test_limits_of_another_process_are_not_read(v2: Host) -> None:
         read_limits(v2.cgroups, ID, PID)
     with pytest.raises(Unreadable):
         read_limits(v2.cgroups, ID, 1)
+
+
+HYBRID = ("cpu", "cpuacct", "blkio")
+
+
+@pytest.mark.parametrize(("v1", "v2"), [(ALL_V1, False), ((), True), (HYBRID, True)], ids=["v1", "v2", "hybrid"])
+@pytest.mark.parametrize("group", ["/", "/user.slice/shell.scope"])
+def test_a_process_moved_out_of_its_cgroup_has_no_limits(
+    tmp_path: Path, v1: tuple[str, ...], v2: bool, group: str
+) -> None:
+    host = Host(tmp_path, v1=v1, v2=v2)
+    read_limits(host.cgroups, ID, PID)
+    host.process(PID, group)
+    host.status(PID, "S (sleeping)", "1")
+    with pytest.raises(OutsideCgroup):
+        read_limits(host.cgroups, ID, PID)
+
+
+def test_out_of_one_cgroup_alone_is_out_of_its_limits(v1: Host) -> None:
+    paths = v1.proc / str(PID) / "cgroup"
+    paths.write_text(paths.read_text().replace(f":memory:/docker/{ID}", ":memory:/"))
+    v1.status(PID, "S (sleeping)", "1")
+    with pytest.raises(OutsideCgroup):
+        read_limits(v1.cgroups, ID, PID)
+
+
+@pytest.mark.parametrize(("state", "inside"), [("Z (zombie)", "1"), ("S (sleeping)", "17"), ("S (sleeping)", "")])
+def test_an_ended_or_a_strange_process_proves_no_loss(v2: Host, state: str, inside: str) -> None:
+    v2.process(PID, "/")
+    v2.status(PID, state, inside)
+    with pytest.raises(Unreadable) as raised:
+        read_limits(v2.cgroups, ID, PID)
+    assert type(raised.value) is Unreadable
+
+
+def test_limits_that_are_only_unreadable_are_not_lost(v2: Host) -> None:
+    (v2.folder("unified") / "memory.max").unlink()
+    v2.status(PID, "S (sleeping)", "1")
+    with pytest.raises(Unreadable) as raised:
+        read_limits(v2.cgroups, ID, PID)
+    assert type(raised.value) is Unreadable
 
 
 def test_rounding_is_no_drift_and_anything_else_is() -> None:

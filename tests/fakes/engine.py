@@ -124,6 +124,7 @@ class Box:
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
     mounts: tuple[Mount, ...] = ()
+    cgroups_lost: bool = False
     stop_signal: str = ""
     written: dict[str, str] = field(default_factory=dict)  # files inside, by path
     unmounted: set[str] = field(default_factory=set)  # inside
@@ -146,7 +147,8 @@ class Box:
             template_hash=self.labels.get(own.TEMPLATE_HASH, ""),
             image=self.image,
             image_id=self.image_id,
-            limits=self.limits,
+            limits=None if self.cgroups_lost and self.state in _LIVE else self.limits,
+            cgroups_lost=self.cgroups_lost and self.state in _LIVE,
             pid=self.pid,
             created_at=self.created_at,
             started_at=self.started_at,
@@ -453,6 +455,10 @@ class FakeEngine:
 
     def read_inside(self, name: str, path: str) -> str:
         return self.box(name).written[path]
+
+    def lose_cgroups(self, name: str) -> None:
+        """Move its processes out of its cgroups, and remove these; no event tells of it."""
+        self.box(name).cgroups_lost = True
 
     def lose_record(self, name: str) -> None:
         """Take the record of its mounts away; seen by the next daemon."""
@@ -977,7 +983,7 @@ class FakeEngine:
         self._pids += 1
         box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
-        box.exit_code, box.oom_killed, box.error = 0, False, ""
+        box.exit_code, box.oom_killed, box.error, box.cgroups_lost = 0, False, "", False
         box.tampered, box.unmounted = dict(self.hostile) if box.config else {}, set()
         done = run(box.command)
         box.output += [(self._clock.now(), each) for each in done.output]

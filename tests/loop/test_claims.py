@@ -338,3 +338,17 @@ def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: 
     assert sandbox.uid != member.uid
     house.settle()
     assert house.condition("a", "Ready").startswith("False")
+
+
+def test_a_member_without_limits_is_never_handed_out(house: LoopHarness) -> None:
+    filled(house, 2)
+    for name in boxes(house):
+        house.engine.lose_cgroups(name)
+    house.engine.observe_now()
+    house.run_pass()
+    house.refer("a", "t")
+    house.settle()
+    assert launch(house, "a").startswith("Cold")
+    house.refer("b", "t")
+    house.settle()
+    assert launch(house, "b").startswith("Warm"), "its members are restarted, and have limits again"

@@ -251,3 +251,19 @@ def test_a_start_that_stays_blocked_gets_a_new_container(house: LoopHarness) -> 
     assert house.engine.box(house.container_name("web")).id != before
     event = next(each for each in house.store.events(kind="Sandbox", name="web") if each.reason == "Recreating")
     assert (event.type, "root file system and to memory is lost" in event.message) == ("Warning", True)
+
+
+def test_a_sandbox_without_limits_is_restarted(house: LoopHarness) -> None:
+    box = house.engine.box(running(house, restartPolicy="Never"))
+    began = box.started_at
+    house.engine.lose_cgroups(box.name)
+    house.engine.observe_now()
+    house.run_pass()
+    assert house.condition("web", "Resized") == "Unknown CgroupsLost"
+    assert house.condition("web", "Ready") == "False Restarting"
+    house.settle()
+    assert house.condition("web", "Resized") == "True InForce"
+    assert house.condition("web", "Secured") == "True Attested"
+    assert house.condition("web", "Ready") == "True Running"
+    again = house.engine.box(box.name)
+    assert (again.id, again.started_at > began) == (box.id, True)

@@ -341,6 +341,8 @@ class Actor:
                 return in_use(f"the kernel refused the new limit: {fault.message}")
             raise
         found = self._observer.read(container.id).container
+        if found.state in _LIVE and found.limits is None:
+            return Transient("LimitsUnread", f"{action.name}: its limits can't be read back from its cgroup; retrying")
         wrong = ", ".join((*differences(action.limits, found.limits), *remaining_drift(found.out_of_band)))
         if wrong:
             return Transient(

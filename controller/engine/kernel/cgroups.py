@@ -6,7 +6,7 @@ the container's id counts, so a reused pid is never mistaken for the container.
 
 import os
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,10 @@ _FOUND_KEPT = 1024  # 4 KiB each
 
 class Unreadable(Exception):
     """The container's cgroup files can't be read now: it is gone, the pid was reused, or the host hides them."""
+
+
+class OutsideCgroup(Unreadable):
+    """The container's PID 1 lives outside of the container's cgroup: its limits hold nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,23 @@ def holds(pid: int, container_id: str, proc: Path = PROC) -> bool:
     except (OSError, ValueError):
         return False
     return pid > 1 and any(own_path(path, container_id) for path in paths.values())
+
+
+def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Path = PROC) -> bool:
+    """Tell whether the living PID 1 of a container is outside of its cgroup for one of these controllers.
+
+    False for a process that is not the first of a PID namespace of its own: the pid may be another's by now.
+    """
+    try:
+        status = dict(line.partition(":")[::2] for line in read_at(None, f"{proc}/{pid}/status").splitlines())
+        paths = parse_paths(read_at(None, f"{proc}/{pid}/cgroup"))
+    except (OSError, ValueError):
+        return False
+    pids, state = status.get("NSpid", "").split(), status.get("State", "").strip()
+    if state[:1] in ("", "Z", "X") or len(pids) < 2 or pids[-1] != "1":
+        return False
+    held_at = (paths.get(each, paths.get("")) for each in controllers)
+    return any(path is not None and own_path(path, container_id) is None for path in held_at)
 
 
 def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:

@@ -26,8 +26,9 @@ from controller.engine.docker.inspect import (
 )
 from controller.engine.docker.lifetime import engine_run_of
 from controller.engine.docker.networks import Networks
+from controller.engine.docker.raw_http import unix_path
 from controller.engine.exec.stuck_exec import StuckExecWatch
-from controller.engine.kernel.cgroups import Cgroups, Unreadable, read_at
+from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, read_at
 from controller.engine.kernel.inside import read_inside
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.view import Seen, View, unknown
@@ -76,6 +77,7 @@ class Observer:
         self._doubted: Callable[[], None] = lambda: None
         self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
+        self._same_host = bool(unix_path(client.base_url))  # its processes are those of this host
         self._view = view
         self._cgroups, self._stuck_execs = cgroups, StuckExecWatch(cgroups)
         self._networks, self._read_guard = networks, read_guard
@@ -163,6 +165,8 @@ class Observer:
             raise Foreign(str(data["Id"]), str(data.get("Name", "")).lstrip("/"), owner)
         container, configured = container_of(data, swap_limit=self._view.now.facts.swap_limit)
         measured = self._measured(container, configured)
+        if measured is None and container.state in _LIVE and self._same_host:
+            container = replace(container, limits=None)  # what was configured may be in force or not
         shown = self._attested(measured or container)
         return Seen(shown, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
@@ -229,15 +233,15 @@ class Observer:
             elif known.container.state in _LIVE:
                 ticket = self._view.ticket()
                 measured = self._measured(known.container, known.configured)
-                if measured is None:
-                    # If the cgroups were readable before, the process has changed; else the host hides them.
+                if measured is None or (measured.cgroups_lost and not known.container.cgroups_lost):
+                    # If the cgroups were readable before, the process has changed or moved; else the host hides them.
                     asked += [row] if known.measured else []
                     continue
                 shown = self._attested(measured) if self._mounts_moved(measured) else measured
                 if shown.inside is not None and shown.inside.unread and shown is not measured:
                     asked.append(row)  # it may have ended: the engine knows
                 elif shown != known.container:
-                    found.append(replace(known, container=shown, ticket=ticket))
+                    found.append(replace(known, container=shown, ticket=ticket, measured=True))
         return [*found, *self._inspect_all(asked)]
 
     def _mounts_moved(self, container: Container) -> bool:
@@ -306,18 +310,21 @@ class Observer:
         return replace(container, inside=inside, bound=bound, unrecorded=unrecorded)
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
-        """Return a live container with the limits in force; None if its cgroups can't be read."""
+        """Return a live container with the limits in force, or with the loss of them; None: they can't be read."""
         if container.state not in _LIVE:
             return None
         try:
             reading = read_limits(self._cgroups, container.id, container.pid)
+        except OutsideCgroup:
+            return replace(container, limits=None, cgroups_lost=True)
         except Unreadable:
             return None
         # The engine's swap setting applies from the next start on, even if the kernel's differs now.
         limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.out_of_band.swap_bytes
         if (limits, swap_bytes) == (container.limits, container.out_of_band.swap_bytes):
             return container
-        return replace(container, limits=limits, out_of_band=replace(container.out_of_band, swap_bytes=swap_bytes))
+        out_of_band = replace(container.out_of_band, swap_bytes=swap_bytes)
+        return replace(container, limits=limits, cgroups_lost=False, out_of_band=out_of_band)
 
 
 _NO_LIMITS = Limits(0, 0, 0)

@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, read_at
+from controller.engine.kernel.cgroups import Cgroups, Folder, OutsideCgroup, Unreadable, folder_of, is_outside, read_at
 from controller.kinds.runtime.container import Limits
 
 # cgroup v1 writes "no limit" as the largest page-aligned number.
 UNLIMITED_BYTES = 1 << 62
 _DEFAULT_SHARES = 1024
+_CONTROLLERS = ("cpu", "memory", "pids")
 _PAGE_MASK = ~0xFFF
 
 
@@ -29,14 +30,17 @@ class Reading:
 
 
 def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
-    """Read the limits in force of a container. Raises Unreadable."""
+    """Read the limits in force of a container. Raises Unreadable; OutsideCgroup if none are."""
     try:
         paths = read_at(None, f"{cgroups.proc}/{pid}/cgroup")
         folders = cgroups.folders(paths, container_id)
         return _reading(folder_of(folders, "cpu"), memory=folder_of(folders, "memory"), pids=folder_of(folders, "pids"))
-    except (OSError, ValueError) as error:
-        cgroups.forget_mounts()
-        raise Unreadable(f"the limits of container {container_id[:12]} can't be read: {error}") from error
+    except (OSError, ValueError, Unreadable) as error:
+        if not isinstance(error, Unreadable):
+            cgroups.forget_mounts()
+        outside = is_outside(pid, container_id, _CONTROLLERS, cgroups.proc)
+        kind = OutsideCgroup if outside else Unreadable
+        raise kind(f"the limits of container {container_id[:12]} can't be read: {error}") from error
 
 
 def _reading(cpu: Folder, *, memory: Folder, pids: Folder) -> Reading:

@@ -43,9 +43,10 @@ class OutOfBandSettings:
 class Container:
     """One of our containers. Times are Unix seconds, 0 if there is none.
 
-    `limits` are those in force: read from the cgroup while it runs, else from the engine's configuration; None if
-    neither could be read. `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host,
-    0 if it does not run. `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
+    `limits` are those in force: read from the cgroup while it runs, else the engine's configuration; None if they can't
+    be read. `cgroups_lost`: its processes are outside of its cgroup, and nothing limits them.
+    `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host, 0 if it does not run.
+    `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
     layer (with its image, where the engine counts that too); 0: none. `slots` are the paths of its mount points,
     `bound` the bind mounts that this host made there. `unrecorded`: the record of them is lost.
     `agent` is the volume of its agent's runtime; "": it has no agent.
@@ -67,6 +68,7 @@ class Container:
     image: str = ""
     image_id: str = ""
     limits: Limits | None = None
+    cgroups_lost: bool = False
     pid: int = 0
     created_at: float = 0.0
     started_at: float = 0.0

@@ -195,6 +195,8 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
         return "the record of its files is lost: nobody can tell if its secrets are current"
     if any(each.outdated for each in one.bound):
         return "a secret of its credentials was changed or deleted"
+    if one.cgroups_lost:
+        return "its egress container is out of its cgroup"
     if one.limits is not None and list(drift.limit_differences(policy.LIMITS, one.limits)):
         return "the limits of its egress container were changed"
     return ""

@@ -71,6 +71,8 @@ def verdict(context: ReconcileContext) -> Verdict:
             if message
             else Verdict("Unknown", "NotRunning", "attested at every start")
         )
+    if container.cgroups_lost:
+        return Verdict("Unknown", drift.CGROUPS_LOST, drift.LOST_MESSAGE)
     inside = container.inside
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")

@@ -18,6 +18,8 @@ from controller.policy.sandbox import Rendered
 
 # The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
 _PAGE_BYTES = 64 << 10
+CGROUPS_LOST = "CgroupsLost"
+LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them, until it is restarted"
 # What the engine takes shares to be when nobody said anything.
 DEFAULT_SHARES = 1024
 

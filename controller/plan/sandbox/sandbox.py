@@ -26,6 +26,8 @@ from controller.kinds.sandbox import FINALIZER
 from controller.plan.common.backoff import (
     CALL_LONGEST_SECONDS,
     CRASH_LONGEST_SECONDS,
+    HEALTHY_SECONDS,
+    crash_delay_seconds,
     held,
     is_start_blocked,
     lacks_image,
@@ -251,6 +253,8 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.half):
         return _replace(context, container, rendered, why)
+    if container.cgroups_lost and container.state in ALIVE and resting is None:
+        return _restart(context, container, drift.CGROUPS_LOST, drift.LOST_MESSAGE)
     if container.state is State.DEAD and resting is None:
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)
@@ -268,6 +272,22 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
     context = replace(context, memory=asked_to_stop(context.memory, container, context.now, "Superseded"))
     remove = RemoveContainer(context.obj.uid, container.name, container.id, why)
     return replace(_make(context, rendered, (remove,), why), reason="Recreating")
+
+
+def _restart(context: ReconcileContext, container: Container, reason: str, why: str) -> Decision:
+    """Stop a container that can't be repaired while it runs; it is started again after that.
+
+    It counts as a crash, so that one which a restart does not mend is restarted more and more rarely.
+    """
+    memory = context.memory
+    healthy = context.now - container.started_at >= HEALTHY_SECONDS
+    crashes = 1 if healthy else memory.crashes + 1
+    due = container.started_at + crash_delay_seconds(crashes)
+    if waits(context.now, due, CRASH_LONGEST_SECONDS):
+        return Decision(memory, reason, why, until=due)
+    context = replace(context, memory=replace(memory, crashes=crashes))
+    made = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
+    return made.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
 
 def _repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:

@@ -8,12 +8,16 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.binding import pending_words
 from controller.kinds.planning.instance_record import Termination
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
 from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, models, mounts, probes, user_ids
 
+_INTERRUPTIONS = (
+    *("Recreating", "Restarting", "Suspending", "Stopping", "Terminating"),
+    *(CLAIMING, attest.REASON, drift.CGROUPS_LOST),
+)
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.
 FIELDS = frozenset(
@@ -61,6 +65,7 @@ _CREATED = Condition("Provisioned", "True", "ContainerCreated")
 _IN_FORCE = Condition("Resized", "True", "InForce", "limits read back as asked")
 _UNRESERVED = "the limits are in force, and the scheduler has no room to reserve them on this host"
 _NOT_VERIFIED = Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
+_UNREAD = Condition("Resized", "Unknown", "NotVerified", "its limits can't be read from its cgroup now")
 _UP_TO_DATE = Condition("Outdated", "False", "UpToDate")
 _SUSPENDED = Condition("Suspended", "True", "Suspended", "runState is Suspended")
 _NOT_SUSPENDED = Condition("Suspended", "False", "NotSuspended")
@@ -171,7 +176,7 @@ def _pending(context: ReconcileContext, decision: Decision) -> tuple[str, str]:
 
 def _interrupts(decision: Decision) -> bool:
     """Return True if a running container is being stopped or replaced, or is not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", CLAIMING, attest.REASON)
+    return decision.reason in _INTERRUPTIONS
 
 
 def _accepted(context: ReconcileContext) -> Condition:
@@ -199,6 +204,10 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
     container, rendered = context.container, context.rendered
     if context.blind:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
+    if container is not None and container.cgroups_lost:
+        return Condition("Resized", "Unknown", drift.CGROUPS_LOST, drift.LOST_MESSAGE)
+    if container is not None and container.limits is None and container.state in ALIVE:
+        return _UNREAD
     if container is None or container.limits is None or rendered is None:
         return _NOT_VERIFIED
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
