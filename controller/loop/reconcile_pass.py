@@ -201,8 +201,9 @@ class ReconcilePass:
         """
         found = {}
         containers = self.last.observed.containers if self.last else {}
+        instances: Mapping[str, Instance] = self._instances if self._instances is not None else {}
         for uid in sandboxes:
-            instance = (self._instances or {}).get(uid)
+            instance = instances.get(uid)
             use = instance.memory.use.at if instance is not None and instance.memory.use is not None else 0.0
             found[uid] = (use, *(each.started_at for each in containers.get(uid, ()) if each.started_at))
         return found
