@@ -12,7 +12,7 @@ import structlog
 from controller.app.api import services_of, start_listeners
 from controller.app.core import make_core
 from controller.app.crash_handler import end_with_endless_threads
-from controller.app.engine import make_engine, make_policy
+from controller.app.engine import claim_engine, make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.app.gateway import start_gateway
 from controller.app.hold import make_hold, make_sentinel
@@ -57,6 +57,7 @@ class Daemon:
         core = make_core(self._settings, undo)
         sentinel = make_sentinel(core)
         store, lease, leading = open_store(core, self._stopping, self.fail)
+        claim_engine(core, store, self._stopping)
         engine, secrets = make_engine(core, store.instance_id)
         policy = make_policy(core.settings)
         fleet = join_fleet(core, store, lease)

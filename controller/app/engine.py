@@ -1,17 +1,21 @@
 """The engine subsystem: the Docker Engine of this host, and the policy of its operator."""
 
 import importlib
+import os
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.core import Core
-from controller.app.errors import CannotStart
+from controller.app.errors import CannotStart, StoppedWaiting
 from controller.engine.absent import NOWHERE, AbsentEngine
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
+from controller.engine.kernel.instance_claim import InstanceClaim
 from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
 from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
@@ -26,11 +30,13 @@ from controller.policy.levels.package_hosts import with_packages
 from controller.ports import Secrets
 from controller.service.mcp.installs import InstallRules
 from controller.settings import Settings
+from controller.store.sql_store import SqlStore
 
 if TYPE_CHECKING:
     from controller.engine.mounts.authority import Authority
 
 _SHOWN = 4
+_CLAIM_SECONDS, _CLAIM_POLL_SECONDS = 5.0, 0.1
 
 
 def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
@@ -56,6 +62,35 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
     )
     core.undo.callback(engine.close)
     return engine, secrets
+
+
+def claim_engine(core: Core, store: SqlStore, stopping: threading.Event) -> None:
+    """Claim this host's engine for the store: the daemon of a copied one must not act on it, too.
+
+    Waits a moment for the processes of one that was killed. Only root can claim one, or act on its containers' insides.
+    Raises CannotStart; StoppedWaiting.
+    """
+    if not core.is_local or os.geteuid():
+        return
+    claim = InstanceClaim(store.instance_id, core.settings.docker_host, store.location)
+    core.undo.callback(claim.close)
+    deadline = time.monotonic() + _CLAIM_SECONDS
+    while holder := _take(claim):
+        if stopping.wait(_CLAIM_POLL_SECONDS):
+            raise StoppedWaiting
+        if time.monotonic() > deadline:
+            why = f"another Paddock daemon ({holder}) acts on it with this instance id ({store.instance_id})"
+            action = "stop that daemon if this one is to replace it, or begin with an empty PADDOCK_STATE_DIR"
+            raise CannotStart(
+                f"engine {core.settings.docker_host}: {why} and another store: one is a copy of the other; {action}"
+            )
+
+
+def _take(claim: InstanceClaim) -> str:
+    try:
+        return claim.take()
+    except OSError as error:
+        raise CannotStart(f"{error.filename}: {error.strerror}; give root that folder, or free some memory") from error
 
 
 def make_policy(settings: Settings) -> Policy:

@@ -201,6 +201,11 @@ class Database(ABC):
     def check(self) -> None:
         """Raise StoreError for problems of a write that can be detected without writing."""
 
+    @property
+    def location(self) -> str:
+        """Location of the database. A copy of it has another one."""
+        return self.name
+
     @abstractmethod
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> StoreLease:
         """Return the lease of that name; it takes over this Database. `migrate` makes missing tables."""

@@ -208,6 +208,11 @@ class SqlStore:
         self._database()
         return self._opened.instance_id
 
+    @property
+    def location(self) -> str:
+        """Location of the store. A copy of it has another one."""
+        return self._database().location
+
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
         """Begin a write transaction; commits at the end of the block, rolls back on any exception."""

@@ -79,6 +79,10 @@ class SqliteDatabase(Database):
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise StoreError(f"store {self.name}: the migration left rows without their parent; undone")
 
+    @property
+    def location(self) -> str:
+        return f"{self._path.resolve()} {self._file}"
+
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
         self.close()
         return FileLease(self._path, name)
