@@ -17,7 +17,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
 from controller.ports import StreamError
 from controller.service.access import access
-from controller.service.errors import NotFound, ServiceUnavailable
+from controller.service.errors import NotFound, of_stream
 from controller.service.sandbox.reading import Reading
 from controller.service.services import Services
 
@@ -76,7 +76,7 @@ class Call:
         try:
             return await Reading(open_stream).run(do)
         except StreamError as error:
-            raise ServiceUnavailable(str(error)) from error
+            raise of_stream(error) from error
 
     def require(self, verb: Verb, kind: Kind, namespace: str, name: str = "", sub: str = "") -> None:
         """Raise Forbidden or NotFound unless the caller may do this, as the API's routes do."""

@@ -15,6 +15,10 @@ class StreamError(Exception):
     """A log or exec request that cannot be served; the message is for the user."""
 
 
+class NotNow(StreamError):
+    """Nothing was done, because the engine or the sandbox is not ready for it; the same request may succeed soon."""
+
+
 class NeverStarted(StreamError):
     """A command that was prepared, and that the engine never started."""
 

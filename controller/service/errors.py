@@ -8,6 +8,9 @@ from controller import ports
 from controller.kinds.common.problem import Problem, bounded
 from controller.kinds.registry import Kind
 
+SOON = 1
+"""Seconds after which a request is worth another try that an engine or a starting sandbox could not serve."""
+
 
 class ServiceError(Exception):
     """Base class. `causes` are Kubernetes' StatusCauses (field, message, reason, and the position in a file)."""
@@ -110,6 +113,11 @@ class ServiceUnavailable(ServiceError):
     """The store or the engine is unavailable."""
 
     reason, code = "ServiceUnavailable", 503
+
+
+def of_stream(error: ports.StreamError) -> ServiceUnavailable:
+    """Return a failed stream as unavailable; clients try again by themselves what was not begun."""
+    return ServiceUnavailable(str(error), retry_after_seconds=SOON if isinstance(error, ports.NotNow) else None)
 
 
 class NoSpace(ServiceError):

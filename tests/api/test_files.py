@@ -113,6 +113,7 @@ def test_a_refusal_is_a_status_with_the_kind(
 
 
 def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:
+    files.world.set_ready("False", "Completed")
     files.world.view.show(files.world.sandbox(), State.EXITED)
     assert files.ask("GET", "/tmp", "/list").status_code == 409
     files.world.view.show(files.world.sandbox(), State.PAUSED)

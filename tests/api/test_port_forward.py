@@ -212,6 +212,7 @@ def test_unreachable_port_is_refused(box: World, port: int, code: int, words: by
 
 
 def test_stopped_sandbox_is_refused(box: World) -> None:
+    box.set_ready("False", "Completed")
     box.view.show(box.sandbox(), State.EXITED)
     with pytest.raises(InvalidStatus) as refused:
         connect(box)

@@ -1,10 +1,15 @@
 """Get, list, delete, events, tables, logs and exec."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Observation, State
 from controller.kinds.registry import Kind, discover
-from controller.ports import StreamError
+from controller.kinds.runtime.files import FileRequest
+from controller.ports import NotNow, StreamError
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.table import table
@@ -76,6 +81,54 @@ def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kin
     assert {each["name"]: each["priority"] for each in found["columnDefinitions"]}["IMAGE"] == 1
     assert found["rows"][0]["cells"][:4] == ["quickstart", "True", "Running", "2"]
     assert "5m" in found["rows"][0]["cells"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [("Unknown", "EngineUnreachable"), ("False", "EngineError"), ("False", "Creating"), ("True", "Running")],
+)
+def test_engine_trouble_is_unavailable_to_every_verb(world: World, kind: Kind, status: Any, reason: str) -> None:
+    world.apply()
+    world.set_ready(status, reason)
+    services, place = world.services, (kind, "default", "quickstart")
+
+    def refusals() -> list[errors.ServiceError]:
+        verbs: list[Callable[[], Any]] = [
+            lambda: services.sandbox_streams.exec(*place, ["true"])(),
+            lambda: services.sandbox_streams.logs(*place)(),
+            lambda: services.files.begin(*place, FileRequest("list", "/tmp")),
+            lambda: services.forward.open(*place, 80),
+        ]
+        found = []
+        for verb in verbs:
+            with pytest.raises((errors.ServiceError, StreamError)) as error:
+                verb()
+            found.append(errors.of_stream(error.value) if isinstance(error.value, StreamError) else error.value)
+        return found
+
+    assert {(each.code, each.retry_after_seconds) for each in refusals()} == {(503, 1)}
+    world.view.show(world.sandbox(), State.UNKNOWN)
+    with pytest.raises((errors.ServiceUnavailable, NotNow)):
+        services.sandbox_streams.exec(*place, ["true"])()
+
+
+def test_an_exec_that_the_engine_did_not_begin_is_tried_again(world: World, kind: Kind) -> None:
+    world.apply()
+    world.set_ready("True", "Running")
+    world.view.show(world.sandbox())
+    answers: list[StreamError | None] = [NotNow("container c: paused"), None]
+
+    def run(**_: Any) -> Iterator[Chunk]:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return iter((Chunk("exit", b"0"),))
+
+    world.streams.run = run
+    exec_ = world.services.sandbox_streams.exec
+    assert [each.data for each in exec_(kind, "default", "quickstart", ["true"])()] == [b"0"]
+    answers[:] = [StreamError("it may have begun")]
+    with pytest.raises(StreamError, match="may have begun"):
+        exec_(kind, "default", "quickstart", ["true"])()
 
 
 def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) -> None:

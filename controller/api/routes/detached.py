@@ -90,7 +90,7 @@ async def start(services: UseCases, namespace: str, name: str, body: DetachReque
     try:
         return JSONResponse(_shown(await asyncio.wrap_future(starting)), status_code=201)
     except StreamError as error:
-        raise errors.ServiceUnavailable(str(error)) from error
+        raise errors.of_stream(error) from error
 
 
 @routes.get(_EXECS, operation_id="listSandboxExecs", responses={200: {"model": ExecList}, **_READ})

@@ -107,7 +107,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     try:
         done = await read(request, open_, collector.collect)
     except StreamError as error:
-        raise errors.ServiceUnavailable(str(error)) from error
+        raise errors.of_stream(error) from error
     if done is None:
         raise errors.ServiceUnavailable(ENDED_EARLY)
     return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))

@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from controller.api.common.command import of_query
 from controller.kinds.runtime.secret import Environment
 from controller.ports import ExecStream, StreamError
-from controller.service.errors import BadRequest, ServiceUnavailable
+from controller.service.errors import BadRequest, ServiceUnavailable, of_stream
 from controller.service.objects import serialize
 from controller.service.sandbox.collected_output import ENDED_EARLY
 from controller.service.sandbox.relay import Relay
@@ -215,7 +215,7 @@ async def _write(websocket: WebSocket, relay: Relay) -> bytes:
             elif chunk.stream in _CHANNELS:
                 await websocket.send_bytes(bytes((_CHANNELS[chunk.stream],)) + chunk.data)
     except StreamError as error:
-        return _json(serialize.failure(ServiceUnavailable(str(error))))
+        return _json(serialize.failure(of_stream(error)))
     if code is None:
         return _json(serialize.failure(ServiceUnavailable(ENDED_EARLY)))
     return _json(_ended(code, timed_out=timed_out))

@@ -15,11 +15,11 @@ from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import StreamError
+from controller.ports import NotNow, StreamError
 
 log = logging.getLogger(__name__)
 
-TIMED_OUT = 124
+TIMED_OUT, _CONFLICT = 124, 409
 # After the kill, the rest in the pipe is read for at most so long (a child may hold it open).
 _DRAIN_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
@@ -244,10 +244,10 @@ def feed(wire: HttpStream, stdin: Iterable[bytes]) -> None:
         wire.cut()
 
 
-def stream_error(fault: Fault) -> StreamError:
-    """Return a fault as a StreamError for the client."""
+def stream_error(fault: Fault, *, begun: bool = True) -> StreamError:
+    """Return a fault as a StreamError for the client. `begun`: what was asked may have been done all the same."""
     if fault.gone:
-        return StreamError("the container is gone; retry once the sandbox is Ready")
-    if fault.status == 409:
-        return StreamError(f"the sandbox is not running: {fault.message}; retry once it is Ready")
-    return StreamError(fault.message)
+        return NotNow("the container is gone; retry once the sandbox is Ready")
+    if fault.status == _CONFLICT:
+        return NotNow(f"the sandbox is not running: {fault.message}; retry once it is Ready")
+    return StreamError(fault.message) if begun else NotNow(fault.message)

@@ -8,7 +8,7 @@ import socket
 
 from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.observed.observed import Container
-from controller.ports import PortTaken, StreamError
+from controller.ports import NotNow, PortTaken, StreamError
 
 _CONNECT_SECONDS = 5.0
 _BACKLOG = 128
@@ -30,7 +30,7 @@ class DockerPorts:
             except NetworkUnreachable as error:
                 if said is not None:  # no IPv6 in the sandbox: report the error of IPv4
                     break
-                raise StreamError(f"port {port} can't be reached: {error}") from error
+                raise NotNow(f"port {port} can't be reached: {error}") from error
             try:
                 made.settimeout(_CONNECT_SECONDS)
                 made.connect((address, port))
@@ -53,7 +53,7 @@ class DockerPorts:
         try:
             made = socket_in(container.pid, container.id)
         except NetworkUnreachable as error:
-            raise StreamError(f"port {port} can't be listened on: {error}") from error
+            raise NotNow(f"port {port} can't be listened on: {error}") from error
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((_LOOPBACKS[0][1], port))

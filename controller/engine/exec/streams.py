@@ -32,7 +32,7 @@ from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import ChunkStream, ExecStream, StreamError
+from controller.ports import ChunkStream, ExecStream, NotNow, StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
@@ -259,7 +259,7 @@ class DockerStreams:
         return int(self._inspect(container_id)["State"].get("Pid") or 0)
 
     def _inspect(self, container_id: str) -> Mapping[str, Any]:
-        with self._answering(container_id):
+        with self._answering(container_id, begun=False):
             data = self._client.inspect(container_id, timeout_seconds=OBSERVE_SECONDS)
         if not belongs_to(labels_of(data), self._instance_id):
             raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
@@ -267,7 +267,7 @@ class DockerStreams:
 
     def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
         path = f"/containers/{container_id}/exec"
-        with self._answering(container_id):
+        with self._answering(container_id, begun=False):
             made = self._client.post("exec.create", path, body, container=container_id, timeout_seconds=_ANSWER_SECONDS)
         return str(made["Id"])
 
@@ -278,17 +278,20 @@ class DockerStreams:
         return wire
 
     @contextmanager
-    def _answering(self, container_id: str) -> Iterator[None]:
-        """Held during a call. Raises StreamError, at once for a container that hangs."""
+    def _answering(self, container_id: str, *, begun: bool = True) -> Iterator[None]:
+        """Held during a call. Raises StreamError, at once for a container that hangs.
+
+        `begun`: a call without an answer may have begun something.
+        """
         seen = self._known(container_id)
         if seen is not None and seen.state is State.UNKNOWN:
-            raise StreamError(hanging_message(container_id))
+            raise NotNow(hanging_message(container_id))
         try:
             yield
         except Fault as fault:
             if fault.kind == "timeout" and self._observer is not None and not self._observer.free(container_id):
                 self._observer.doubt(container_id)
-            raise stream_error(fault) from fault
+            raise stream_error(fault, begun=begun) from fault
 
 
 def _relay(

@@ -10,12 +10,21 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import DetachableExec, Engine, ExecStream, StreamError, UseTracker, Wake
+from controller.ports import DetachableExec, Engine, ExecStream, NotNow, StreamError, UseTracker, Wake
 from controller.service import errors
 
 WAIT_SECONDS = 30.0
 # Ready reasons for which an exec waits; for all others it fails at once.
-_WAKEABLE = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling")
+_WAKEABLE = (
+    *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling"),
+    *("Recreating", "Claiming", "Unpausing"),
+)
+# Ready reasons of the engine, or of a moment: Paddock goes on by itself, and nobody has to change the sandbox.
+_PASSING = (
+    *("EngineUnreachable", "EngineError", "EngineLost", "Conflict", "ContainerGone", "BeingRemoved", "NetworkInUse"),
+    *("InternalError", "Unreadable", "StartFailed", "StartBlocked", "NotRunning", "Unhealthy", "AgentNotReady"),
+    *("MountsMissing", "MountNotSeen", "NoQuorum", "SchedulerUnreachable", "HostLost"),
+)
 
 
 class NoLoop:
@@ -145,11 +154,10 @@ class ActivityTracker:
             subject = f"{obj.kind.lower()} `{obj.name}`"
             self._wake_now()
             if not will_start(obj) and _condition(obj, "Ready").get("status") != "True":
-                raise StreamError(f"{subject} does not run{state_message(obj)}")
+                message = f"{subject} does not run{state_message(obj)}"
+                raise NotNow(message) if is_expected(obj, container) else StreamError(message)
             if not self._in_use.wait(passes, deadline - time.monotonic()):
-                raise StreamError(
-                    f"{subject} did not start within {seconds:g} s{state_message(obj)}; try again in a moment"
-                )
+                raise NotNow(f"{subject} did not start within {seconds:g} s{state_message(obj)}; try again in a moment")
 
     def may_use(self, obj: StoredObject, container: Container) -> bool:
         """Return True if a command may start in it: it runs, and is not being stopped as idle."""
@@ -163,6 +171,20 @@ def will_start(obj: StoredObject) -> bool:
     asked = obj.spec.get("runState", "Running") == "Running" and obj.deleted_at is None
     ready = _condition(obj, "Ready")
     return asked and (not ready or ready.get("reason") in _WAKEABLE)
+
+
+def is_expected(obj: StoredObject, container: Container | None) -> bool:
+    """Return True if it is to run, and does not for a moment only, or that is unknown: asking again may help."""
+    if obj.deleted_at is not None or obj.spec.get("runState", "Running") != "Running":
+        return False
+    ready = _condition(obj, "Ready")
+    unknown = not ready or ready["status"] != "False" or (container is not None and container.state is State.UNKNOWN)
+    return unknown or ready["reason"] in (*_WAKEABLE, *_PASSING)
+
+
+def is_behind(obj: StoredObject) -> bool:
+    """Return True if its status says that it runs: a container that does not is news, and the next pass sees to it."""
+    return _condition(obj, "Ready").get("status") == "True" and obj.deleted_at is None
 
 
 def state_message(obj: StoredObject) -> str:

@@ -159,7 +159,7 @@ class AgentStream(Iterator[Chunk]):
             self._answer, self._release, obj, found = self._begin()
         except StreamError as error:
             self.outcome = "refused"
-            raise errors.ServiceUnavailable(str(error)) from error
+            raise errors.of_stream(error) from error
         except AgentError as error:
             raise self._failed(error) from error
         try:

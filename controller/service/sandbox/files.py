@@ -8,7 +8,7 @@ from typing import Any
 from controller.kinds.observed.observed import Container
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
-from controller.ports import Files, FileWork
+from controller.ports import Files, FileWork, NotNow
 from controller.service import errors
 from controller.service.sandbox.slots import Slots
 from controller.service.sandbox.streams import SandboxStreams
@@ -25,6 +25,9 @@ _ERRORS: dict[str, type[errors.ServiceError]] = {
     "TooLarge": errors.TooLarge,
     "Failed": errors.ServiceUnavailable,
 }
+
+
+_NOT_RUNNING = "NotRunning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class SandboxFiles:
 
         try:
             work, end_use = self._sandbox_streams.enter(
-                kind, namespace, name, lambda box: self._files.begin(box, ask), frozen=ask.op in READ_OPERATIONS
+                kind, namespace, name, lambda box: self._begun(box, ask, subject), frozen=ask.op in READ_OPERATIONS
             )
         except FileError as error:
             release()
@@ -111,6 +114,15 @@ class SandboxFiles:
             release()
             raise
         return Work(subject, ask.path, work, over)
+
+    def _begun(self, container: Container, ask: FileRequest, subject: str) -> FileWork:
+        """Begin it in the container. Raises FileError; NotNow if that does not run any more."""
+        try:
+            return self._files.begin(container, ask)
+        except FileError as error:
+            if error.kind == _NOT_RUNNING:
+                raise NotNow(f"{subject}: {ask.path}: {error}") from error
+            raise
 
     def peek(self, kind: Kind, namespace: str, name: str, path: str) -> Mapping[str, Any] | None:
         """Return what is known of a file (`stat`) if the sandbox runs now; else None. It wakes none, and is no use.

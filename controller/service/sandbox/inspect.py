@@ -40,7 +40,7 @@ class Inspections:
         try:
             container = None if seen is None else without_values(self._streams.inspect(seen.id))
         except StreamError as error:
-            raise errors.ServiceUnavailable(str(error)) from error
+            raise errors.of_stream(error) from error
         with errors.translate_store_errors():
             record = next(iter(self._store.instances([obj.uid])), None)
         instance = None if record is None else instance_object(record, self._engine.observe())

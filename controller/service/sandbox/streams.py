@@ -1,5 +1,6 @@
 """The logs and commands of a sandbox: find its current container, and open streams to it."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,10 +15,18 @@ from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.models import with_models
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
 from controller.policy.exec_paths import folder_refused, program_refused
-from controller.ports import AdoptedExecs, AgentError, Engine, ExecStream, Secrets, StreamError, Streams
+from controller.ports import AdoptedExecs, AgentError, Engine, ExecStream, NotNow, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.activity import WAIT_SECONDS, ActivityTracker, TrackedStream, state_message, will_start
+from controller.service.sandbox.activity import (
+    WAIT_SECONDS,
+    ActivityTracker,
+    TrackedStream,
+    is_behind,
+    is_expected,
+    state_message,
+    will_start,
+)
 from controller.service.sandbox.agent_calls import AgentCalls
 from controller.service.sandbox.attached import AttachedExecs
 from controller.service.sandbox.escaped_processes import EscapedProcesses
@@ -26,6 +35,7 @@ from controller.service.sandbox.exec_limits import ExecRules, ExecSlots
 from controller.service.sandbox.secrets import secret_text
 
 T = TypeVar("T")
+_PAUSES_SECONDS = (0.05, 0.2, 0.5)  # before a command is tried again that the engine did not begin
 Opener = Callable[[], Iterator[Chunk]]
 
 
@@ -125,10 +135,22 @@ class SandboxStreams:
             with ExitStack() as lease:
                 lease.callback(release)
                 lease.callback(ended)
-                stream = start(found)
-                return TrackedStream(stream, lease.pop_all().close)
+                return TrackedStream(start(found), lease.pop_all().close)
 
-        return open_
+        return partial(self._insist, open_, kind, obj)
+
+    def _insist(self, open_: Callable[[], TrackedStream], kind: Kind, obj: StoredObject) -> TrackedStream:
+        """Open it; for a sandbox that is said to run, again for a moment, if the engine has not begun it."""
+        pauses, until = iter(_PAUSES_SECONDS), time.monotonic() + sum(_PAUSES_SECONDS)
+        while True:
+            try:
+                return open_()
+            except NotNow:
+                seconds = next(pauses, None)
+                late = seconds is None or time.monotonic() > until
+                if late or not is_behind(self._objects.get(kind, obj.namespace, obj.name)):
+                    raise
+                time.sleep(seconds or 0.0)
 
     def _quick(
         self, obj: StoredObject, found: Container, command: Sequence[str], stdin: Sequence[bytes], **options: Any
@@ -146,8 +168,8 @@ class SandboxStreams:
         obj = self._objects.get(kind, namespace, name)
         if not will_start(obj):
             container = self._container(obj)
-            if container.state is not State.RUNNING:
-                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+            if container.state is not State.RUNNING and not is_behind(obj):
+                raise self.refusal(obj, f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         else:
             self.seen(obj)
         self._exec_slots.check(obj.uid, _subject(obj))
@@ -227,8 +249,8 @@ class SandboxStreams:
         states = (State.RUNNING, State.PAUSED) if frozen else (State.RUNNING,)
         if not will_start(obj):
             container = self._container(obj)
-            if container.state not in states:
-                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+            if container.state not in states and not is_behind(obj):
+                raise self.refusal(obj, f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         end_use = self._activity.begin(obj.uid)
         try:
             found = self._found(obj)
@@ -237,6 +259,9 @@ class SandboxStreams:
             return do(found), end_use
         except StreamError as error:
             end_use()
+            still = self._found(obj)
+            if isinstance(error, NotNow) or still is None or still.state not in states:
+                raise self.refusal(obj, str(error)) from error
             raise errors.Conflict(str(error)) from error
         except BaseException:
             end_use()
@@ -246,6 +271,12 @@ class SandboxStreams:
         """Return the container if it runs now; None otherwise. Wakes no sandbox, and is no use. Raises ServiceError."""
         found = self._found(self._objects.get(kind, namespace, name))
         return found if found is not None and found.state in (State.RUNNING, State.PAUSED) else None
+
+    def refusal(self, obj: StoredObject, message: str) -> errors.ServiceError:
+        """Return the error for a sandbox that can't be used now: unavailable where asking again may help."""
+        if is_expected(obj, self._found(obj)) or self._engine.observe().blind:
+            return errors.ServiceUnavailable(message, retry_after_seconds=errors.SOON)
+        return errors.Conflict(message)
 
     def seen(self, obj: StoredObject) -> Container | None:
         """Return the sandbox's current container, running or not. Raises ServiceUnavailable if that is unknown."""
@@ -261,8 +292,9 @@ class SandboxStreams:
             return found
         blind = self._engine.observe().blind
         if blind:
-            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_subject(obj)}: {blind}")
-        raise errors.Conflict(f"{_subject(obj)} has no container{state_message(obj)}")
+            message = f"the engine can't be asked for the container of {_subject(obj)}: {blind}"
+            raise errors.ServiceUnavailable(message, retry_after_seconds=errors.SOON)
+        raise self.refusal(obj, f"{_subject(obj)} has no container{state_message(obj)}")
 
     def _found(self, obj: StoredObject) -> Container | None:
         """Return the container of the derived name, or of the status.
