@@ -59,4 +59,4 @@ def access_lines(stream: ChunkStream) -> Iterator[Chunk]:
 def _line(access: Access) -> str:
     at = datetime.fromtimestamp(access.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     inside = f" inside={access.inside}" if access.inside else ""
-    return f"{at}Z {access.verdict:10} {access.method} {access.target} bytes={access.sent_bytes}{inside}"
+    return f"{at}Z {access.verdict:7} {access.method} {access.target} bytes={access.sent_bytes}{inside}"
