@@ -9,15 +9,19 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
+from sqlalchemy import create_engine
+
 from controller.ports import StoreError, StoreTooNew
-from controller.store.migrate import known_revisions
+from controller.store.migrate import known_revisions, upgrade
 
 _PREFIX = ".paddock-backup-"
 _OURS = ("meta", "objects", "instances", "alembic_version")
+_Contents = dict[tuple[str, str], frozenset[tuple[str, int]]]
 _ASIDE = ("", "-wal", "-shm")
 
 
@@ -54,10 +58,47 @@ def check(file: Path) -> int:
                 raise StoreTooNew(
                     f"{file}: was made by a newer paddock (schema {schema}); restore it with that version"
                 )
+            if foreign := _foreign(_contents(found), _reference(schema)):
+                words = f"has {foreign}, which no Paddock store has; use another backup"
+                raise StoreError(f"{file}: {words}")
             revision: int = found.execute("SELECT revision FROM meta").fetchone()[0]
             return revision
     except (sqlite3.Error, OSError, TypeError) as error:
         raise StoreError(f"{file}: can't be read ({error}); name a file of `paddock backup`") from error
+
+
+def _contents(database: sqlite3.Connection) -> _Contents:
+    """Return the tables, views and triggers of a database, each with its columns (name and kind)."""
+    named = "SELECT type, name FROM sqlite_master WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    found: _Contents = {}
+    for type_, name in database.execute(named).fetchall():
+        columns = database.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)).fetchall()
+        found[type_, name] = frozenset(columns)
+    return found
+
+
+@lru_cache
+def _reference(schema: str) -> _Contents:
+    """Return the contents of an empty store of that schema."""
+    with tempfile.TemporaryDirectory(prefix="paddock-schema-") as folder:
+        path = Path(folder) / "paddock.db"
+        engine = create_engine(f"sqlite:///{path}")
+        try:
+            with engine.begin() as connection:
+                upgrade(connection, "a new store", revision=schema)
+        finally:
+            engine.dispose()
+        with closing(_reading(path)) as made:
+            return _contents(made)
+
+
+def _foreign(contents: _Contents, reference: _Contents) -> str:
+    """Return what a database has beside a store's contents, or in another form; "" if there is nothing."""
+    return ", ".join(
+        f"the {type_} `{name[:60]}`" + (" with other columns" if (type_, name) in reference else "")
+        for (type_, name), columns in sorted(contents.items())
+        if reference.get((type_, name)) != columns
+    )
 
 
 def restore(file: Path, database: Path, *, stamp: str) -> Path:

@@ -115,6 +115,29 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path, spoiled
     assert not list(file_of(world).parent.glob("*.before-*"))
 
 
+FOREIGN = {
+    "the trigger `spy`": "CREATE TRIGGER spy AFTER INSERT ON tokens BEGIN DELETE FROM audit; END",
+    "the table `more`": "CREATE TABLE more (x)",
+    "the view `seen`": "CREATE VIEW seen AS SELECT * FROM tokens",
+    "the table `objects` with other columns": "ALTER TABLE objects ADD COLUMN x GENERATED ALWAYS AS (uid) VIRTUAL",
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_backup_with_foreign_contents_is_refused(world: World, tmp_path: Path, foreign: str) -> None:
+    store = world.store()
+    insert(store, box("kept"))
+    copy = saved(store, tmp_path / "copy")
+    store.close()
+    with closing(sqlite3.connect(copy)) as database:
+        database.execute(FOREIGN[foreign])
+        database.commit()
+    with pytest.raises(CannotStart, match=f"has {foreign}, which no Paddock store has"):
+        restored(world, copy)
+    store.open()
+    assert names(store) == ["kept"]
+
+
 def _spoil(copy: Path, how: str) -> None:
     if how == "missing":
         copy.unlink()
