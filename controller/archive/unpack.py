@@ -47,13 +47,14 @@ class Rules(NamedTuple):
     """Limits of an unpacking. `max_bytes` counts written file data without holes.
 
     `links_below`: number of leading name parts that a symlink may not lead out of; else it is skipped. None: symlinks
-    are created unchanged.
+    are created unchanged. `modes` are the permission bits that are kept.
     """
 
     links_below: int | None = 0
     max_bytes: int | None = None
     max_entries: int = 1_000_000
     progress: Callable[[int], None] = lambda _count: None
+    modes: int = 0o777
 
 
 def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
@@ -120,7 +121,7 @@ def _unpack_entry(reader: Reader, folders: Folders, step: _Step) -> None:
 
 
 def _folder(folders: Folders, step: _Step) -> None:
-    parts, mode = step.parts, step.entry.mode & 0o777
+    parts, mode = step.parts, step.entry.mode & step.rules.modes
     if not parts:
         return
     parent = folders.at(parts[:-1])
@@ -165,7 +166,7 @@ def _file(reader: Reader, parent: int, step: _Step) -> None:
                 raise LimitExceeded(f"the archive holds more than {rules.max_bytes} bytes")
             done.bytes += len(piece)
             rules.progress(len(piece))
-        new.finish(entry.mode & 0o777, entry.mtime)
+        new.finish(entry.mode & rules.modes, entry.mtime)
 
 
 class AtomicFile:

@@ -83,7 +83,7 @@ def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served:
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             entry = tarfile.TarInfo("a")
-            entry.size = len(content or b"")
+            entry.size, entry.mode = len(content or b""), 0o777
             entry.type = tarfile.REGTYPE if content else tarfile.DIRTYPE
             tar.addfile(entry, io.BytesIO(content or b""))
         archive.seek(0)
@@ -92,3 +92,6 @@ def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served:
     assert lines == [["NAME", "STAGE", "FILES", "BYTES"], ["none", "make", "0", "0"], ["one", "make", "1", "3"]]
     done = paddock("workflow", "artifacts", "r", "one", "--output", str(served.folder / "out"))
     assert done.stdout == f"{served.folder / 'out' / 'one'}: 1 file, 3 bytes\n"
+    assert paddock("workflow", "artifacts", "r", "none", "--output", str(served.folder / "out")).exit_code == 0
+    modes = [(served.folder / "out" / each / "a").stat().st_mode & 0o777 for each in ("one", "none")]
+    assert modes == [0o755, 0o755], "nobody else may write what a sandbox wrote"

@@ -14,6 +14,7 @@ from paddock._client.errors import ClientError
 from paddock._version import API_VERSION
 
 ENDED = ("Succeeded", "Failed", "Cancelled")
+_MODES = 0o755
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -63,7 +64,10 @@ class WorkflowRuns:
         return found
 
     def download(self, name: str, artifact: str, folder: Path) -> int:
-        """Unpack an artifact into a folder, which is created; return the number of files. Raises ClientError."""
+        """Unpack an artifact into a folder, which is created; return the number of files. Raises ClientError.
+
+        Whatever a sandbox wrote, nobody but this user may write its files and folders here.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         top = os.open(folder, _OPEN)
         try:
@@ -76,7 +80,7 @@ class WorkflowRuns:
                     given, rest = rest[:count], rest[count:]
                     return given
 
-                return unpack(Reader(read), top, Rules()).files
+                return unpack(Reader(read), top, Rules(modes=_MODES)).files
         except (TarError, Unsafe) as error:
             raise ClientError(f"artifact {artifact}: {error}") from error
         except OSError as error:
