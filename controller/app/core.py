@@ -1,9 +1,12 @@
 """Parts that all subsystems of the daemon share: settings, clock, wake-up, meter, traces."""
 
 import logging
+import stat
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import structlog
 
 from controller.app.errors import CannotStart
 from controller.gateway.models import GatewayModels
@@ -17,6 +20,10 @@ from controller.ports import Meter
 from controller.service.trace import Traces
 from controller.settings import Settings
 from controller.version import VERSION
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_READ = stat.S_IRWXG | stat.S_IRWXO
+_log = structlog.get_logger("paddock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +69,9 @@ def _make_state_folder(state_dir: Path) -> None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
+    mode = stat.S_IMODE(state_dir.stat().st_mode)
+    if mode & _OTHERS_WRITE:
+        words = "users other than its owner may write there, and so become root by it"
+        raise CannotStart(f"{state_dir}: mode {mode:04o}, {words}; `chmod 700 {state_dir}`, and check its contents")
+    if mode & _OTHERS_READ:
+        _log.warning("state folder readable for others; chmod 700 it", folder=str(state_dir), mode=f"{mode:04o}")

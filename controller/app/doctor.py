@@ -77,6 +77,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             allowed_runtimes=settings.runtimes,
             gpu_devices=settings.gpu_devices,
             host_roots=tuple(read_folder_facts(each.path, maps=True) for each in settings.host_roots),
+            state=read_folder_facts(str(settings.state_dir)),
             secrets=read_folder_facts(str(settings.secrets_dir)),
             mounts=read_folder_facts(str(settings.mounts_dir)),
             volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),

@@ -207,6 +207,7 @@ class DoctorFacts:
     allowed_runtimes: tuple[str, ...] = ()
     gpu_devices: tuple[str, ...] = ()
     host_roots: tuple[FolderFacts, ...] = ()
+    state: FolderFacts | None = None
     secrets: FolderFacts | None = None
     mounts: FolderFacts | None = None
     volumes: VolumeFacts | None = None

@@ -5,18 +5,23 @@ from collections.abc import Iterator
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.doctor import DoctorFacts, Finding, FolderFacts, Severity
 
-_OTHERS_WRITE = 0o022
+_OTHERS, _OTHERS_WRITE = 0o077, 0o022
 _STICKY = 0o1000
 
 
 def folders(facts: DoctorFacts) -> Iterator[Finding]:
-    """Yield findings about host roots, secrets, the mount folder, and volumes; only for an engine on this host."""
+    """Yield findings about the state folder, host roots, secrets, the mount folder, and volumes.
+
+    Only for an engine on this host.
+    """
     if not facts.local:
         return
     if not facts.host_roots:
         yield Finding("host-roots", Severity.OK, "none are set: no folder of this host is bound into a sandbox")
     for each in facts.host_roots:
         yield _root(each, facts)
+    if facts.state is not None and facts.state.mode is not None:
+        yield _state(facts.state)
     if facts.secrets is not None:
         yield _secrets(facts.secrets)
     if facts.mounts is not None:
@@ -48,6 +53,19 @@ def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
             harm, action = "it is unknown if sandboxes can write there", "run this as root"
         return Finding(check, Severity.WARNING, f"{found}; it is unknown if ids can be mapped there", harm, action)
     return Finding(check, Severity.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
+
+
+def _state(folder: FolderFacts) -> Finding:
+    check, action = "state", f"`chmod 700 {folder.path}`"
+    found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode or 0:04o}"
+    if (folder.mode or 0) & _OTHERS_WRITE:
+        words = f"{found}; users other than its owner may write there"
+        return Finding(check, Severity.PROBLEM, words, "the daemon does not start", f"{action}, and check its contents")
+    if (folder.mode or 0) & _OTHERS:
+        words = f"{found}; users other than its owner may read there"
+        harm = "the store, transcripts of agents and files of volumes can be read by other users of this host"
+        return Finding(check, Severity.WARNING, words, harm, action)
+    return Finding(check, Severity.OK, found)
 
 
 def _secrets(folder: FolderFacts) -> Finding:
