@@ -7,7 +7,7 @@ from controller.engine.engine import DockerEngine
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.pressure import NONE
 from controller.loop.reconcile_loop import Periodic
-from controller.loop.tasks.hosts import HOST_SECONDS, HostReport
+from controller.loop.tasks.hosts import HOST_SECONDS, IMAGES_SECONDS, HostImages, HostReport
 from controller.ports import Store
 from controller.ports.place import NOT_REACHED, Place, Reached
 from controller.service.sources.host import HostSource
@@ -27,6 +27,7 @@ def host_reports(
     """
     if place.alone:
         return ()
+    images = HostImages(engine.image_store)
     source = HostSource(
         store,
         engine.observe,
@@ -35,5 +36,9 @@ def host_reports(
         place=place,
         reached=reached,
         now=core.clock.now,
+        images=images.names,
     )
-    return (Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock, fail).report),)
+    return (
+        Periodic("host-images", IMAGES_SECONDS, images.observe_now),
+        Periodic("host", HOST_SECONDS, HostReport(source.reported, store, core.clock, fail).report),
+    )

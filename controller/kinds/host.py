@@ -138,6 +138,8 @@ class HostStatus(Model):
     """Number of sandboxes on the host, as its HostQuota counts them."""
     reserved: Reserved | None = None
     """What is reserved of its capacity."""
+    images: tuple[Text, ...] = ()
+    """Names of images on it, among many hosts, 200 at most: a scheduler chooses a host that has a sandbox's."""
     conditions: tuple[HostCondition, ...] = ()
     """Checks made for this answer."""
 

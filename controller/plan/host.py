@@ -256,6 +256,8 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
     pending = PendingAdmission(
         context, decision, claim(context, decision, instance), instance, key, quiet=result is None
     )
+    if refusal.gives_back_image(builder, pending):
+        return
     if pending.claim.asks:
         builder.pending.append(pending)
         return

@@ -75,7 +75,8 @@ def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
         for each in reported
         if each["type"] in HOLDING and each["status"] == "False"
     ]
-    return HostSighting(host.name, version, is_alive, str(host.status.get("address") or ""), tuple(failing))
+    address, images = str(host.status.get("address") or ""), frozenset(host.status.get("images") or ())
+    return HostSighting(host.name, version, is_alive, address, tuple(failing), images=images)
 
 
 def _refusal(database: Database) -> str:

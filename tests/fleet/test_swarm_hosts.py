@@ -9,9 +9,16 @@ import pytest
 from tests.daemon import RunningDaemon, wait_for
 from tests.fleet.test_hosts import containers, reason, sandbox
 from tests.fleet.test_usage import findings
-from tests.lab.fleet import NAMES, Fleet, FleetHost
+from tests.lab.fleet import NAMES, TINY, Fleet, FleetHost
 
 pytestmark = [pytest.mark.fleet, pytest.mark.docker, pytest.mark.timeout(600)]
+
+_QUOTA = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: one, namespace: greedy}
+spec: {hard: {sandboxes: 1}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,43 @@ def test_a_deleted_one_gives_its_place_back(hosts: Fleet, daemons: Mapping[str, 
     daemons["one"].paddock("delete", "sandbox", "large")
     daemons["three"].paddock("delete", "sandbox", "c")
     wait_for("both placeholders are gone", lambda: len(placeholders(hosts)) == known - 2)
+
+
+def test_waiting_for_a_quota_takes_no_room(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    asked, known = daemons["one"], len(placeholders(hosts))
+    asked.apply(_QUOTA)
+    for at in range(4):
+        asked.apply(sandbox(f"g{at}").replace(f"name: g{at}", f"namespace: greedy, name: g{at}", 1))
+
+    def waiting() -> int:
+        return daemons["two"].paddock("get", "sandboxes", "-n", "greedy", "-o", "json").stdout.count('"QuotaExceeded"')
+
+    wait_for("three wait, by both of their conditions", lambda: waiting() == 6)
+    wait_for("one is placed", lambda: len(placeholders(hosts)) == known + 1)
+    asked.paddock("delete", "sandboxes", "--all", "-n", "greedy")
+
+
+def test_a_sandbox_goes_where_its_image_is(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    hosts["three"].docker("tag", TINY, "team/app:1")
+    wait_for("it is reported", lambda: has_image(daemons["one"], "three", "team/app:1"), seconds=40)
+    for name in ("i", "j"):
+        daemons["one"].apply(sandbox(name).replace(TINY, "team/app:1"))
+    assert [ready(daemons["two"], name) for name in ("i", "j")] == ["three", "three"]
+
+
+def test_a_host_that_cannot_pull_gives_it_back(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
+    daemons["one"].apply(sandbox("late").replace(TINY, "team/late:1"))
+    wait_for("it can't be pulled", lambda: reason(daemons["one"], "late") == "ImagePullFailed", seconds=60)
+    first = host_of(daemons["one"], "late")
+    other = next(name for name in NAMES if name != first)
+    hosts[other].docker("tag", TINY, "team/late:1")
+    wait_for("it runs there", lambda: reason(daemons["one"], "late") == "True", seconds=120)
+    assert host_of(daemons["one"], "late") == other
+    assert f"host {other} has the image team/late:1" in daemons["one"].paddock("events", "sandbox/late").stdout
+
+
+def has_image(daemon: RunningDaemon, host: str, image: str) -> bool:
+    return image in daemon.paddock("get", "host", host, "-o", "json").stdout
 
 
 def test_how_long_the_swarm_takes(daemons: Mapping[str, RunningDaemon]) -> None:

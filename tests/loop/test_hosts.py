@@ -16,7 +16,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER
-from controller.loop.tasks.hosts import HostReport
+from controller.loop.tasks.hosts import HostImages, HostReport
 from controller.ports import LeaseState, StoreError, Transaction
 from controller.ports.place import Place, Reached
 from controller.service import errors
@@ -25,7 +25,7 @@ from controller.service.objects.field_selector import parse
 from controller.service.sources.host import HostSource
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.fakes.engine import FACTS
+from tests.fakes.engine import FACTS, FakeEngine
 
 SEEN = Observation(revision=1, blind="", facts=FACTS)
 LIVE, GONE, STOPPED = 4.0, -100.0, -1.7e9  # seconds left of a lease
@@ -59,12 +59,15 @@ class Daemon:
 
     def __init__(self, store: FleetStore, name: str, clock: HandClock) -> None:
         self.seen = SEEN
+        self.engine = FakeEngine(clock=clock, images=("team/app:1", "paddock/python:1"))
+        self.images = HostImages(self.engine.image_store)
         self.source = HostSource(
             store,  # type: ignore[arg-type] - what it uses of a store
             lambda: self.seen,
             place=Place(name, "", alone=False),
             reached=Reached(f"{name}.example:8443"),
             now=clock.now,
+            images=self.images.names,
         )
         self.refused = 0
         self.report = HostReport(self.source.reported, store, clock, self._refuse).report  # type: ignore[arg-type]
@@ -182,6 +185,15 @@ def test_a_report_keeps_what_people_wrote(store: FleetStore, b: Daemon, clock: H
     found = store.get("Host", "", "b")
     assert (found.spec, found.labels) == ({"schedulable": False}, {"disk": "fast"})
     assert conditions(found)["EngineReachable"] == "False NoAnswer"
+
+
+def test_a_hosts_images_are_reported(store: FleetStore, b: Daemon, clock: HandClock) -> None:
+    assert "images" not in store.get("Host", "", "b").status, "not listed yet"
+    b.images.observe_now()
+    clock.advance(10)
+    b.report()
+    assert store.get("Host", "", "b").status["images"] == ["paddock/python:1", "team/app:1"]
+    assert b.shown()["b"].status["images"] == ["paddock/python:1", "team/app:1"]
 
 
 def test_every_daemon_shows_all_hosts(store: FleetStore, a: Daemon, b: Daemon, clock: HandClock) -> None:

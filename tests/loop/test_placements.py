@@ -15,7 +15,13 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import SweepRules
-from controller.loop.tasks.placements import LOSS_SECONDS, PENDING_SECONDS, REACH_SECONDS, PlacementKeeper
+from controller.loop.tasks.placements import (
+    IMAGE_SECONDS,
+    LOSS_SECONDS,
+    PENDING_SECONDS,
+    REACH_SECONDS,
+    PlacementKeeper,
+)
 from controller.plan.capacity.placements import GUARD
 from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
 from controller.policy.levels.levels import Policy
@@ -229,6 +235,80 @@ def test_no_two_rounds_place_more_than_a_quota_allows(fleet: Fleet) -> None:
     assert len(fleet.scheduler.list()) == 1
     fleet.settle()
     assert (house.condition("a", "Ready"), fleet.host_of("b")) == ("True Running", "")
+
+
+APP = "team/app:1"
+
+
+def has_image(fleet: Fleet, house: LoopHarness, *images: str) -> None:
+    """The host has these images, and says so."""
+    for image in images:
+        house.engine.add_image(image)
+    with fleet.hosts.one.store.transaction() as transaction:
+        known = transaction.get("Host", "", house.place.host)
+        assert known is not None
+        transaction.put(replace(known, status={**known.status, "images": list(images)}))
+
+
+def test_a_sandbox_goes_where_its_image_is(fleet: Fleet) -> None:
+    has_image(fleet, fleet.hosts.two, APP, "other:1")
+    has_image(fleet, fleet.hosts.one, "other:1")
+    for name in ("a", "b", "c"):
+        fleet.hosts.one.apply(name, template={"image": APP})
+    for name in ("d", "e"):
+        fleet.hosts.one.apply(name, template={"image": "other:1"})
+    fleet.settle()
+    assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"two"}
+    assert fleet.hosts.one.condition("a", "Ready") == "True Running"
+    assert {fleet.host_of(name) for name in ("d", "e")} == {"one"}, "the emptier one, which has it, too"
+
+
+def test_a_host_without_the_image_pulls_it_where_the_others_are_full(fleet: Fleet) -> None:
+    has_image(fleet, fleet.hosts.two, APP)
+    fleet.hosts.one.engine.registry.add(APP)
+    fleet.scheduler.join("two", memory_bytes=1 << 30)
+    fleet.hosts.one.apply("a", template={"image": APP}, **limits("2Gi"))
+    fleet.settle()
+    assert fleet.hosts.one.condition("a", "Scheduled") == "False Unschedulable"
+    fleet.boot[0] += IMAGE_SECONDS
+    fleet.settle()
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == ("one", "True Running")
+
+
+def test_one_whose_image_a_host_cannot_get_is_started_where_it_is(fleet: Fleet) -> None:
+    fleet.hosts.one.apply("a", template={"image": APP})
+    fleet.settle()
+    first = fleet.host_of("a")
+    assert fleet.hosts.one.condition("a", "Ready") == "False ImagePullFailed"
+    other = fleet.hosts.two if first == "one" else fleet.hosts.one
+    has_image(fleet, other, APP)
+    for house in (fleet.hosts.one, fleet.hosts.two):
+        house.clock.advance(600)  # it tries again
+    fleet.settle()
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (other.place.host, "True Running")
+    assert "imageNeeded" not in found(fleet.hosts.one, "a").status
+    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a") if each.reason == REASON]
+    assert [f"host {other.place.host} has the image {APP}" in message for message in events] == [True]
+
+
+def test_one_that_only_full_hosts_can_start_waits_for_them(fleet: Fleet) -> None:
+    has_image(fleet, fleet.hosts.two, APP)
+    fleet.scheduler.join("two", memory_bytes=1 << 30)
+    fleet.hosts.one.apply("a", template={"image": APP}, **limits("2Gi"))
+    fleet.settle()
+    fleet.boot[0] += IMAGE_SECONDS
+    fleet.settle()  # the other one is asked, and can't pull it
+    for _ in range(3):
+        fleet.boot[0] += IMAGE_SECONDS
+        for house in (fleet.hosts.one, fleet.hosts.two):
+            house.clock.advance(60)
+        fleet.settle()
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Scheduled")) == ("", "False Unschedulable")
+    assert found(fleet.hosts.one, "a").status["imageNeeded"] == APP
+    assert found(fleet.hosts.one, "a").status["binding"] == 1, "nobody is asked twice"
+    fleet.scheduler.join("two", memory_bytes=16 << 30)
+    fleet.settle()
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == ("two", "True Running")
 
 
 def test_labels_select_hosts(fleet: Fleet) -> None:

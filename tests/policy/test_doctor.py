@@ -281,6 +281,19 @@ def test_a_host_that_runs_may_be_in_trouble() -> None:
     assert found[2].meaning == guarded
 
 
+def test_images_that_a_host_lacks_are_a_finding() -> None:
+    ours = frozenset({"paddock/python:1", "paddock/egress:1", "team/app:1", "paddock/mcp/x:1-a"})
+    hosts = (
+        HostSighting("a", "", is_alive=True, images=ours),
+        HostSighting("b", "", is_alive=True, images=frozenset({"paddock/python:1"})),
+        HostSighting("c", "", is_alive=True),  # of an earlier version: not known
+        HostSighting("d", "", is_alive=False, images=frozenset({"paddock/old:1"})),
+    )
+    [found] = [each for each in judge(store(hosts=hosts)) if each.check.endswith("/images")]
+    assert (found.check, found.grade) == ("host/b/images", W)
+    assert found.found == "it lacks images that other hosts have: paddock/egress:1"
+
+
 def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema=""))
     assert not not_well(store(schema="0003"))

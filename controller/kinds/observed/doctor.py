@@ -92,7 +92,7 @@ class HostSighting:
     """A host of the store: the version that its daemon stored ("": none), and if that holds its lease now.
 
     `address` is its daemon's for other hosts, and `unreachable` says why that does not answer from here ("": it does,
-    or was not asked). `failing` are its conditions that should hold and don't.
+    or was not asked). `failing` are its conditions that should hold and don't. `images` are those it reports, if any.
     """
 
     name: str
@@ -101,6 +101,7 @@ class HostSighting:
     address: str = ""
     failing: tuple[FailingCondition, ...] = ()
     unreachable: str = ""
+    images: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from controller.kinds.meta import StoredObject
 
 UNBOUND = ""
 PENDING = "pendingReservation"  # in a status: why the scheduler has not reserved what it needs now
+IMAGE_NEEDED = "imageNeeded"  # in a status: the image for which a host gave it back, as a reference
 BOUND_KINDS = ("Sandbox", "SandboxPool")
 
 

@@ -11,6 +11,19 @@ OURS = "paddock.dev/recipe"
 PACKAGES = "paddock/mcp/"
 
 
+def reference(name: str) -> str:
+    """Return an image's name with its tag or digest, as engines list it; "" for an id: it names none elsewhere."""
+    plain = name.removeprefix("docker.io/").removeprefix("library/")
+    whole, _, digest = plain.partition("@")
+    repository, colon, tag = whole.rpartition(":")
+    tagged = bool(colon) and "/" not in tag
+    if repository == "sha256":
+        return ""
+    if digest:
+        return f"{repository if tagged else whole}@{digest}"
+    return whole if tagged else f"{whole}:latest"
+
+
 def owner_mark(instance_id: str) -> str:
     """Return the end of the tags of one Paddock's images of packages: another one on this engine leaves them alone."""
     return f"-{stable_hash([instance_id])[:8]}"

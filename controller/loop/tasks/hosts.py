@@ -1,7 +1,7 @@
 """The Host object of this host, among those of a store: stored for the other daemons, whenever it changed."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,34 @@ import structlog
 from controller.kinds.host import ENGINE, other_engine
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.plan import Writes
-from controller.ports import Clock, Store, StoreError
+from controller.kinds.runtime.images import reference
+from controller.ports import Clock, ImageError, Images, Store, StoreError
 
 _log = structlog.get_logger("paddock.hosts")
-HOST_SECONDS = 2.0
+HOST_SECONDS, IMAGES_SECONDS = 2.0, 15.0
+_MOST_IMAGES = 200
 _APART_SECONDS = 10.0  # between two writes
 _VERIFY_SECONDS = 60.0  # somebody may have removed it
+
+
+class HostImages:
+    """Names of the engine's images, listed every IMAGES_SECONDS. A failure leaves those of before."""
+
+    def __init__(self, images: Images) -> None:
+        self._images, self._names = images, tuple[str, ...]()
+
+    def names(self) -> Sequence[str]:
+        """Return the references of images as last listed, those of the newest images first, in a bounded number."""
+        return self._names
+
+    def observe_now(self) -> None:
+        try:
+            images = sorted(self._images.all(), key=lambda image: (-image.created_at, image.id))
+        except ImageError as error:
+            _log.warning("images not listed; retrying", reason=str(error))
+            return
+        names = dict.fromkeys(name for image in images for name in map(reference, (*image.names, *image.digests)))
+        self._names = tuple(sorted(list(names)[:_MOST_IMAGES]))
 
 
 class HostReport:

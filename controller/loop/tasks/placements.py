@@ -6,7 +6,7 @@ after a crash between any two steps, the next leader goes on.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -28,16 +28,18 @@ from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.lost_hosts import away
 from controller.plan.capacity import placements as plan
 from controller.plan.capacity import spread
+from controller.plan.capacity.image_places import selects_images
 from controller.plan.capacity.placement_quota import PlacementQuota, bounded_namespaces
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Clock, Store, StoreError
 from controller.ports.place import Place
-from controller.ports.scheduler import PlacedRecord, Scheduler, SchedulerError, SchedulerProblem, StaleBinding
+from controller.ports.scheduler import Pending, PlacedRecord, Scheduler, SchedulerError, SchedulerProblem, StaleBinding
 from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
 PENDING_SECONDS = 3.0
+IMAGE_SECONDS = 10.0  # a host that has the image is waited for, before others are asked to pull it
 REACH_SECONDS = 4.0
 # A host freezes what may be started elsewhere HOLD_SECONDS after its last renewal, and its lease expires after
 # LEASE_SECONDS. From then on it is away for this long before that is done: 5 s more than it takes the host to freeze.
@@ -74,6 +76,8 @@ class PlacementKeeper:
         self._cut_off: float | None = None  # since when this host does not reach the scheduler
         self._away: dict[str, float] = {}  # since when the daemons of hosts are away
         self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
+        self._without_room: dict[str, float] = {}  # since when the hosts with an image have no room, by uid
+        self._image_free: set[str] = set()  # what may be placed on hosts without its images
         self._settled: plan.Settled = {}
         self._decided_for: object = None  # the profiles that `_settled` is of
         self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
@@ -189,7 +193,8 @@ class PlacementKeeper:
             self._decided_for, self._settled = self._desired.profiles.now, {}
         losses = self._losses(self._desired)
         quota = self._quota(policy, pools)
-        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled, quota)
+        images = plan.image_places(self._desired.hosts.now.values(), self._away, self._anywhere(records))
+        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled, quota, images)
         self._known_refusals, self._refused = self._refused, {}
         refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
         self._publish({**decided.waits, **refused})
@@ -214,6 +219,19 @@ class PlacementKeeper:
         quotas = self._desired.quotas.now
         namespaces = bounded_namespaces(quotas.values())
         return PlacementQuota(quotas, self._store.held(*namespaces) if namespaces else {}, policy, pools)
+
+    def _anywhere(self, records: Mapping[str, PlacedRecord]) -> Collection[str]:
+        """Return what may be placed on hosts without its images: those with them had no room for too long."""
+        now = self._boot()
+        pending = {
+            uid: self._without_room.get(uid, now)
+            for uid, record in records.items()
+            if isinstance(record.state, Pending) and selects_images(record.placement.node_selector)
+        }
+        late = {uid for uid, since in pending.items() if now >= since + IMAGE_SECONDS}
+        self._without_room = {uid: since for uid, since in pending.items() if uid not in late}
+        self._image_free = (self._image_free & records.keys()) | late
+        return self._image_free
 
     def _spread(
         self,

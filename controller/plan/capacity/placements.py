@@ -12,10 +12,11 @@ from typing import Any
 
 from controller.kinds.host import StoredHost
 from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_condition
-from controller.kinds.planning.binding import UNBOUND, binding_of, host_of, pending_words
+from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of, host_of, pending_words
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
+from controller.plan.capacity.image_places import ImagePlaces, image_labels, images_of
 from controller.plan.capacity.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
 from controller.plan.capacity.waiting import WAITS
 from controller.plan.common.status_json import dated
@@ -47,6 +48,7 @@ _UNFIT = (
     *(("EngineReachable", "False"), ("StoreWritable", "False")),
     *((f"{each}Pressure", "True") for each in ("Memory", "Disk", "PID")),
 )
+NO_IMAGES = ImagePlaces()
 Wait = tuple[str, str]  # reason and message
 
 
@@ -143,7 +145,8 @@ def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]
     """Return the status of an object that is bound by this step."""
     bound = dated(Condition("Scheduled", "True", BOUND, f"to host {step.host}"), None, obj.generation, now)
     others = [each for each in obj.status.get("conditions", ()) if each["type"] != "Scheduled"]
-    return {**obj.status, "host": step.host, "binding": step.binding, "conditions": [*others, bound]}
+    kept = {name: value for name, value in obj.status.items() if name != IMAGE_NEEDED}
+    return {**kept, "host": step.host, "binding": step.binding, "conditions": [*others, bound]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +182,13 @@ def placements(
     losses: Losses | None = None,
     settled: Settled | None = None,
     quota: PlacementQuota | None = None,
+    images: ImagePlaces = NO_IMAGES,
 ) -> Placements:
     """Return what is to be done next. `sandboxes` and `pools` are all that are stored.
 
     `had` are all placements that the scheduler has, by uid. `settled` is kept by the caller from one call to the next
-    of the same policy: what is bound and placed as it was then is not decided anew. `quota` admits what is placed.
+    of the same policy: what is bound and placed as it was then is not decided anew. `quota` admits what is placed,
+    `images` are those of the hosts.
     """
     pools, quota = tuple(pools), quota or PlacementQuota({}, {}, policy)
     losses, settled = losses or Losses(), {} if settled is None else settled
@@ -206,10 +211,10 @@ def placements(
             elif not due and not is_on_its_way(box):
                 settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
-            steps += _unbound(box, policy, record, waits, quota)
+            steps += _unbound(box, policy, record, waits, quota, images)
     quota.count_members()
     slots, short = set[str](), dict[str, str]()
-    for wanted in _admitted_slots(pools, policy, had, quota, short):
+    for wanted in _admitted_slots(pools, policy, had, quota, short, images):
         slots.add(wanted.uid)
         record = had.get(wanted.uid)
         if record is None or replace(record.placement, labels=wanted.labels) != wanted:
@@ -235,10 +240,15 @@ def _order(box: Sandbox) -> tuple[int, float, str]:
 
 
 def _unbound(
-    box: Sandbox, policy: Policy, record: PlacedRecord | None, waits: dict[str, Wait], quota: PlacementQuota
+    box: Sandbox,
+    policy: Policy,
+    record: PlacedRecord | None,
+    waits: dict[str, Wait],
+    quota: PlacementQuota,
+    images: ImagePlaces,
 ) -> Iterator[Step]:
     obj = box.obj
-    wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND)
+    wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND, images)
     if wanted is None:
         waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else NO_TEMPLATE
         return
@@ -302,13 +312,13 @@ def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterato
             yield Note(obj.ref, pending)
 
 
-def _wanted(box: Sandbox, policy: Policy, binding: int, host: str) -> Placement | None:
+def _wanted(box: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES) -> Placement | None:
     """Return the placement that the sandbox needs; None if that can't be told."""
     spec, template, obj = box.spec, box.template, box.obj
     if spec is None or template is None:
         return None
     running = not host or not _rests(box)
-    return _placement(obj, obj.uid, spec, template, policy, binding=binding, host=host, running=running)
+    return _placement(obj, obj.uid, spec, template, policy, images, binding=binding, host=host, running=running)
 
 
 def _admitted_slots(
@@ -317,10 +327,11 @@ def _admitted_slots(
     had: Mapping[str, PlacedRecord],
     quota: PlacementQuota,
     short: dict[str, str],
+    images: ImagePlaces,
 ) -> Iterator[Placement]:
     """Yield the placements of warm sandboxes that the quotas have room for; note in `short` what the others lack."""
     for pool in spread.spread_pools(pools):
-        wanted = list(_slots(pool, pools, policy, had))
+        wanted = list(_slots(pool, pools, policy, had, images))
         placed = [slot for slot in wanted if spread.host_of_slot(had.get(slot.uid))]
         ready = sum(int(part.obj.status.get("readyReplicas", 0)) for part in spread.parts_of(pool, pools))
         for _ in placed[ready:]:
@@ -335,13 +346,15 @@ def _admitted_slots(
             yield slot
 
 
-def _slots(pool: Pool, pools: Iterable[Pool], policy: Policy, had: Mapping[str, PlacedRecord]) -> Iterator[Placement]:
+def _slots(
+    pool: Pool, pools: Iterable[Pool], policy: Policy, had: Mapping[str, PlacedRecord], images: ImagePlaces
+) -> Iterator[Placement]:
     """Yield the placements of a pool's warm sandboxes. None without its template: nobody knows what they need."""
     spec = member_spec(pool)
     if spec is None or pool.template is None or shares_volumes(pool.template):
         return
     for uid in spread.slot_uids(pool, spread.parts_of(pool, pools), had):
-        yield _placement(pool.obj, uid, spec, pool.template, policy, binding=1, host=UNBOUND, running=True)
+        yield _placement(pool.obj, uid, spec, pool.template, policy, images, binding=1, host=UNBOUND, running=True)
 
 
 def _placement(
@@ -350,6 +363,7 @@ def _placement(
     spec: SandboxSpec,
     template: Template,
     policy: Policy,
+    images: ImagePlaces,
     *,
     binding: int,
     host: str,
@@ -362,7 +376,9 @@ def _placement(
         binding=binding,
         memory_bytes=limits.memory_bytes,
         cpu_millicores=-(-limits.cpu_millicores // CPU_OVERCOMMIT),
-        node_selector={} if host else _selector(spec, template, level),
+        node_selector={}
+        if host
+        else {**_selector(spec, template, level), **images.selector(obj, uid, template, level)},
         host=host,
         running=running,
         labels={"paddock.namespace": obj.namespace, "paddock.name": obj.name},
@@ -406,6 +422,13 @@ def host_settings(
     return tuple(found)
 
 
+def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Collection[str]) -> ImagePlaces:
+    """Return the images of the hosts that get new sandboxes. `anywhere` are uids that any host may have."""
+    missing = set(away)
+    able = (host for host in hosts if _setting(host, host.obj.name in missing).fit)
+    return ImagePlaces(tuple(images_of(host.obj) for host in able), frozenset(anywhere))
+
+
 def _setting(host: StoredHost, away: bool) -> HostSetting:
     obj, spec = host.obj, host.spec
     conditions = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
@@ -414,7 +437,7 @@ def _setting(host: StoredHost, away: bool) -> HostSetting:
     availability = Availability.ACTIVE if schedulable else Availability.PAUSED
     if spec is not None and spec.drained:
         availability = Availability.DRAINED
-    labels = {**obj.labels, **_abilities(obj)}
+    labels = {**obj.labels, **_abilities(obj), **image_labels(obj)}
     return HostSetting(obj.name, able and schedulable and not away, labels, availability)
 
 

@@ -6,11 +6,17 @@ Only this host's daemon gives it back, and only what it never made anything for:
 from datetime import datetime
 
 from controller.kinds.meta import stored_condition
-from controller.kinds.planning.binding import UNBOUND, binding_of
+from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of
 from controller.kinds.planning.plan import StatusWrite
+from controller.kinds.runtime import agent
+from controller.kinds.runtime.images import reference
 from controller.plan.capacity import cordon, pressure
+from controller.plan.capacity.image_places import other_with
 from controller.plan.capacity.waiting import WAITS
+from controller.plan.common.backoff import held, lacks_image
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder
+from controller.plan.sandbox import mounts
+from controller.policy.network import egress
 
 REASON = "Refused"
 REFUSAL_SECONDS = 10.0  # a host may become free within a moment, and another one is asked from the start
@@ -19,8 +25,7 @@ REFUSAL_SECONDS = 10.0  # a host may become free within a moment, and another on
 def refuses(builder: PlanBuilder, pending: PendingAdmission, reason: str, message: str) -> bool:
     """Give back an object that waits for this host alone. Return True if it is given back; else it waits here."""
     context, obj = pending.context, pending.context.obj
-    chosen = builder.snapshot.waits is not None and obj.kind == "Sandbox" and binding_of(obj) > 0
-    if not chosen or obj.spec.get("host") or obj.deleted_at is not None:
+    if not _is_chosen(builder, pending):
         return False
     if pending.instance is not None or context.container is not None or not _is_this_hosts(builder, obj.uid, reason):
         return False
@@ -36,6 +41,37 @@ def refuses(builder: PlanBuilder, pending: PendingAdmission, reason: str, messag
     builder.statuses.append(StatusWrite(obj.ref, {**obj.status, "host": UNBOUND}))
     builder.memo.unsettle(obj.uid)
     return True
+
+
+def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
+    """Give back an object whose image can't be had here, and is on another host. Return True if it is given back."""
+    context, obj, failure = pending.context, pending.context.obj, pending.decision.memory.failure
+    if not _is_chosen(builder, pending) or context.container is not None or context.extra or context.rendered is None:
+        return False
+    if failure is None or not held(failure, obj.generation, context.deleting) or not lacks_image(failure):
+        return False
+    config = context.rendered.config
+    if any(mount.kind == "volume" for mount in mounts.wanted(context, context.rendered)):
+        return False  # made here already
+    image = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}.get(failure.reason, config.image)
+    other = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
+    if not other:
+        return False
+    here = builder.snapshot.host
+    words = f"host {here} gives it back: host {other} has the image {image}, and {here} can't get it: {failure.message}"
+    builder.events.append(context.event(REASON, words, warning=True))
+    status = {**obj.status, "host": UNBOUND, IMAGE_NEEDED: reference(image)}
+    builder.statuses.append(StatusWrite(obj.ref, status))
+    builder.retired += [each for each in (pending.instance, context.network.record) if each is not None]
+    builder.memo.unsettle(obj.uid)
+    return True
+
+
+def _is_chosen(builder: PlanBuilder, pending: PendingAdmission) -> bool:
+    """Return True if the scheduler chose this host for it."""
+    obj = pending.context.obj
+    chosen = builder.snapshot.waits is not None and obj.kind == "Sandbox" and binding_of(obj) > 0
+    return chosen and not obj.spec.get("host") and obj.deleted_at is None
 
 
 def _is_this_hosts(builder: PlanBuilder, uid: str, reason: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.planning.binding import IMAGE_NEEDED
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.capacity.placements import ASKED, NO_TEMPLATE
@@ -33,11 +34,11 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
 def _status(obj: StoredObject, now: float, why: tuple[str, str]) -> dict[str, Any]:
     prior = {each["type"]: each for each in obj.status.get("conditions", ())}
     made = [Condition(type_, "False", *why) for type_ in ("Ready", "Scheduled")]
-    binding = {"binding": obj.status["binding"]} if "binding" in obj.status else {}
+    kept = {name: obj.status[name] for name in ("binding", IMAGE_NEEDED) if name in obj.status}
     return {
         "observedGeneration": obj.generation,
         "conditions": [dated(each, prior.get(each.type), obj.generation, now) for each in made],
-        **binding,
+        **kept,
     }
 
 

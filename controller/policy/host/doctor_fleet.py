@@ -1,9 +1,11 @@
 """Findings of `paddock doctor` about the other hosts of the store, and its clock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from controller.kinds.observed.doctor import DoctorFacts, Finding, HostSighting, Severity
+from controller.kinds.runtime.images import PACKAGES
 
+_OURS = "paddock/"
 _SKEW_SECONDS = 2.0  # of the lease's 6
 _UNKEPT = "sandboxes of that host don't start, and are not kept"
 # What it means that a condition does not hold. All of controller/kinds/host.py HOLDING.
@@ -25,6 +27,7 @@ def fleet(facts: DoctorFacts) -> Iterator[Finding]:
         if each.name != facts.host:
             yield _host(each, facts.version)
             yield from _troubles(each)
+    yield from _images([host for host in facts.store.hosts if host.is_alive and host.images])
 
 
 def _host(host: HostSighting, version: str) -> Finding:
@@ -38,6 +41,22 @@ def _host(host: HostSighting, version: str) -> Finding:
         meaning = "they read the same store: that is meant for the time of an upgrade only"
         return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer version")
     return Finding(check, Severity.OK, f"its daemon runs, version {host.version}")
+
+
+def _images(hosts: Sequence[HostSighting]) -> Iterator[Finding]:
+    """Yield a finding for each host that lacks one of Paddock's images. Those of packages may differ."""
+    shared = {
+        image
+        for host in hosts
+        for image in host.images
+        if image.startswith(_OURS) and not image.startswith(PACKAGES) and "@" not in image
+    }
+    for host in hosts:
+        if missing := sorted(shared - host.images):
+            found = f"it lacks images that other hosts have: {', '.join(missing)}"
+            meaning = "sandboxes that need them do not start there; a swarm places them on the other hosts alone"
+            action = "on that host run `images/build.sh` with their names, or `docker load` what another one saved"
+            yield Finding(f"host/{host.name}/images", Severity.WARNING, found, meaning, action)
 
 
 def _troubles(host: HostSighting) -> Iterator[Finding]:

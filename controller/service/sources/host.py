@@ -37,7 +37,7 @@ class HostSource:
     """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine.
 
     `place` is this host among those of the store; `reached` tells where others reach its daemon. `now` gives Unix
-    seconds.
+    seconds. `images` are the names of those on the engine, as last listed.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class HostSource:
         place: Place = ALONE,
         reached: Reached = NOT_REACHED,
         now: Callable[[], float] = lambda: 0.0,
+        images: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
-        self._place, self._reached, self._now = place, reached, now
+        self._place, self._reached, self._now, self._images = place, reached, now, images
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host and self._place.keeps_sandboxes:
@@ -79,7 +80,8 @@ class HostSource:
         """Return this host as its daemon stores it for the others: with what only it can know. No I/O."""
         plain = self.unpatched(self._place.host)
         assert plain is not None
-        return replace(plain, status=self._status(self._observe(), ""))
+        images = {"images": list(listed)} if (listed := self._images()) else {}
+        return replace(plain, status={**self._status(self._observe(), ""), **images})
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         """Delete a host that is gone for good; return it as it was, or None.
@@ -114,13 +116,15 @@ class HostSource:
         return (each for each in objects if host_of(each, self._place.default) == name)
 
     def _own(self) -> StoredObject:
-        status = self._status(self._observe(), self._store.ping())
+        status, stored = self._status(self._observe(), self._store.ping()), self._stored()
         with suppress(StoreError):  # an unreadable store is reported as a condition
             status |= self._counts(self._place.host)
         if not self._place.alone:
             status["lastSeen"] = serialize.timestamp(self._now())
+            if listed := stored.status.get("images"):
+                status["images"] = listed
             status["conditions"] = [*_shown([Condition(REACHABLE, "True", "LeaseHeld")]), *status["conditions"]]
-        return replace(self._stored(), status=status)
+        return replace(stored, status=status)
 
     def _status(self, observed: Observation, trouble: str) -> dict[str, Any]:
         """Return the status without the lease and the numbers, which any daemon can tell."""

@@ -1,0 +1,72 @@
+"""Images of hosts, for placements: a sandbox is asked for where its images are, if they are on any host. Pure.
+
+A host without an image may still pull it. So where none of the hosts with it has room for some seconds, all may have
+the sandbox; unless one gave it back because it could not pull: then only those with the image come into question.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from controller.kinds.host import StoredHost
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.binding import IMAGE_NEEDED
+from controller.kinds.runtime import agent
+from controller.kinds.runtime.container import stable_hash
+from controller.kinds.runtime.images import reference
+from controller.kinds.sandbox import Template
+from controller.policy.levels.levels import Level
+from controller.policy.network import egress
+
+LABEL = "image.paddock.dev/"
+_DIGITS = 16
+
+
+def images_of(host: StoredObject) -> frozenset[str]:
+    """Return the images that a host reports, as references."""
+    return frozenset(map(str, host.status.get("images") or ()))
+
+
+def image_labels(host: StoredObject) -> dict[str, str]:
+    """Return a host's labels, one for each of its images."""
+    return dict.fromkeys(map(_label, images_of(host)), "true")
+
+
+def images_needed(template: Template, level: Level | None) -> tuple[str, ...]:
+    """Return the images that a host needs to start such a sandbox, as references."""
+    beside = [egress.IMAGE] if level is not None and level.network == "sealed" else []
+    beside += [agent.IMAGE] if template.agent is not None else []
+    return tuple(found for name in (template.image, *beside) if (found := reference(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlaces:
+    """Images of each host that may get something new. `anywhere` may have hosts without their images, by uid."""
+
+    hosts: tuple[frozenset[str], ...] = ()
+    anywhere: Collection[str] = field(default_factory=frozenset)
+
+    def selector(self, obj: StoredObject, uid: str, template: Template, level: Level | None) -> Mapping[str, str]:
+        """Return the labels of hosts that have the images; none if no host has them all, or any will do."""
+        needed = images_needed(template, level)
+        if not any(images.issuperset(needed) for images in self.hosts):
+            return {}
+        refused = obj.status.get(IMAGE_NEEDED)
+        if uid in self.anywhere and refused not in needed:
+            return {}
+        return dict.fromkeys(map(_label, needed), "true")
+
+
+def selects_images(selector: Iterable[str]) -> bool:
+    """Return True if a selector has labels of images."""
+    return any(name.startswith(LABEL) for name in selector)
+
+
+def other_with(hosts: Iterable[StoredHost], here: str, image: str) -> str:
+    """Return the name of a host beside this one that has the image; "" if none is known to."""
+    wanted = reference(image)
+    names = (host.obj.name for host in hosts if host.obj.name != here and wanted in images_of(host.obj))
+    return min(names, default="") if wanted else ""
+
+
+def _label(image: str) -> str:
+    return f"{LABEL}{stable_hash([image])[:_DIGITS]}"
