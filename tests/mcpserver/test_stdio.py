@@ -174,8 +174,9 @@ def test_an_error_about_a_notification_fails_no_request() -> None:
     client.close()
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("names_versions", [True, False])
-def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names_versions: bool) -> None:
+def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names_versions: bool, ends: bool) -> None:
     asked: list[str] = []
 
     def answers(message: dict[str, Any]) -> list[Chunk]:
@@ -187,14 +188,16 @@ def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names
             result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {}}
             return [out({"id": message["id"], "result": result})]
         data = {"data": {"supported": ["2024-11-05"]}} if names_versions else {}
-        return [out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})]
+        refusal = out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})
+        return [refusal, *([Chunk("exit", b"1")] if ends else [])]
 
     sessions, found = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter), server(world)
     for place in ("a", "b"):
         session = anyio.run(Starts(sessions).session, found, "ann", place)
         assert list(session.offered.tools) == ["echo"]
     tried = [] if names_versions else ["discover", "2025-06-18", "2025-03-26"]
-    assert asked == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
+    if not ends:
+        assert asked == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
     assert world.services.objects.get(KIND, "default", "one").status["protocol"] == "2024-11-05"
     sessions.close(0)
 

@@ -401,6 +401,33 @@ class Sessions:
             raise
 
     def _talking(self, server: Server, sandbox: StoredObject, place: Place, deadline: float) -> Session:
+        """Return the session in this sandbox. A program that refuses a version and ends is started for the next one."""
+        versions, refusals = [self._protocols.get(server.key, LEGACY)], list[ServerRefused]()
+        while True:
+            session = self._connected(server, sandbox, place)
+            try:
+                self._greet(session, deadline, versions, refusals)
+                self._learn(session, deadline)
+                if session.modern:
+                    session.listen()
+                if level := self._levels.get(place):
+                    session.set_level(level)
+                self._follow_again(session)
+            except (ServerGone, ServerRefused, FutureTimeout) as error:
+                self._close(session.client)
+                if isinstance(error, ServerGone) and versions:
+                    continue
+                if isinstance(error, FutureTimeout):
+                    silent = f"it did not answer within {server.spec.startup_seconds} s (startupSeconds)"
+                    error = ServerGone(silent, session.client.last_lines())
+                raise self._refused(server, "StartFailed", error.why, said=str(error)) from error
+            except BaseException:
+                self._close(session.client)
+                raise
+            return session
+
+    def _connected(self, server: Server, sandbox: StoredObject, place: Place) -> Session:
+        """Start the server's program in the sandbox. Raises StartRefused."""
         try:
             hidden = self._servers.secret_values(server)
             start, noticed = partial(self._servers.start, server, sandbox), partial(self._noticed, server, place)
@@ -408,25 +435,7 @@ class Sessions:
         except (StreamError, errors.ServiceError) as error:
             reason = "QuotaExceeded" if self._servers.is_waiting_for_quota(sandbox) else "StartFailed"
             raise self._refused(server, reason, str(error)) from error
-        session = Session(server, sandbox, client, place)
-        try:
-            self._greet(session, deadline)
-            self._learn(session, deadline)
-            if session.modern:
-                session.listen()
-            if level := self._levels.get(place):
-                session.set_level(level)
-            self._follow_again(session)
-        except (ServerGone, ServerRefused, FutureTimeout) as error:
-            self._close(client)
-            if isinstance(error, FutureTimeout):
-                silent = f"it did not answer within {server.spec.startup_seconds} s (startupSeconds)"
-                error = ServerGone(silent, client.last_lines())
-            raise self._refused(server, "StartFailed", error.why, said=str(error)) from error
-        except BaseException:
-            self._close(client)
-            raise
-        return session
+        return Session(server, sandbox, client, place)
 
     def _close(self, client: StdioClient) -> None:
         with suppress(StreamError):
@@ -471,21 +480,28 @@ class Sessions:
         self._servers.report(server, Condition(READY, "False", reason, written or message))
         return StartRefused(f"{server}: {reason}: {said or message}")
 
-    def _greet(self, session: Session, deadline: float) -> None:
-        """Agree on the version: with a handshake, else that of servers without one, else with an older handshake."""
-        key, refusals = session.server.key, list[ServerRefused]()
-        versions = [self._protocols.get(key, LEGACY)]
+    def _greet(self, session: Session, deadline: float, versions: list[str], refusals: list[ServerRefused]) -> None:
+        """Agree on the version: with a handshake, else that of servers without one, else with an older handshake.
+
+        `versions` are those to try. They are left for another start of a program that ended after a refusal; else none
+        are. `refusals` are those of all starts.
+        """
+        refused_before = len(refusals)
         while versions:
             version = versions.pop(0)
             try:
                 self._begin(session, version, deadline)
+            except ServerGone:
+                versions[:] = [version, *versions] if len(refusals) > refused_before else []
+                raise
             except ServerRefused as error:
                 _log.info("mcp version refused", server=session.server.obj.name, version=version, code=error.code)
                 if not refusals:
-                    versions = _versions_after(version, error)
+                    versions += _versions_after(version, error)
                 refusals.append(error)
                 continue
-            self._protocols[key] = session.protocol
+            self._protocols[session.server.key] = session.protocol
+            versions.clear()
             return
         raise refusals[0]
 
