@@ -12,7 +12,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -305,7 +305,7 @@ class LogReader:
                 return None
             raise
 
-    def _session(self, wire: HttpStream, position: _Position, opened: str) -> Iterator[Chunk]:
+    def _session(self, wire: HttpStream, position: _Position, opened: str) -> Generator[Chunk, None, bool]:
         """Yield the new entries of one answer; return True if it must be read anew from the position."""
         position.begin()
         catching_up, late = True, False
