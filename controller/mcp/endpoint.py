@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from controller.kinds.common.http_head import is_local
 from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY, IsHere, Options
+from controller.mcp.json_rpc import body_of, refusal_of, replayed
 from controller.mcp.names import STYLES, Style
 from controller.mcp.servers.endpoint import ServersEndpoint
 from controller.mcp.servers.sessions import Sessions
@@ -57,6 +58,12 @@ class McpEndpoint:
         except BadRequest as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return
+        if scope["method"] == "POST":
+            body = await body_of(receive)
+            if (refusal := refusal_of(body)) is not None:
+                await JSONResponse(refusal, 400)(scope, receive, send)
+                return
+            receive = replayed(body, receive)
         loop = asyncio.get_running_loop()
         protocol = self._protocols.get(loop)
         if protocol is None:

@@ -75,6 +75,35 @@ def counted(world: World) -> list[str]:
     return [labels["outcome"] for name, labels in world.meter.counted if name == "paddock_mcp_server_calls_total"]
 
 
+@pytest.mark.parametrize("path", ["/mcp", ONE, ALL])
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("null", -32600, "the body is no object; send one JSON-RPC 2.0 message"),
+        ("true", -32600, "the body is no object"),
+        ("[]", -32600, "the body is a batch, which MCP does not have"),
+        ('[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600, "the body is a batch"),
+        (f"[{' ' * 70_000}]", -32600, "the body is a batch"),
+        (f"{' ' * 70_000}1", -32600, "the body is no object"),
+        ("{", -32700, "the body is not valid JSON"),
+        ("", -32700, "the body is not valid JSON"),
+        ("{}", -32600, 'jsonrpc: must be "2.0"'),
+        ('{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, "id: must be a text or a whole number"),
+        ('{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600, "id: must be a text or a whole number"),
+        ('{"jsonrpc": "2.0", "id": 1, "method": null}', -32600, "method: must be the name of one"),
+        ('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}', -32600, "params: must be an object"),
+    ],
+)
+def test_what_is_no_message_is_named(served: World, path: str, version: str, body: str, code: int, words: str) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with http_client(served) as client:
+        answer = client.post(path, content=body, headers={**headers, "MCP-Protocol-Version": version})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+    assert answer.json()["error"]["message"].startswith(words)
+    assert "pydantic" not in answer.text
+
+
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
 @pytest.mark.parametrize("name", ["denied", "nothing"])
 def test_a_denied_or_unknown_tool_counts_as_refused(served: World, path: str, prefix: str, name: str) -> None:

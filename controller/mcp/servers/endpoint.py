@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY
+from controller.mcp.json_rpc import body_of, refusal_of, replayed
 from controller.mcp.servers.notices import Place
 from controller.mcp.servers.sessions import Sessions
 from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNSANDBOXED_HEADER, Target, use_of
@@ -68,14 +69,17 @@ class ServersEndpoint:
         except ServiceError as error:
             await JSONResponse(serialize.failure(error), error.code)(scope, receive, send)
             return
-        gateway, body = await self._gateway(), await _body(receive)
+        gateway, body = await self._gateway(), await body_of(receive)
+        if (refusal := refusal_of(body)) is not None:
+            await JSONResponse(refusal, 400)(scope, receive, send)
+            return
         message = _small_message(body)
         if message.get("method") == "notifications/cancelled" and target.connection:
             params = message.get("params")
             gateway.cancel(target, params.get("requestId") if isinstance(params, dict) else None)
         if message.get("method") == "initialize" and not target.connection:
             send = _with_session(send)
-        await gateway.serve({**scope, OPTIONS_KEY: target}, _again(body, receive), send, hosts)
+        await gateway.serve({**scope, OPTIONS_KEY: target}, replayed(body, receive), send, hosts)
 
     def _recorded(self, target: Target, record: Callable[[], None], is_call: bool) -> Target:
         """Record the request in the audit log; return the target, of a call with its server. Raises ServiceError."""
@@ -163,24 +167,6 @@ async def _notify(messages: AsyncIterator[Sequence[Mapping[str, Any]]], send: Se
         for each in several:
             body = f"event: message\ndata: {json.dumps(each)}\n\n".encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _body(receive: Receive) -> Sequence[Message]:
-    """Return the messages of the request's body."""
-    found: list[Message] = []
-    while not found or found[-1].get("more_body", False):
-        found.append(await receive())
-    return found
-
-
-def _again(body: Sequence[Message], receive: Receive) -> Receive:
-    """Return a `receive` that begins with these messages again."""
-    left = list(body)
-
-    async def again() -> Message:
-        return left.pop(0) if left else await receive()
-
-    return again
 
 
 def _small_message(body: Sequence[Message]) -> Mapping[str, Any]:
