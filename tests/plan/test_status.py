@@ -22,6 +22,14 @@ def test_all_written_fields_are_listed(path: object) -> None:
         assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
 
 
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_no_message_repeats_its_reason(path: object) -> None:
+    found, _ = read(path)  # type: ignore[arg-type]
+    for each in decide(found).writes.statuses:
+        for one in each.status.get("conditions", ()):
+            assert not one.get("message", "").startswith(f"{one['reason']}:"), one
+
+
 def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
     before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
     made = {"conditions": [READY], "restartCount": 2}

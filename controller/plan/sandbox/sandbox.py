@@ -21,7 +21,7 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
 )
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_record import InstanceState, Termination
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.common.backoff import (
     CALL_LONGEST_SECONDS,
@@ -200,7 +200,7 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
         and end is not None
         and not deaths.starts_again(end, context.spec.restart_policy)
     ):
-        return Decision(context.memory, end.reason, _ended(context.memory), finished=True)
+        return _finished(context.memory, end)
     missing = bool(context.memory.run[0]) and context.memory.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
     events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
@@ -363,7 +363,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     if ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
             memory = replace(memory, finished=rendered.template_hash)
-            return Decision(memory, end.reason, _ended(memory), finished=True)
+            return _finished(memory, end)
         due = deaths.start_due(end, memory.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
@@ -387,6 +387,10 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
         made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
     return replace(made, events=(*made.events, *events), drift=tuple(fields))
+
+
+def _finished(memory: InstanceState, end: Termination) -> Decision:
+    return Decision(memory, end.reason, f"exit code {end.exit_code}", finished=True)
 
 
 def _ended(memory: InstanceState) -> str:
