@@ -182,8 +182,8 @@ def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
     outcome = world.engine.act(world.create(uid, image="paddock/nowhere:1"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImageMissing"
-    assert "paddock/nowhere:1" in outcome.message
-    assert "make images" in outcome.message
+    assert outcome.message.startswith("paddock/nowhere:1 is not on this host; build it (`make images`)")
+    assert "no such image" not in outcome.message.lower()
 
 
 def test_a_pinned_image_that_is_gone_says_what_to_do(world: World, uid: str) -> None:

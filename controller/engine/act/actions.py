@@ -188,7 +188,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", _image_missing(action, fault.message))
+                return Transient("ImageMissing", _image_missing(action))
             if fault.status == 409:
                 return self._name_taken(action)
             raise
@@ -358,7 +358,7 @@ class Actor:
             outcome = self._mounts.bind(action)
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", f"{action.image} is not on this host: {fault.message}")
+                return Transient("ImageMissing", _no_image(action.image))
             raise
         return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
 
@@ -471,16 +471,17 @@ def _name_conflict(name: str, holder: str) -> Outcome:
     )
 
 
-def _image_missing(action: CreateContainer, words: str) -> str:
+def _image_missing(action: CreateContainer) -> str:
     """Describe a missing image of a container to create."""
     if not action.image_id:
-        return _no_image(action.config.image, words)
+        return _no_image(action.config.image)
     return (
-        f"{action.config.image}: the image this sandbox was created from is no longer on this host ({words}); "
+        f"{action.config.image}: the image this sandbox was created from is no longer on this host; "
         "load it again, or change spec.template to use the present image of that name"
     )
 
 
-def _no_image(image: str, words: str) -> str:
-    """Describe an image that is neither here nor pulled."""
-    return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"
+def _no_image(image: str, why: str = "") -> str:
+    """Describe an image that is neither here nor pulled. `why` is the answer to the pull."""
+    remedy = f"build it (`make images`), or pull it (`docker pull {image}`)"
+    return f"{image} is not on this host{f' ({why})' if why else ''}; {remedy}"
