@@ -17,7 +17,7 @@ WAIT_SECONDS = 30.0
 # Ready reasons for which an exec waits; for all others it fails at once.
 _WAKEABLE = (
     *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling"),
-    *("Recreating", "Claiming", "Unpausing"),
+    *("Recreating", "Removing", "Claiming", "Unpausing"),
 )
 # Ready reasons of the engine, or of a moment: Paddock goes on by itself, and nobody has to change the sandbox.
 _PASSING = (
