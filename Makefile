@@ -148,5 +148,5 @@ security-check: ## check this host, then attest each running sandbox (ARGS=NAME:
 
 scan: audit ## the same as `audit`
 
-prune: ## list what is kept and could go: retained volumes (the daemon removes old images itself; ARGS=NAME removes a volume)
-	@$(PADDOCK) $(if $(ARGS),delete volume $(ARGS),get volumes -A)
+prune: ## list the volumes that nothing uses, and remove them after a question (ARGS=-y: none; ARGS=NAME: one)
+	@deploy/prune.sh $(ARGS)

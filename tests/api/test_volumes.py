@@ -1,5 +1,8 @@
 """Volumes over HTTP: read-only, deletable with write grants, never while in use."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World, make_world
 
 A = f"{API}/namespaces/team-a/volumes"
+ROOT = Path(__file__).parents[2]
 USER = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
@@ -46,6 +50,30 @@ def test_reading_and_deleting(world: World) -> None:
         assert root.get(f"{A}/kept").status_code == 404
         by_selector = root.get(f"{API}/volumes", params={"fieldSelector": "status.phase=Bound"}).json()["items"]
         assert [each["metadata"]["name"] for each in by_selector] == ["used"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "kept"),
+    [
+        ("", "n\n", ["kept", "used", "theirs"]),
+        ("", "", ["kept", "used", "theirs"]),
+        ("", "y\n", ["used"]),
+        ("-y", "", ["used"]),
+        ("kept", "", ["used", "theirs"]),
+    ],
+)
+def test_make_prune_removes_what_it_lists(world: World, arguments: str, answer: str, kept: list[str]) -> None:
+    env = {**os.environ, "PADDOCK_VENV": sys.prefix, "PADDOCK_SERVER": f"unix://{world.socket}"}
+    line = ["make", "--no-print-directory", "-C", str(ROOT), "prune", f"ARGS={arguments}"]
+    with opened(world), client(world) as root:
+        more = {"PADDOCK_NAMESPACE": "team-a"} if arguments == "kept" else {}
+        done = subprocess.run(
+            line, env=env | more, input=answer, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert [each["metadata"]["name"] for each in root.get(f"{API}/volumes").json()["items"]] == kept
+    if arguments != "kept":
+        assert "  team-a kept 8Mi\n  team-b theirs 8Mi\n" in done.stdout
+        assert "used" not in done.stdout.replace("nothing uses", "")
 
 
 @pytest.mark.parametrize(
