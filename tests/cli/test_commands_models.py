@@ -15,9 +15,16 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.secret import ProviderKey, SecretNotFound, SecretRef
 from controller.service.models.keys import provider_key
 from controller.service.sandbox.secrets import secret_text
+from tests.helpers_api import World
 
 Run = Callable[..., Result]
 KEY = "sk-canary-77aa"
+LIMITED = """
+apiVersion: paddock/v1alpha1
+kind: Provider
+metadata: {name: limited}
+spec: {type: OpenAI, url: "https://api.example.org", limits: {tokensPerDay: 1000}}
+"""
 
 
 @pytest.fixture
@@ -129,6 +136,17 @@ def test_keys_of_providers_come_before_those_of_sandboxes(secrets: Path) -> None
     folder.write("default.models", "key", KEY.encode())
     assert key() == ProviderKey(KEY, ())
     assert KEY not in repr(key())
+
+
+def test_a_used_up_day_is_named(paddock: Run, served: World) -> None:
+    served.apply(LIMITED)
+    obj = served.store.get("Provider", "default", "limited")
+    assert obj is not None
+    day = int(served.clock.now() // 86_400)
+    for tokens, shown in ((999, "Unknown Pending"), (1000, "False BudgetUsed its 1000 tokens of this day (UTC)")):
+        served.services.model_use.budgets = lambda tokens=tokens: {obj.uid: {"day": day, "tokens": tokens}}  # type: ignore[misc]
+        [_, row] = paddock("models").output.splitlines()
+        assert " ".join(row.split()[2:]).startswith(shown)
 
 
 def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:

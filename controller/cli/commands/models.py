@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
-from controller.cli.client import connect, segment
+from controller.cli.client import Client, connect, segment
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, note, say
+from paddock._client.errors import ClientError
 
 
 @click.command("models")
@@ -26,14 +27,28 @@ def models_(ctx: click.Context, /, namespace: str | None, output: str | None) ->
     if not found:
         note("No providers and no model servers found; add one with `paddock config provider add`.")
         return
+    used = _used_up(client, place)
     rows = [["MODEL", "FROM", "READY", "REASON", "MESSAGE"]]
-    say(columns(rows + [row for each in found for row in _rows(each)]))
+    say(columns(rows + [row for each in found for row in _rows(each, used.get(each["metadata"]["uid"]))]))
 
 
-def _rows(obj: dict[str, Any]) -> list[list[str]]:
+def _used_up(client: Client, place: str) -> dict[str, str]:
+    """Return a message for each source whose tokens of the day are used up, by its uid."""
+    try:
+        use = client.get(f"{place}/providers/-/usage")["items"]
+    except ClientError:  # who may list them need not be one who sees their use
+        return {}
+    words = "its {tokensPerDay} tokens of this day (UTC) are used up; it answers again from {resetTime}"
+    over = [each for each in use if each["tokensPerDay"] is not None and each["tokensToday"] >= each["tokensPerDay"]]
+    return {each["metadata"]["uid"]: words.format(**each) for each in over}
+
+
+def _rows(obj: dict[str, Any], used_up: str | None) -> list[list[str]]:
     name, kind = obj["metadata"]["name"], obj["kind"].lower()
     models = obj["spec"].get("models", ["*"]) if kind == "provider" else [name]
     conditions = obj.get("status", {}).get("conditions", [])
     ready: dict[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
     state = [ready.get("status", "Unknown"), ready.get("reason", "Pending"), ready.get("message", "")]
+    if used_up and state[0] != "False":
+        state = ["False", "BudgetUsed", used_up]
     return [[model, f"{kind}/{name}", *state] for model in models]
