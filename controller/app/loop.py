@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from controller.app.core import Core
 from controller.app.hosts import host_reports
 from controller.app.memory import without_collection
+from controller.app.store import lineage_file
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.host import HostGauge, disk_share
@@ -175,7 +176,7 @@ def _make_pass(
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
     prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
     core.undo.callback(prober.stop)
-    lineage = StoreLineage(settings.state_dir / "lineage.json", store.instance_id)
+    lineage = StoreLineage(lineage_file(settings), store.instance_id)
     core.undo.callback(lineage.close)
     rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
 

@@ -118,6 +118,11 @@ def _watch_connections(meter: PrometheusMeter, store: SqlStore) -> None:
     meter.watch("paddock_store_connections_max", lambda: float(store.connections().most))
 
 
+def lineage_file(settings: Settings) -> Path:
+    """Return the file by which a restored store is noticed."""
+    return settings.state_dir / "lineage.json"
+
+
 def restore(settings: Settings, file: Path) -> str:
     """Replace the store by a backup. Return what was done, as a message. Raises CannotStart.
 
@@ -131,7 +136,8 @@ def restore(settings: Settings, file: Path) -> str:
             if holder:
                 raise CannotStart(f"store: in use by a Paddock daemon: {holder}; stop it first, then restore")
             done = store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
-            return f"{done}{_record(store, 'restore')}"
+            confirm = f"check the containers without an object then, and confirm by removing {lineage_file(settings)}"
+            return f"{done}{_record(store, 'restore')}; start the daemon now; {confirm}"
         finally:
             lease.release()
     except StoreError as error:

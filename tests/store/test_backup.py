@@ -50,6 +50,7 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     store.close()
     said = restored(world, copy)
     assert "the old store is kept as" in said
+    assert said.endswith(f"confirm by removing {file_of(world).parent}/lineage.json")
     store.open()
     assert (names(store), store.instance_id) == (["one"], before)
     [entry] = store.audit.entries()

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.output import note, say
+from controller.cli.output import say
 
 
 @click.command("restore")
@@ -27,4 +27,3 @@ def restore_(file: str, config: str | None) -> None:
         say(app.restore(loaded, Path(file).absolute()))
     except app.CannotStart as error:
         raise CliError(str(error)) from error
-    note("start the daemon now; its log names the file to remove once you have checked the containers")
