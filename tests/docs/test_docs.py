@@ -198,3 +198,21 @@ def _texts(value: ast.expr, known: dict[str, object]) -> Iterator[str]:
     inner = [value.body, value.orelse] if isinstance(value, ast.IfExp) else []
     for part in value.values if isinstance(value, ast.BoolOp) else inner:
         yield from _texts(part, known)
+
+
+def test_packages_of_the_pages_have_locked_versions() -> None:
+    """A version that nobody ever fetched may not exist."""
+    pinned = set(re.findall(r"^([a-z0-9-]+==\S+)", (ROOT / "tests/mcp/servers.lock").read_text(), re.MULTILINE))
+    node = json.loads((ROOT / "tests/mcp/node/package-lock.json").read_text())["packages"]
+    pinned |= {f"{path.removeprefix('node_modules/')}@{each['version']}" for path, each in node.items() if path}
+    named = set()
+    for file in FILES:
+        text = file.read_text()
+        named |= set(re.findall(r"uvx ([a-z][a-z0-9-]*==[0-9.]+)", text))
+        named |= set(re.findall(r"npx (?:-y )?((?:@[a-z0-9-]+/)?[a-z][a-z0-9-]*@[0-9.]+)", text))
+        for registry, package, version in re.findall(
+            r"registry: (npm|pypi), name: \"?([^\",]+)\"?, version: ([^},]+)", text
+        ):
+            named.add(f"{package}{'@' if registry == 'npm' else '=='}{version}")
+    assert {each for each in named if not each.startswith("foo")} <= pinned
+    assert len(named) > 2
