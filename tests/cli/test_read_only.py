@@ -44,7 +44,7 @@ def test_tables(paddock: Run, box: World) -> None:
         "5m          Normal    Created   sandbox/quickstart   made\n"
         "5m          Warning   Failed    sandbox/quickstart   no image\n"
     )
-    assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "4", "16Gi", "1"]
+    assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "500m/4", "512Mi/16Gi", "1"]
     shown = {line.split()[0]: line.split() for line in paddock("get", "sp").stdout.splitlines()}["full-isolation"]
     assert shown[:6] == ["full-isolation", "full-isolation", "True", "none", "none", "minimal"]
 
