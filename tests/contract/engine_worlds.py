@@ -213,14 +213,17 @@ class DockerHand:
 
     def unmount_places(self, name: str) -> None:
         """Unmount all that is mounted at the container's mount points on the host."""
-        for each in self.inspect(name)["Mounts"]:
-            while os.path.ismount(each["Source"]):
-                subprocess.run(["umount", "-l", each["Source"]], check=True)
+        for each in self._places(name):
+            while os.path.ismount(each):
+                subprocess.run(["umount", "-l", str(each)], check=True)
 
     def lose_record(self, name: str) -> None:
         """Unmount the folder of all mount points, with their records."""
-        folder = Path(self.inspect(name)["Mounts"][0]["Source"]).parents[1]
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(self._places(name)[0].parents[1])], check=True)
+
+    def _places(self, name: str) -> list[Path]:
+        sources = [Path(each["Source"]) for each in self.inspect(name)["Mounts"]]
+        return [each for each in sources if each.name.isdigit()]
 
     def lose_cgroups(self, name: str) -> None:
         """Move all its processes out of its cgroups, and remove these."""

@@ -208,6 +208,11 @@ def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: Wor
     assert missing((secret,), now.inside, now.bound) == ()
     assert now.inside is not None
     assert differing(facts(create.config, now.inside, bound=now.bound)) == ""
+    world.hand.unmount_inside(box.name, secret.path)
+    world.engine.observe_now()
+    assert lacking(world, uid, secret) == (secret,)
+    ok(world.engine.act(replace(places, mounts=(secret,), container_id=box.id)))
+    assert lacking(world, uid, secret) == ()
     ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     ok(world.engine.act(replace(places, mounts=(secret,))))

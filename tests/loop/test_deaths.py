@@ -241,10 +241,10 @@ def test_a_daemon_started_after_the_engine_knows_what_was_lost(house: LoopHarnes
 def test_a_start_that_stays_blocked_gets_a_new_container(house: LoopHarness) -> None:
     before = house.engine.box(running(house, restartPolicy="Always")).id
     blocked = Transient("StartBlocked", "pdk-web does not start: task 3a01: already exists")
-    house.engine.fail_next(StartContainer, blocked, blocked, blocked)
+    away = Transient("StartFailed", "pdk-web does not start: connection refused: unavailable")
+    house.engine.fail_next(StartContainer, away, away, blocked, blocked, blocked)
     house.engine.exit(house.container_name("web"), 1)
-    house.run_pass()
-    house.run_pass()
+    house.settle(seconds=4)
     assert house.condition("web", "Degraded") == "True StartBlocked"
     house.settle()
     assert house.condition("web", "Ready") == "True Running"

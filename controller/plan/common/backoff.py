@@ -64,6 +64,8 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         # A pulled image is no success yet: the create that needs it comes next, and may fail again.
         return prior if isinstance(action, PullImage) else None
     count = prior.count if prior is not None and held(prior, result.generation, result.deleting) else 0
+    if prior is not None and outcome.reason == START_BLOCKED != prior.reason:
+        count = 0  # only equal ones tell that it stays so
     if isinstance(outcome, Waiting):
         delay, terminal = outcome.after_seconds, False
     elif isinstance(outcome, Terminal):
