@@ -29,7 +29,7 @@ from controller.policy.provider import hosts_refused
 from controller.ports.place import Reached
 from controller.service.images.images import ImageWorkRules
 from controller.service.mcp.installs import InstallRules
-from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.sandbox.exec_limits import PAUSE_SECONDS, ExecRules
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
 
@@ -411,6 +411,12 @@ class Settings(BaseSettings):
         le=3600.0,
         description="seconds after which a client that reads nothing of its stream is disconnected",
     )
+    exec_pause_seconds: float = Field(
+        default=PAUSE_SECONDS,
+        ge=0.5,
+        le=3600.0,
+        description="seconds for which a client may pause in reading a command's output; the command waits meanwhile",
+    )
     transfers: int = Field(default=32, ge=1, le=1024, description="concurrent file operations in all sandboxes")
     transfers_per_sandbox: int = Field(
         default=8, ge=1, le=1024, description="concurrent file operations in one sandbox"
@@ -579,6 +585,7 @@ class Settings(BaseSettings):
             self.exec_output_bytes,
             self.exec_max_seconds,
             self.caller_share,
+            self.exec_pause_seconds,
         )
 
     def transfer_limits(self) -> TransferLimits:

@@ -19,6 +19,10 @@ class NotNow(StreamError):
     """Nothing was done, because the engine or the sandbox is not ready for it; the same request may succeed soon."""
 
 
+class ExitLost(StreamError):
+    """A command that has ended, and nobody will ever know how."""
+
+
 class NeverStarted(StreamError):
     """A command that was prepared, and that the engine never started."""
 

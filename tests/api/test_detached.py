@@ -13,7 +13,7 @@ from controller.client import Paddock, Refused
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, discover
-from controller.ports import StreamError
+from controller.ports import ExitLost, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.sandbox.detached import Detached
@@ -83,8 +83,14 @@ def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
         yield Chunk("stdout", b"x")
         raise StreamError("the engine went away")
 
+    def lost(**_: Any) -> Iterator[Chunk]:
+        raise ExitLost("the engine lost it")
+        yield
+
+    box.streams.again = lost
     for run, state, message in (
-        (breaks, "Lost", "the engine went away"),
+        (breaks, "Lost", "the engine lost it"),
+        (lost, "Lost", "the engine lost it"),
         (lambda **_: iter(()), "Lost", "its stream ended before the command"),
         (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
     ):
@@ -307,6 +313,19 @@ def test_attached_command_leaves_no_record(box: World) -> None:
     assert [each.stream for each in done] == ["exit"]
     again, _ = restarted(box)
     assert again.list(kind(), "default", "quickstart") == []
+
+
+def test_command_whose_stream_breaks_is_adopted(sandbox: Sandbox, box: World) -> None:
+    def breaks(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"x")
+        box.clock.advance(10)
+        raise StreamError("the engine was restarted")
+
+    box.streams.run, box.streams.again = breaks, lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124")))
+    begun = sandbox.detach(["a"], timeout_seconds=100)
+    holds(lambda: sandbox.execs()[0].state == "TimedOut")
+    assert (box.streams.asked[-1][0], box.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 90)
+    assert sandbox.exec_log(begun.id).startswith(b"x\n[... the daemon was restarted")
 
 
 def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:

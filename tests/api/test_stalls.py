@@ -15,6 +15,7 @@ import pytest
 
 from controller.api.streams.stalled_clients import StalledClients, unsent_bytes
 from controller.kinds.common.chunk import Chunk
+from controller.service.sandbox.exec_limits import ExecRules
 from tests.api.test_port_forward import listening
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
@@ -95,12 +96,24 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
 @pytest.mark.parametrize("what", HELD)
 def test_stalled_client_frees_its_resources(box: World, what: str) -> None:
     path, held = HELD[what]
+    box.services.sandbox_streams.rules = ExecRules(pause_seconds=STALL_SECONDS)
     with listening(box, pour), ask(box, path):
         if what == "watch":
             wait_for("it is open", lambda: held(box))
             for number in range(12):  # fewer than would make it fall behind
                 box.change(annotations={"big": "x" * 60_000, "number": str(number)})
         wait_for("all is freed", lambda: not held(box))
+
+
+def test_paused_reader_of_a_command_loses_nothing(box: World) -> None:
+    box.streams.run = lambda **_: iter([*(Chunk("stdout", b"x" * 65536) for _ in range(64)), Chunk("exit", b"0")])
+    path, held = HELD["logs"]
+    with ask(box, HELD["exec"][0]) as paused, ask(box, path):
+        wait_for("a neighbour that stalls is cut", lambda: not held(box))
+        paused.settimeout(30)
+        received = b"".join(iter(lambda: paused.recv(1 << 20), b""))
+    assert received.partition(b"\r\n\r\n")[2].count(b"x") == 64 * 65536
+    assert b'"status": "Success"' in received
 
 
 def frame(data: bytes) -> bytes:
@@ -188,6 +201,20 @@ def test_slow_reader_continues_until_it_stops(pair: tuple[Transport, socket.sock
     clients.poll(52.9)
     assert not transport.aborted
     clients.poll(53.1)
+    assert transport.aborted
+
+
+def test_pause_is_allowed_until_the_reader_leaves(
+    pair: tuple[Transport, socket.socket, StalledClients, Any],
+) -> None:
+    transport, reader, clients, link = pair
+    link.pause_seconds = 100.0
+    link.write(b"x" * (4 << 20))
+    for second in range(99):
+        clients.poll(second)
+    assert not transport.aborted
+    reader.shutdown(socket.SHUT_RDWR)
+    clients.poll(99.0)
     assert transport.aborted
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from controller.engine.exec.kill import process_of
 from controller.engine.kernel.cgroups import PROC
 from controller.kinds.common.chunk import Chunk
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, State
 from controller.ports import DetachableExec, ExecStream, StreamError
 from tests.byte_by_byte import begin, outcome
 from tests.contract.engine_worlds import World, docker_world, read_all
@@ -204,3 +205,22 @@ def test_a_command_whose_shim_was_killed_is_lost(world: World, box: Container) -
         error = outcome(stream)
         assert isinstance(error, StreamError)
         assert "exit code is unknown" in str(error)
+
+
+def test_closed_stdin_is_the_end_of_a_terminals_input(world: World, box: Container) -> None:
+    output, _, code = read_all(world.streams.exec(box.id, ["cat"], stdin=[b"half a line"], tty=True))
+    assert (output.replace(b"half a line", b"").strip(), code) == (b"", b"0")
+    running = world.streams.exec(box.id, ["sh", "-c", "echo ready; exec sleep 4323"], stdin=[b""], tty=True)
+    until(running, b"ready")
+    assert "sleep 4323" in processes(world, box)
+    running.close()
+    wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(world, box))
+
+
+def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, box: Container) -> None:
+    stream = world.streams.exec(box.id, ["yes"])
+    next(stream)
+    wait_for("its queue is full", lambda: stream.queue.full)  # type: ignore[attr-defined]
+    subprocess.run(["docker", "kill", box.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    wait_for("its end is seen", lambda: world.only(box.uid).state is State.EXITED)
+    stream.close()

@@ -29,6 +29,7 @@ from controller.api.server.peer_credentials import LINK
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
 from controller.api.streams.proxy import HOP, Gone, closing, passing, unless_gone
 from controller.api.streams.stalled_clients import ClientTransport
+from controller.service.sandbox.exec_limits import PAUSE_SECONDS
 
 MISDIRECTED = b"misdirected"  # value of the header in the answer of a host to which the object is not bound
 _HEADER = HEADER.encode()
@@ -256,6 +257,8 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         await _handshake(far, request, client)
         links.remember(request.host, transport.get_extra_info("ssl_object"))
         client.started = True
+        if far.subprotocol == PROTOCOL and client.link is not None:
+            client.link.pause_seconds = PAUSE_SECONDS  # the other daemon bounds it
         await client.send({"type": "websocket.accept", "subprotocol": far.subprotocol, "headers": []})
         await _messages(client, far, request.host)
     except InvalidStatus as refused:

@@ -18,8 +18,10 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
 from controller.api.common.query_names import takes_query
+from controller.api.server.peer_credentials import LINK
 from controller.api.streams.exec_websocket import EXEC_NAMES, ExecQuery, serve
 from controller.api.streams.reading import read
+from controller.api.streams.stalled_clients import ClientTransport
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
@@ -138,6 +140,9 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
     except errors.ServiceError as error:
         await websocket.send_denial_response(status_bodies.answer(error))
         return
+    link: ClientTransport | None = websocket.scope["state"].get(LINK)
+    if link is not None:
+        link.pause_seconds = services.sandbox_streams.rules.pause_seconds
     await serve(websocket, Relay(open_exec), feed)
 
 

@@ -3,8 +3,8 @@
 Binary frames; the first byte is the channel: 0 stdin, 1 stdout, 2 stderr, 3 the end as a Status in JSON (with the
 cause ExitCode where it was not 0, and TimedOut where it was killed for that), 4 the size of the terminal as JSON
 (`{"Width": 80, "Height": 24}`), 5 (our own) a signal for the command's process group (`{"signal": "INT"}`). The client
-sends 255 and a channel number to close its stdin. Disconnecting, or not reading, kills the command. Frames of a
-channel without data mean nothing.
+sends 255 and a channel number to close its stdin. Disconnecting kills the command. A client that does not read
+makes it wait, and is disconnected after `exec_pause_seconds`. Frames of a channel without data mean nothing.
 """
 
 import asyncio

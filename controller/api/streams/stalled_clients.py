@@ -3,6 +3,7 @@
 A client is stalled while bytes wait for it here (so its socket is full) and the kernel freed no unsent bytes for
 `seconds`. The kernel frees them in steps of about 36 KiB, so a slow reader must take that much in this time.
 A client that disconnected while nothing was read from it is cut as well: nothing else would notice.
+The reader of a command may pause for longer (its `pause_seconds`): the command waits meanwhile, and nothing is lost.
 """
 
 import array
@@ -39,6 +40,7 @@ class ClientTransport:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.tunnel: Carrier | None = None
+        self.pause_seconds = 0.0
         self._written = self._taken = self._unsent = 0
         self._reading = True
         self._since: float | None = None
@@ -83,7 +85,7 @@ class ClientTransport:
         waiting, written = self._transport.get_write_buffer_size(), self._written
         if self.tunnel is not None:
             waiting, written = waiting + self.tunnel.waiting, written + self.tunnel.came
-        if not waiting and (self._reading or not self._is_disconnected()):
+        if not waiting and (self._reading or not self.is_disconnected):
             self._since = None
             return 0.0
         taken, unsent_now = written - waiting, unsent(self._transport.get_extra_info("socket"))
@@ -92,7 +94,9 @@ class ClientTransport:
         self._taken, self._unsent = taken, unsent_now
         return now - self._since
 
-    def _is_disconnected(self) -> bool:
+    @property
+    def is_disconnected(self) -> bool:
+        """True once the client has closed its side."""
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket"), select.POLLRDHUP)
         return bool(poll.poll(0))
@@ -128,10 +132,14 @@ class StalledClients:
         for link in tuple(self._links):
             if link.over:
                 self._links.discard(link)
-            elif link.stuck_seconds(now, self._unsent) >= self._seconds:
+            elif self._is_stalled(link, link.stuck_seconds(now, self._unsent)):
                 self._links.discard(link)
                 _log.info("stalled client disconnected", seconds=self._seconds)
                 link.abort()
+
+    def _is_stalled(self, link: ClientTransport, seconds: float) -> bool:
+        """Tell whether it has stalled for so many seconds that it is cut; one that has left may not pause."""
+        return seconds >= self._seconds and (seconds >= link.pause_seconds or link.is_disconnected)
 
     def _poll_later(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_later(self._seconds / _POLLS, self._tick, loop)

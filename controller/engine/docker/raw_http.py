@@ -64,6 +64,11 @@ class HttpStream:
         self._writing = threading.Lock()
         self._released = False
 
+    @property
+    def released(self) -> bool:
+        """True once its reading thread has ended."""
+        return self._released
+
     def wait_at_most(self, seconds: float | None) -> None:
         """Set the time-out of each read and write from now on; None for none. They raise TimeoutError then."""
         self._sock.settimeout(seconds)

@@ -17,7 +17,7 @@ from controller.engine.exec.kill import Killer, Target
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, Known
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import NeverStarted, StreamError
+from controller.ports import ExitLost, NeverStarted
 
 _POLL_SECONDS = 1.0
 _OVERWRITTEN = 126
@@ -102,7 +102,7 @@ class AdoptedExec(Iterator[Chunk]):
         while True:
             seen = self._look()
             if self._evidence.is_lost(seen, time.monotonic()):
-                raise StreamError(LOST)
+                raise ExitLost(LOST)
             state = seen or {}
             if not state.get("Running") and state.get("ExitCode") is not None:
                 return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
@@ -139,7 +139,7 @@ class AdoptedExec(Iterator[Chunk]):
         return False
 
     def _exit_code(self, said: int) -> int:
-        """Return the true exit code. Raises StreamError if it is unknown.
+        """Return the true exit code. Raises ExitLost if it is unknown.
 
         The engine reports 126 for a command that wrote without a reader; the event of its end has the true code.
         """
@@ -153,12 +153,12 @@ class AdoptedExec(Iterator[Chunk]):
                 lambda api: list(api.events(since=now - _EVENTS_SECONDS, until=now + 1, filters=desired, decode=True)),
             )
         except Fault as fault:
-            raise StreamError(_FORGOTTEN) from fault
+            raise ExitLost(_FORGOTTEN) from fault
         for each in events:
             reported = each["Actor"]["Attributes"]
             if reported.get("execID") == self._ref.exec_id:
                 return int(reported["exitCode"])
-        raise StreamError(_FORGOTTEN)
+        raise ExitLost(_FORGOTTEN)
 
     def _killed(self, leader: int, *, late: bool) -> list[Chunk]:
         ref = self._ref
@@ -171,7 +171,7 @@ class AdoptedExec(Iterator[Chunk]):
         return [Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())]
 
     def _look(self) -> dict[str, Any] | None:
-        """Inspect it; None while the engine can't tell. Raises StreamError once it has ended unobserved."""
+        """Inspect it; None while the engine can't tell. Raises ExitLost once it has ended unobserved."""
         try:
             state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._ref.exec_id))
         except Fault as fault:
@@ -179,6 +179,6 @@ class AdoptedExec(Iterator[Chunk]):
             if fault.gone and not self._killer.alive(
                 Target(ref.container_id, ref.init_pid, 0, ref.mark, ref.since_ticks)
             ):
-                raise StreamError(_FORGOTTEN) from fault
+                raise ExitLost(_FORGOTTEN) from fault
             return None
         return state

@@ -28,6 +28,8 @@ _POLL_SECONDS = (0.001, 0.02)  # the first pause and the longest
 # A terminal's detach keys can't be disabled: the engine holds back the first key until the next one is typed. Shells
 # need the default, Ctrl-P; no program needs these.
 _DETACH_KEYS = "ctrl-^,ctrl-@,ctrl-^,ctrl-@"
+# Typed twice: within a line, the first only sends the line.
+_END_OF_INPUT = b"\x04\x04"
 # Called with a message if processes remain whose owner is unknown.
 Escaped = Callable[[str], None]
 
@@ -76,6 +78,7 @@ class Exec:
         self._ended = threading.Event()
         self._killed = threading.Event()
         self._timed_out = self._left = False
+        self._settled = False
         self._timer: threading.Timer | None = None
 
     @property
@@ -85,7 +88,7 @@ class Exec:
 
     def detach_stream(self) -> None:
         """Leave the command running, whatever happens to its stream."""
-        self._left = True
+        self._left = self._settled = True
         self._end()
 
     def expire_after(self, seconds: float | None, escaped: Escaped | None) -> None:
@@ -101,8 +104,16 @@ class Exec:
         if self._timed_out:
             # Report the end only after all is killed: the next command may need the sandbox.
             self._killed.wait(_START_SECONDS)
+            self._settled = True
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
-        return (Chunk("exit", str(self._exit_code()).encode()),)
+        code = self._exit_code()
+        self._settled = True
+        return (Chunk("exit", str(code).encode()),)
+
+    @property
+    def settled(self) -> bool:
+        """True once its end is known, it was killed, or it is left to run: nothing has to be ended any more."""
+        return self._settled
 
     @property
     def ended(self) -> bool:
@@ -137,6 +148,7 @@ class Exec:
 
     def abandon(self) -> None:
         """Kill it after its reader has disconnected; else such commands would use up the sandbox's pids."""
+        self._settled = True
         if not self._timed_out and not self._left:
             self._kill(self._leader())
         self._end()
@@ -230,12 +242,18 @@ def signal_number(name: str) -> signal.Signals:
     return number
 
 
-def feed(wire: HttpStream, stdin: Iterable[bytes]) -> None:
-    """Write all of the input, then half-close. Returns early once the command has ended."""
+def feed(wire: HttpStream, stdin: Iterable[bytes], tty: bool = False) -> None:
+    """Write all of the input, then half-close. Returns early once the command has ended.
+
+    The engine ends the output of a terminal with its input, though the command runs on: its end is typed instead.
+    """
     try:
         for data in stdin:
             wire.write(data)
-        wire.end_of_input()
+        if tty:
+            wire.write(_END_OF_INPUT)
+        else:
+            wire.end_of_input()
     except FOREIGN:
         return
     except Exception:

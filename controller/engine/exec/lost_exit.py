@@ -49,6 +49,11 @@ class ExitEvidence:
             self._since = None
         return alive
 
+    @property
+    def run_has_ended(self) -> bool:
+        """True once the sandbox's first process is seen to be gone."""
+        return self._is_local and not holds(self._ref.init_pid, self._ref.container_id, self._proc)
+
     def is_lost(self, state: Mapping[str, Any] | None, now: float) -> bool:
         """Tell whether its exit is lost. `state` is the engine's answer: {} if it does not know it, None if unknown.
 
@@ -74,7 +79,7 @@ class ExitEvidence:
                 self._is_local = True
                 return False
         if self._is_local:
-            return bool(pid or self._leader) or not holds(ref.init_pid, ref.container_id, self._proc)
+            return bool(pid or self._leader) or self.run_has_ended
         seen = self._known(ref.container_id)
         return seen is not None and (seen.state in _ENDED or (0 < seen.pid != ref.init_pid > 0))
 
@@ -84,6 +89,7 @@ class _Awaited:
     evidence: ExitEvidence
     state: Callable[[], Mapping[str, Any]]
     ended: Callable[[], bool]
+    is_stalled: Callable[[], bool]
     lost: Callable[[], None]
 
 
@@ -102,11 +108,15 @@ class LostExitWatch:
         state: Callable[[], Mapping[str, Any]],
         *,
         ended: Callable[[], bool],
+        is_stalled: Callable[[], bool],
         lost: Callable[[], None],
     ) -> None:
-        """Watch a command until `ended`. `state` inspects it (raises Fault); `lost` is called once it is lost."""
+        """Watch a command until `ended`. `state` inspects it (raises Fault); `lost` is called once it is lost.
+
+        The engine can't end a container while somebody's output of it is not read: one that `is_stalled` is lost then.
+        """
         with self._lock:
-            self._awaited.append(_Awaited(evidence, state, ended, lost))
+            self._awaited.append(_Awaited(evidence, state, ended, is_stalled, lost))
             start, self._runs = not self._runs, True
         if start:
             threading.Thread(target=self._run, name="engine-lost-exits", daemon=True).start()
@@ -131,6 +141,9 @@ class LostExitWatch:
             return True
         if awaited.evidence.is_alive:
             return False
+        if awaited.evidence.run_has_ended and awaited.is_stalled():
+            awaited.lost()
+            return True
         try:
             state: Mapping[str, Any] | None = awaited.state()
         except Fault as fault:

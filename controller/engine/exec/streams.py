@@ -1,8 +1,9 @@
 """ports.Streams: logs and exec. Each stream has a connection of its own, and none can hang the engine.
 
 A stalled client of an exec makes the engine's kill, rm and even inspect of that container hang (moby #41827). So a
-thread drains the connection into a queue bounded in bytes. A stream whose queue stays full for too long is cut, and so
-is a full one when the sandbox is to be killed. (The API cuts a stalled client long before, and waits for a slow one.)
+thread drains the connection into a queue bounded in bytes. A reader may pause: the command waits for it. But a stream
+whose queue is full is cut when the sandbox is to be killed, or once the engine hangs with it, and after an hour.
+(The API cuts a client that stalls for long before, and waits for a slow one.)
 """
 
 import math
@@ -32,11 +33,11 @@ from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import ChunkStream, ExecStream, NotNow, StreamError
+from controller.ports import ChunkStream, ExecStream, ExitLost, NotNow, StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
-_STALL_SECONDS = 30.0
+_STALL_SECONDS = 3600.0
 _BEGINS_SECONDS = 5.0  # for all commands of a sandbox together, before it is paused
 _ANSWER_SECONDS = 5.0  # for a call that finishes within milliseconds, on a loaded engine
 _NOT_STARTED = b"OCI runtime exec failed: "
@@ -73,7 +74,7 @@ class _ExecStream(_Stream):
     def __init__(self, container_id: str, wire: HttpStream, running: Exec) -> None:
         super().__init__(container_id, wire)
         self.resize, self.signal = running.resize, running.signal
-        self._running = running
+        self._running, self._connection = running, wire
 
     @property
     def ref(self) -> ExecRef:
@@ -84,6 +85,12 @@ class _ExecStream(_Stream):
         """See ports.DetachableExec."""
         self._running.detach_stream()
         self.lose("detached from the command; it runs on")
+
+    def close(self) -> None:
+        """Close it, which kills a command that still runs: also one whose connection broke before its end."""
+        super().close()
+        if self._connection.released and not self._running.settled:
+            threading.Thread(target=self._running.abandon, name="engine-abandon", daemon=True).start()
 
 
 class DockerStreams:
@@ -111,6 +118,8 @@ class DockerStreams:
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # the thread that reads its output keeps each alive
         self._pause_guard = PauseGuard()
+        if observer is not None:
+            observer.on_hang(self.cut_stalled)
 
     def logs(
         self,
@@ -202,7 +211,7 @@ class DockerStreams:
             chunks=raw if tty else partial(_begun, running),
         )
         if stdin is not None:
-            threading.Thread(target=feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
+            threading.Thread(target=feed, args=(wire, stdin, tty), name="engine-stdin", daemon=True).start()
         return stream
 
     def _watch(self, running: Exec, queue: ByteQueue, wire: HttpStream) -> None:
@@ -210,17 +219,19 @@ class DockerStreams:
 
         def lost() -> None:
             running.detach_stream()  # what it left runs on, as after any end
-            queue.end(error=StreamError(LOST))
+            queue.end(error=ExitLost(LOST))
             wire.cut()
 
         evidence = ExitEvidence(running.ref, self._proc, self._known)
-        self._lost_exits.add(evidence, running.state, ended=lambda: running.ended, lost=lost)
+        self._lost_exits.add(
+            evidence, running.state, ended=lambda: running.ended, is_stalled=lambda: queue.full, lost=lost
+        )
 
     def cut_stalled(self, container_id: str) -> None:
-        """Cut the stalled streams of a container before it is killed: they would hang the kill."""
+        """Cut the stalled streams of a container that hangs, or is to be killed: they would hang the kill."""
         for stream in self._streams():
             if stream.container_id == container_id and stream.queue.full:
-                stream.lose("the output was not read while the sandbox was being stopped; retry")
+                stream.lose("the output was not read while the sandbox was being stopped, or hung; retry")
 
     @contextmanager
     def pausing(self, container_id: str) -> Iterator[None]:

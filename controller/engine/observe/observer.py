@@ -75,6 +75,7 @@ class Observer:
         """`observe_seconds` bounds the wait for the engine's answer about one container."""
         self._mounts, self._observe_seconds = mounts, observe_seconds
         self._doubted: Callable[[], None] = lambda: None
+        self._hung: Callable[[str], None] = lambda _: None
         self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._same_host = bool(unix_path(client.base_url))  # its processes are those of this host
@@ -91,6 +92,10 @@ class Observer:
     def on_doubt(self, call: Callable[[], None]) -> None:
         """Register a callback for containers that become Unknown between two observations."""
         self._doubted = call
+
+    def on_hang(self, call: Callable[[str], None]) -> None:
+        """Register a callback for a container with which the engine hangs."""
+        self._hung = call
 
     def read(self, reference: str) -> Seen:
         """Inspect one container, by id or name, into the view. Raises Fault (404: gone, and recorded), Foreign."""
@@ -131,7 +136,8 @@ class Observer:
         return self._stuck_execs.free(container_id) > 0
 
     def doubt(self, container_id: str) -> None:
-        """Mark a hanging container as Unknown, and observe it again soon."""
+        """Mark a hanging container as Unknown, free what may hang it, and observe it again soon."""
+        self._hung(container_id)
         self._view.doubt(container_id)
         self._doubted()
 

@@ -16,7 +16,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.secret import Environment
-from controller.ports import Clock, NeverStarted, StreamError
+from controller.ports import Clock, ExitLost, NeverStarted, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
@@ -315,19 +315,36 @@ class Detached:
         self._read_all(entry, stream)
 
     def _read_all(self, entry: _Entry, stream: TrackedStream) -> None:
-        """Read its output, and record its end; that of a released command is left to the next daemon."""
+        """Read its output, and record its end; that of a released command is left to the next daemon.
+
+        One whose stream breaks (the engine restarts) may run on: it is adopted, so that its time limit holds.
+        """
         ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
+        adopted = False
         try:
             ended = self._read(entry, stream)
         except NeverStarted as error:
             ended = replace(ended, state="NotStarted", message=str(error))
         except StreamError as error:
             ended = replace(ended, message=str(error))
+            adopted = self._adopt_broken(entry, stream, error)
         finally:
             entry.log.close()
-            entry.stream = None  # frees the stream's references
-            if not self._closing or ended.state != "Lost":
-                self._note_end(entry, ended)
+            if not adopted:
+                entry.stream = None  # frees the stream's references
+                if not self._closing or ended.state != "Lost":
+                    self._note_end(entry, ended)
+
+    def _adopt_broken(self, entry: _Entry, stream: TrackedStream, error: StreamError) -> bool:
+        """Adopt a command whose own stream broke; False if it has ended, is to end, or was adopted before."""
+        kind = self._kind_of(entry.record)
+        ended = isinstance(error, ExitLost) or entry.killed or self._closing
+        if ended or entry.resumed or entry.record.ref is None or kind is None:
+            return False
+        stream.detach_stream()
+        entry.resumed = True
+        self._follow(entry, kind)
+        return True
 
     def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
         if entry.killed and ended.state == "Lost":

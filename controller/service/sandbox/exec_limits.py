@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from controller.ports import StreamError
 from controller.service import errors
 
+PAUSE_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class ExecRules:
     """The host's settings for commands. `timeout_seconds` applies if neither request nor template gives one.
 
-    `most_seconds` bounds every command. 0: no limit. One caller may have this `share` of the total.
+    `most_seconds` bounds every command. 0: no limit. One caller may have this `share` of the total. A client may pause
+    for `pause_seconds` in reading a command's output.
     """
 
     timeout_seconds: float = 300.0
@@ -20,6 +23,7 @@ class ExecRules:
     output_bytes: int = 1 << 20
     most_seconds: float = 0.0
     share: float = 1.0
+    pause_seconds: float = PAUSE_SECONDS
 
 
 @dataclass(slots=True)
