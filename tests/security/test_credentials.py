@@ -26,12 +26,12 @@ import base64, http.client, json, os, socket, ssl, sys
 from urllib.parse import urlsplit
 proxy = urlsplit(os.environ["HTTPS_PROXY"])
 
-def ask(method, url, headers={}):
+def ask(method, url, headers={}, inside=None):
     url = urlsplit(url)
     if url.scheme == "https":
         link = http.client.HTTPSConnection(proxy.hostname, proxy.port, timeout=60)
         link.set_tunnel(url.hostname, 443)
-        target = url.path
+        target = inside or url.path
     else:
         link = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=60)
         target = url.geturl()
@@ -39,7 +39,7 @@ def ask(method, url, headers={}):
         link.request(method, target, headers=headers, body=b"x" * 70000 if method == "POST" else None)
         signed = dict(each[0] for each in link.sock.getpeercert()["issuer"]) if url.scheme == "https" else {}
         answer = link.getresponse()
-        return [answer.status, signed.get("commonName", ""), len(answer.read())]
+        return [answer.status, signed.get("commonName", ""), 0 if inside else len(answer.read())]
     except (OSError, http.client.HTTPException) as error:
         return [type(error).__name__, "", 0]
 
@@ -141,6 +141,17 @@ def test_no_request_carries_it_to_another_place(place: Lab, daemon: RunningDaemo
     )  # fmt: skip
     assert [status for status, _, _ in answers] == [403, 403, 403, 403, 404]
     assert [(at, key) for at, key, _ in asked(place, since)] == [("git.example.org/inner", "")]
+
+
+def test_no_tunnel_begins_inside_a_decrypted_connection(place: Lab, daemon: RunningDaemon, box: str) -> None:
+    since, hosts = place.mark(), ("git.example.org", "other.example.org", "packages.example.org", "evil.example.org")
+    targets = [f"{host}:{port}" for host in hosts for port in (443, 80, 22)]
+    answers = asks(daemon, box, *(["CONNECT", "https://git.example.org/", {}, target] for target in targets))
+    assert {target: status for target, (status, *_) in zip(targets, answers, strict=True)} == dict.fromkeys(
+        targets, 403
+    )
+    assert asked(place, since) == []
+    assert {port for _, port in place.packets(since)} <= {53}
 
 
 def test_an_upstream_with_a_wrong_certificate_gets_nothing(place: Lab, daemon: RunningDaemon) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from controller.engine.mounts.authority import Authority
 
 _MOST_BYTES = 4096  # of a header
+# A connection that is decrypted carries requests for its host, and no tunnel to another one.
+_RULES = "acl inside connections_encrypted\nhttp_access deny CONNECT inside\n"
 
 
 class CredentialFiles:
@@ -43,7 +45,7 @@ class CredentialFiles:
     def content(self, mount: Mount, namespace: str) -> bytes:
         """Return the content of a file. Raises NoSecret, OSError."""
         if mount.kind == "headers":
-            return "".join(self._line(each, namespace) for each in mount.credentials).encode()
+            return (_RULES + "".join(self._line(each, namespace) for each in mount.credentials)).encode()
         if mount.kind == "certificate":
             return self._authority().issue(sorted({each.host for each in mount.credentials}))
         own = b"" if mount.source == "this host" else self._authority().certificate()
