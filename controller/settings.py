@@ -249,8 +249,9 @@ class Settings(BaseSettings):
     image_build: Literal["off", "copy", "run"] = Field(
         default="off",
         description=(
-            "image builds by admins: off, copy (Dockerfiles without RUN), or run (commands too, without a network; "
-            "they run as root in a plain container of the engine, not in a sandbox)"
+            "image builds by admins: off, copy (Dockerfiles without RUN), or run (commands too, as root in a plain "
+            "container of the engine, not in a sandbox: with the engine's default capabilities, seccomp profile and "
+            "setuid programs; without a network, and with limits of memory, processor, processes and time)"
         ),
     )
     image_build_seconds: float = Field(

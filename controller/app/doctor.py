@@ -84,6 +84,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             user_ids=settings.sandbox_ids,
             user_ids_held=read_overlaps(own) if (own := settings.user_ids()) else (),
             keeps_sandboxes=settings.is_host,
+            builds_run=settings.image_build == "run",
         )
     )
 

@@ -5,12 +5,14 @@ The engine is the tests' own: it asks every container before it removes an image
 
 import contextlib
 import io
+import json
 import random
 import socket
 import tarfile
 import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,7 @@ from controller.kinds.common.labels import AGENT
 from controller.kinds.planning.action import PullImage, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.agent import IMAGE, AgentRuntime, volume_name
-from controller.kinds.runtime.images import OURS, HostImage, ImageBuild
+from controller.kinds.runtime.images import BUILD_PIDS, OURS, HostImage, ImageBuild
 from controller.policy.images import ImageRules
 from controller.ports import ImageError, ImageWork
 from controller.service.images.context import pack_files
@@ -296,6 +298,27 @@ def test_cancelling_a_build_kills_its_command(engine: PrivateEngine, name: str) 
         assert sum(each.count("eth") for each in texts) == 0, "a build's command has no network"
         assert any("lo:" in each for each in texts)
         wait_for("the command is gone", lambda: not sleeps())
+
+
+@pytest.mark.docker
+def test_commands_of_builds_share_a_limit_of_processes(engine: PrivateEngine, name: str) -> None:
+    with docker_world(engine.base_url, hand=DockerHand(engine.base_url)) as world:
+        work = world.images.build(a_build(name, "RUN echo begun; sleep 3458"))
+        texts = []
+        for step in work:
+            texts.append(step.text)
+            if step.text == "begun":
+                break
+        [id_] = engine.docker("ps", "-q", "--no-trunc").split()
+        [inspected] = json.loads(engine.docker("inspect", id_))
+        parent = inspected["HostConfig"]["CgroupParent"]
+        groups = [line.split(":") for line in Path(f"/proc/{inspected['State']['Pid']}/cgroup").read_text().split()]
+        work.close()
+    assert not [each for each in texts if "not limited" in each]
+    assert parent == "/paddock-builds"
+    [(folder, path)] = [("pids" if each[1] else "", each[2]) for each in groups if each[1] in ("pids", "")][:1]
+    assert path.startswith(f"{parent}/")
+    assert (Path("/sys/fs/cgroup") / folder / "paddock-builds" / "pids.max").read_text() == f"{BUILD_PIDS}\n"
 
 
 @pytest.mark.docker

@@ -137,6 +137,7 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("resolvers", W, lambda: kernel(resolvers=("10.0.0.2",), dropped_resolvers=("10.0.0.2",))),
     ("state", W, lambda: replace(WELL, state=FolderFacts("/var/lib/paddock", 0o750, "root", "root", roots=True))),
     ("state", P, lambda: replace(WELL, state=FolderFacts("/var/lib/paddock", 0o770, "root", "root", roots=True))),
+    ("image-builds", W, lambda: replace(WELL, builds_run=True)),
     ("bridges", W, lambda: kernel(forwarding=False)),
     ("clock", W, lambda: kernel(clock_synchronised=False)),
     ("clock", P, lambda: engine(skew_seconds=-60.0)),

@@ -10,6 +10,7 @@ from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_work import DockerImageWork, start_build, start_pull, start_push
 from controller.engine.docker.pull import Pulls
 from controller.engine.docker.registries import Registries
+from controller.engine.kernel.build_cgroup import BuildCgroup
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImagePull
 from controller.ports import ImageError
@@ -22,6 +23,7 @@ class DockerImages:
 
     def __init__(self, client: Client, agents: AgentRuntimes, pulls: Pulls, registries: Registries) -> None:
         self._client, self._agents, self._pulls, self._registries = client, agents, pulls, registries
+        self._build_cgroup = BuildCgroup(client)
 
     def all(self) -> Sequence[HostImage]:
         try:
@@ -46,7 +48,7 @@ class DockerImages:
         return self._pulls.all()
 
     def build(self, ask: ImageBuild) -> DockerImageWork:
-        return start_build(self._client, ask)
+        return start_build(self._client, ask, self._build_cgroup)
 
     def push(self, name: str, *, seconds: float) -> DockerImageWork:
         return start_push(self._client, name, seconds)

@@ -20,6 +20,7 @@ from controller.engine.docker.errors import Fault
 from controller.engine.docker.pull import login_for, not_pulled
 from controller.engine.docker.raw_http import HttpStream
 from controller.engine.docker.registries import Registries, RegistryRefused
+from controller.engine.kernel.build_cgroup import BuildCgroup
 from controller.kinds.runtime.images import ImageBuild, ImageProgress
 from controller.ports import ImageError
 
@@ -34,15 +35,21 @@ class DockerImageWork:
     """ports.ImageWork over one answer of the engine.
 
     `what` is its name in messages; `failed` words an error of the engine. The work is ended after `seconds` in all, or
-    after so long a silence.
+    after so long a silence. `first` is said before all else, if it is anything.
     """
 
     def __init__(
-        self, what: str, stream: HttpStream, seconds: float, silence: float, failed: Callable[[str], ImageError]
+        self,
+        what: str,
+        stream: HttpStream,
+        seconds: float,
+        silence: float,
+        failed: Callable[[str], ImageError],
+        first: str = "",
     ) -> None:
         self._what, self._stream, self._failed, self._silence = what, stream, failed, silence
         self._seconds, self._deadline = seconds, time.monotonic() + seconds
-        self._rest, self._lines = b"", deque[bytes]()
+        self._rest, self._lines = b"", deque([json.dumps({"stream": first}).encode()] if first else [])
         self._over = self._closed = False
         self._reading = threading.Lock()
 
@@ -161,10 +168,18 @@ def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
     return _registry_work(client, "images.push", f"/images/{repository}/push", params, name, seconds, failed)
 
 
-def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
+def start_build(client: Client, ask: ImageBuild, cgroup: BuildCgroup) -> DockerImageWork:
     """Start a build by the engine's classic builder. Raises ImageError."""
-    period = 100_000
+    period, first = 100_000, ""
+    try:
+        parent, unlimited = cgroup.parent()
+    except Fault as fault:
+        raise ImageError(fault.message) from fault
+    if unlimited:
+        first = f"the number of processes of this build is not limited: {unlimited}"
+        _log.warning("processes of an image build not limited", reason=unlimited)
     params = {
+        **({"cgroupparent": parent} if parent else {}),
         "t": ask.tag,
         "dockerfile": ask.dockerfile,
         "buildargs": json.dumps(dict(ask.arguments)),
@@ -192,6 +207,7 @@ def start_build(client: Client, ask: ImageBuild) -> DockerImageWork:
         failed,
         what=f"the build of {ask.tag}",
         body=ask.context,
+        first=first,
     )
 
 
@@ -235,6 +251,7 @@ def _started(
     what: str,
     headers: Mapping[str, str] | None = None,
     body: bytes | Iterator[bytes] | None = None,
+    first: str = "",
 ) -> DockerImageWork:
     try:
         stream = client.stream(
@@ -244,4 +261,4 @@ def _started(
         if fault.unreachable or fault.kind == "busy":
             raise ImageError(fault.message) from fault
         raise failed(fault.message, fault.status) from fault
-    return DockerImageWork(what, stream, seconds, silence, failed)
+    return DockerImageWork(what, stream, seconds, silence, failed, first)

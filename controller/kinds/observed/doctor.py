@@ -188,11 +188,11 @@ class DaemonFacts:
 class DoctorFacts:
     """All facts that are judged together. `local`: the engine runs on this machine.
 
-    `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids, come
-    from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that range.
-    `version` is that of this program. `cluster` is None without a scheduler of many hosts. `certificate_days` are left
-    of the certificate for other hosts (None: there is none). Without `keeps_sandboxes` the daemon only answers for the
-    sandboxes of others, and has no engine.
+    `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids,
+    come from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that
+    range. `builds_run`: image builds may have commands (RUN). `version` is that of this program. `cluster` is None
+    without a scheduler of many hosts. `certificate_days` are left of the certificate for other hosts (None: there
+    is none). Without `keeps_sandboxes` the daemon only answers for the sandboxes of others, and has no engine.
     """
 
     local: bool
@@ -219,3 +219,4 @@ class DoctorFacts:
     cluster: ClusterFacts | None = None
     certificate_days: float | None = None
     keeps_sandboxes: bool = True
+    builds_run: bool = False

@@ -9,6 +9,8 @@ from controller.kinds.runtime.container import stable_hash
 OURS = "paddock.dev/recipe"
 # Names of the images that hold installed packages begin so: they are of Paddock's own, which no registry may fill.
 PACKAGES = "paddock/mcp/"
+BUILD_PIDS = 2048
+"""Processes of all image builds of an engine together."""
 
 
 def reference(name: str) -> str:
@@ -80,7 +82,7 @@ class ImageBuild:
 
     A context may come in pieces; it can be built once then.
 
-    Commands (RUN) have no network, and these limits.
+    Commands (RUN) have no network, and these limits; all builds together have BUILD_PIDS processes.
     """
 
     tag: str

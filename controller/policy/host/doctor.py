@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
 from controller.kinds.runtime.engine_api import untried
+from controller.kinds.runtime.images import BUILD_PIDS
 from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
 from controller.policy.host.doctor_cluster import certificate, cluster
 from controller.policy.host.doctor_fleet import fleet
@@ -46,6 +47,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _user_namespaces,
             _own_users,
             _live_restore,
+            _builds,
         ]
     checks += [_guard, _resolvers, _bridges] if facts.local else [_elsewhere]
     checks += [folders, _clock, _memory, _room, _store, fleet, cluster, certificate, _engine_socket, _daemon_socket]
@@ -274,6 +276,17 @@ def _live_restore(facts: DoctorFacts) -> Findings:
     meaning = "a restart or an upgrade of the engine ends all processes in all sandboxes; they are started again"
     action = 'set `"live-restore": true` in /etc/docker/daemon.json, then `systemctl reload docker`'
     yield _warning("live-restore", "off", meaning, action)
+
+
+def _builds(facts: DoctorFacts) -> Findings:
+    if not facts.builds_run:
+        return
+    found = "builds may have RUN (image_build): as root in a plain container of the engine, not in a sandbox"
+    meaning = (
+        "such a command has the engine's default capabilities and may gain privileges by setuid programs; it has no "
+        f"network, limits of memory, processor and time, and {BUILD_PIDS} processes with all other builds together"
+    )
+    yield _warning("image-builds", found, meaning, "build trusted Dockerfiles alone, or set image_build to copy")
 
 
 def _guard(facts: DoctorFacts) -> Findings:
