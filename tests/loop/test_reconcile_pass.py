@@ -101,6 +101,24 @@ def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: Loo
     assert house.condition("web", "Ready") == "True Running"
 
 
+def test_a_failed_start_keeps_its_first_cause(house: LoopHarness) -> None:
+    said = ("no such device", "endpoint pdk-web exists already: 4a1", "endpoint pdk-web exists already: 7f2")
+    house.engine.fail_next(StartContainer, *(Transient("StartFailed", each) for each in said))
+    house.apply("web")
+
+    def degraded() -> str:
+        found = house.get("web")
+        assert found is not None
+        return next(each["message"] for each in found.status["conditions"] if each["type"] == "Degraded")
+
+    house.settle(seconds=0)
+    assert degraded() == "no such device"
+    for message in said[1:]:
+        house.clock.advance(2)
+        house.settle(seconds=0)
+        assert degraded() == f"{message}; the first try said: no such device"
+
+
 def test_failed_calls_back_off_and_are_forgotten(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, *[Transient("StartFailed", "no")] * 3)
     house.apply("web")

@@ -97,6 +97,13 @@ class Sentinel:
             env={},
         )
 
+    def end(self) -> None:
+        """End the process: what is held runs on, as under systemd, until the next daemon watches over it again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
 
 class Lock:
     """The lock of the one sentinel of a folder, with its pid."""

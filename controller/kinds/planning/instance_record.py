@@ -61,6 +61,7 @@ class Failure:
     that failed. `deleting`: it was being deleted. A change of either starts afresh.
     `subnet` is that of the network that could not be created ("": it was another call). `absent`: another try found
     its image still missing, and it is pulled now; the failure of the last pull stays until that has ended.
+    `first` is what the first of several failed starts said, where later ones say something else.
     """
 
     count: int
@@ -73,6 +74,7 @@ class Failure:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     subnet: str = ""
     absent: bool = False
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The figures for crashes are the kubelet's (CrashLoopBackOff), except that the fi
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
 """
 
+import re
 from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
@@ -22,6 +23,8 @@ CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
 BLOCKED_STARTS = 3  # a leftover that is just being cleaned up lets a retry through
 _PULL_FAILED = "ImagePullFailed"
+_STARTS = ("StartFailed", START_BLOCKED)
+_NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 _NO_IMAGE = ("ImageMissing", _PULL_FAILED, "ImageRefused", "EgressImageMissing")
 
 
@@ -79,9 +82,25 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         longest = SECRET_LONGEST_SECONDS if outcome.reason == SECRET_MISSING else CALL_LONGEST_SECONDS
         delay = min(call_delay_seconds(count), longest)
     subnet = action.config.subnet if isinstance(action, EnsureNetwork) else ""
+    first = _first_cause(prior) if prior is not None and held(prior, result.generation, result.deleting) else ""
+    message = outcome.message
+    if first and outcome.reason in _STARTS and not _says_the_same(first, message):
+        message = f"{message}; the first try said: {first}"
     return Failure(
-        count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal, subnet=subnet
+        *(count, now + delay, outcome.reason, message, result.generation, result.deleting, terminal),
+        subnet=subnet,
+        first=first,
     )
+
+
+def _first_cause(prior: Failure) -> str:
+    """Return what the first failed start said; later ones may fail for what the first one left behind."""
+    return prior.first or (prior.message if prior.reason in _STARTS else "")
+
+
+def _says_the_same(one: str, other: str) -> bool:
+    """Return True if two messages differ in ids, times and process numbers at most."""
+    return _NUMBERS.sub("", one) == _NUMBERS.sub("", other)
 
 
 def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
