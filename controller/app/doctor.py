@@ -113,9 +113,10 @@ def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
     try:
         scheduler.ping()
         nodes = [NodeSighting(each.name, _UP[each.liveness], each.message) for each in scheduler.hosts()]
+        heartbeat = scheduler.heartbeat_seconds()
     except SchedulerError as error:
         return ClusterFacts(settings.scheduler, reason=error.problem.value, trouble=str(error))
-    return ClusterFacts(settings.scheduler, tuple(nodes))
+    return ClusterFacts(settings.scheduler, tuple(nodes), heartbeat_seconds=heartbeat)
 
 
 def _certificate_days(settings: Settings, now: float) -> float | None:

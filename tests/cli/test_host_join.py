@@ -1,9 +1,13 @@
 """`paddock host join`: the folder of another host, whose files the daemon takes."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 from cryptography import x509
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sqlalchemy import make_url
 
 from controller.api.fleet.tls import FleetFiles, FleetTls
 from controller.cli.main import cli
@@ -14,16 +18,26 @@ def join(*words: str) -> Result:
     return CliRunner().invoke(cli, ["host", "join", *words])
 
 
+def conninfo(url: str) -> Mapping[str, Any]:
+    """Return what the store's driver is given for a URL, checked by it."""
+    parsed = make_url(url)
+    _, options = parsed.get_dialect()().create_connect_args(parsed)
+    return conninfo_to_dict(make_conninfo(**options))
+
+
 def test_a_signed_host_can_start(tmp_path: Path) -> None:
     place, cert, key = tmp_path / "b", tmp_path / "ca.pem", tmp_path / "ca.key"
     signing = ("--ca-cert", str(cert), "--ca-key", str(key), "--installed", str(place))
-    database = "postgresql+psycopg://u:p@db/paddock"
+    database = "postgresql+psycopg://u:s3c%3Aret@db/paddock"
     done = join("b", "--address", "10.0.0.2:9466", "--folder", str(place), "--database-url", database, *signing)
     assert done.exit_code == 0, done.output
     assert {each.stat().st_mode & 0o777 for each in (*place.iterdir(), key)} == {0o600}
     settings = load_settings(str(place / "paddock.toml"))
     assert (settings.host_name, settings.scheduler, settings.fleet_address) == ("b", "manual", "10.0.0.2:9466")
-    assert settings.database_url == database
+    assert settings.database_url == f"postgresql+psycopg://u@db/paddock?passfile={place}/pgpass"
+    assert (place / "pgpass").read_text() == "db:*:paddock:u:s3c\\:ret\n"
+    assert "s3c" not in (place / "paddock.toml").read_text() + done.output
+    assert conninfo(settings.database_url)["passfile"] == f"{place}/pgpass", "it reaches libpq"
     assert settings.fleet_cert_file is not None
     assert settings.fleet_key_file is not None
     assert settings.fleet_ca_file is not None

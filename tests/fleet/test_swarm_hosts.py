@@ -107,10 +107,12 @@ def test_waiting_for_a_quota_takes_no_room(hosts: Fleet, daemons: Mapping[str, R
     for at in range(4):
         asked.apply(sandbox(f"g{at}").replace(f"name: g{at}", f"namespace: greedy, name: g{at}", 1))
 
-    def waiting() -> int:
-        return daemons["two"].paddock("get", "sandboxes", "-n", "greedy", "-o", "json").stdout.count('"QuotaExceeded"')
+    def scheduled() -> list[tuple[str, bool]]:
+        shown = json.loads(daemons["two"].paddock("get", "sandboxes", "-n", "greedy", "-o", "json").stdout)["items"]
+        found = [(each["type"], each["reason"], obj) for obj in shown for each in obj["status"].get("conditions", ())]
+        return sorted((reason, "host" in obj["status"]) for type_, reason, obj in found if type_ == "Scheduled")
 
-    wait_for("three wait, by both of their conditions", lambda: waiting() == 6)
+    wait_for("three wait", lambda: len([each for each, _ in scheduled() if each == "QuotaExceeded"]) == 3)
     wait_for("one is placed", lambda: len(placeholders(hosts)) == known + 1)
     asked.paddock("delete", "sandboxes", "--all", "-n", "greedy")
 

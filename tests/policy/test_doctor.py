@@ -305,6 +305,13 @@ def nodes(*found: NodeSighting) -> DoctorFacts:
     return replace(store(hosts=hosts), cluster=ClusterFacts("swarm", found), host="a")
 
 
+def test_a_slow_heartbeat_is_a_finding() -> None:
+    well = nodes(NodeSighting("a", is_up=True), NodeSighting("b", is_up=True))
+    for seconds, checks in ((0.0, []), (1.0, []), (5.0, ["heartbeat"])):
+        cluster = ClusterFacts("swarm", well.cluster.nodes if well.cluster else (), heartbeat_seconds=seconds)
+        assert [each.check for each in not_well(replace(well, cluster=cluster))] == checks
+
+
 def test_the_nodes_of_a_swarm_are_compared_with_the_hosts() -> None:
     well = NodeSighting("a", is_up=True), NodeSighting("b", is_up=True)
     assert not not_well(nodes(*well))

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from controller.cli.fleet_certificates import Pair
 
 _INSTALLED = Path("/etc/paddock/fleet")
-_DATABASE = "postgresql+psycopg://paddock:PASSWORD@db.example.org/paddock"
+_DATABASE = "postgresql+psycopg://paddock@db.example.org/paddock"
+_PASSWORD_FILE = "pgpass"  # noqa: S105 - its name
 _SETTINGS = """\
 # Settings of host {name}, one of many on one store. Add them to its /etc/paddock/paddock.toml.
 host_name = {name_}
 scheduler = "manual"
+# A password is in a file that root alone reads (`HOST:PORT:DATABASE:USER:PASSWORD`), named by passfile=, never in here.
 database_url = {database}
 {roles}fleet_cert_file = {cert}
 fleet_key_file = {key}
@@ -39,7 +41,12 @@ fleet_ca_file = {ca}
     help="What the daemon does, if not all: api alone is one that keeps no host. May be repeated.",
 )
 @click.option("--folder", metavar="DIR", help="Folder to write; it must not exist. [default: NAME]")
-@click.option("--database-url", metavar="URL", default=_DATABASE, help="The PostgreSQL store that all hosts share.")
+@click.option(
+    "--database-url",
+    metavar="URL",
+    default=_DATABASE,
+    help="The PostgreSQL store that all hosts share. A password in it goes into a file of its own.",
+)
 @click.option(
     "--installed", metavar="DIR", default=str(_INSTALLED), show_default=True, help="The folder's place there."
 )
@@ -82,7 +89,7 @@ def join_(
         raise CliError("\n".join(problems))
     try:
         authority = _authority(ca_cert, ca_key)
-        files = {"paddock.toml": _settings(name, address, roles, database_url, Path(installed)).encode()}
+        files = _settings_files(name, address, roles, database_url, Path(installed))
         if authority is None:
             made = certificates.new_request(name)
             files |= {"host.csr": made.cert, "host.key": made.key}
@@ -126,6 +133,34 @@ def _problems(name: str, place: Path, database_url: str, ca_cert: str | None, ca
     if ca_key and not ca_cert:
         problems.append("--ca-cert: missing; with --ca-key name the authority's certificate, too")
     return problems
+
+
+def _settings_files(
+    name: str, address: str | None, roles: Sequence[str], database_url: str, installed: Path
+) -> dict[str, bytes]:
+    """Return the settings, and the file of the store's password if the URL has one."""
+    plain, password = _without_password(database_url, installed)
+    files = {"paddock.toml": _settings(name, address, roles, plain, installed).encode()}
+    return files | ({_PASSWORD_FILE: password.encode()} if password else {})
+
+
+def _without_password(url: str, installed: Path) -> tuple[str, str]:
+    """Return the URL without its password, and the line of libpq's password file for it ("": it has none)."""
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url, ""
+    user, _, place = parts.netloc.rpartition("@")
+    query = f"{parts.query}&" if parts.query else ""
+    plain = parts._replace(
+        netloc=f"{user.partition(':')[0]}@{place}", query=f"{query}passfile={installed / _PASSWORD_FILE}"
+    )
+    port = place.rpartition("]")[2].partition(":")[2]
+    fields = (parts.hostname, port, parts.path.lstrip("/"), parts.username, parts.password)
+    texts = (unquote(str(field)) if field else "*" for field in fields)
+    line = ":".join(text.replace("\\", "\\\\").replace(":", "\\:") for text in texts)
+    return plain.geturl(), f"{line}\n"
 
 
 def _authority(ca_cert: str | None, ca_key: str | None) -> "Pair | None":

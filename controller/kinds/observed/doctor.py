@@ -115,12 +115,16 @@ class NodeSighting:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The answer of the scheduler of many hosts; `trouble` says why there is none, and `reason` is its one word."""
+    """The answer of the scheduler of many hosts; `trouble` says why there is none, and `reason` is its one word.
+
+    `heartbeat_seconds` is how often it hears of a node (0: not told).
+    """
 
     scheduler: str
     nodes: tuple[NodeSighting, ...] = ()
     reason: str = ""
     trouble: str = ""
+    heartbeat_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from controller.kinds.observed.doctor import ClusterFacts, DoctorFacts, Finding,
 from controller.ports.scheduler import SchedulerProblem
 
 _SOON_DAYS = 30
+_HEARTBEAT_SECONDS = 1.0  # the figures of many hosts are measured with it
 
 
 def cluster(facts: DoctorFacts) -> Iterator[Finding]:
@@ -19,6 +20,7 @@ def cluster(facts: DoctorFacts) -> Iterator[Finding]:
         return
     up = sum(each.is_up is True for each in found.nodes)
     yield Finding(found.scheduler, Severity.OK, f"it can decide; {up} of {len(found.nodes)} nodes are up")
+    yield from _heartbeat(found.heartbeat_seconds)
     names = Counter(each.name for each in found.nodes)
     for name in sorted(each for each, count in names.items() if count > 1):
         meaning = "nothing is placed there, since nobody knows which of them is meant"
@@ -33,6 +35,14 @@ def cluster(facts: DoctorFacts) -> Iterator[Finding]:
             meaning = "its daemon runs, but nothing is placed there"
             action = "have its engine join the swarm, or set its host_name to its name in `docker node ls`"
             yield Finding(f"node/{host.name}", Severity.WARNING, "no node has this host's name", meaning, action)
+
+
+def _heartbeat(seconds: float) -> Iterator[Finding]:
+    if seconds <= _HEARTBEAT_SECONDS:
+        return
+    meaning = f"a dead host is known after three of them, {3 * seconds:.0f} s: what may move from it waits so long"
+    action = "run `docker swarm update --dispatcher-heartbeat 1s` on a manager"
+    yield Finding("heartbeat", Severity.WARNING, f"the swarm hears of its nodes every {seconds:g} s", meaning, action)
 
 
 def _silent(found: ClusterFacts) -> Finding:

@@ -1,6 +1,7 @@
 """HTTP to one engine, for its swarm's API: JSON in and out, a connection for each request, a stream of events."""
 
 import contextlib
+import http
 import http.client
 import json
 import socket
@@ -8,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from controller.kinds.runtime.engine_api import OLDEST, negotiated, parse_version
 from controller.ports.scheduler import SchedulerError, SchedulerProblem
 
-_OLDEST, _NEWEST = (1, 41), (1, 45)  # versions of the API that this package was tried with
 _FAILED = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -35,12 +36,11 @@ class SwarmApi:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Version of the API that both sides know; asked once."""
+        """Version of the API that both sides know; asked again once the engine refuses it."""
         if self._version is None:
             said = self._request("GET", "/version", None)
-            major, _, minor = str(said.get("ApiVersion", "")).partition(".")
-            newest = (int(major or 0), int(minor or 0)) if minor.isdigit() and major.isdigit() else (0, 0)
-            self._version = max(_OLDEST, min(newest, _NEWEST))
+            newest, lowest = (parse_version(str(said.get(name) or "")) for name in ("ApiVersion", "MinAPIVersion"))
+            self._version = max(OLDEST, negotiated(newest, lowest))
         return self._version
 
     def get(self, path: str, **filters: list[str]) -> Any:
@@ -114,7 +114,14 @@ class SwarmApi:
                     return json.loads(said) if said and is_json else None
             except _FAILED as error:
                 raise self._unreachable(error) from error
+            if answer.status == http.HTTPStatus.BAD_REQUEST and self._is_replaced():
+                raise self._unreachable(OSError("another version has taken its place, and is asked again"))
             raise Refusal(answer.status, _message(said))
+
+    def _is_replaced(self) -> bool:
+        """Tell whether the engine has another version of the API now than the one in use."""
+        known, self._version = self._version, None
+        return known is not None and self.version != known
 
     def _unreachable(self, error: Exception) -> SchedulerError:
         return SchedulerError(

@@ -56,6 +56,11 @@ class SwarmScheduler:
     def ping(self) -> str:
         return self._do(lambda: str(self._own_node()))
 
+    def heartbeat_seconds(self) -> float:
+        """Return how often the swarm hears of a node: after three of them it is down."""
+        swarm = self._do(lambda: self._api.get("/swarm"))
+        return float(swarm["Spec"].get("Dispatcher", {}).get("HeartbeatPeriod") or 0) / 1e9
+
     def prepare(self) -> None:
         """Load the placeholders' image into this host's engine."""
         self._do(self._image)
