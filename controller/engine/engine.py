@@ -94,7 +94,7 @@ class DockerEngine:
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         self._cgroups = Cgroups()
-        self._networks = Networks(instance_id, self._client, self._view)
+        self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._mounts = HostMounts(
             instance_id,
             self._client,
@@ -106,7 +106,7 @@ class DockerEngine:
         )
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
-        self._guard = GuardWatch(firewall, self._view)
+        self._guard = GuardWatch(firewall, self._view, self._networks.read_rules)
         self._observer = self._make_observer(meter, observe_seconds)
         self._secret_watch = SecretWatch(self._mounts, self._observer, self._view)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)

@@ -1,6 +1,6 @@
 """Ports to the engine and the host: observing, acting, probing, measuring."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from controller.kinds.observed.canary import CanaryTry
@@ -12,7 +12,7 @@ from controller.kinds.planning.outcome import Outcome
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress, ImagePull
-from controller.kinds.runtime.network import FirewallState
+from controller.kinds.runtime.network import EngineRules, FirewallState
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
 from controller.ports.common import Wake
@@ -59,6 +59,10 @@ class Firewall(Protocol):
 
     def guard(self) -> FirewallState:
         """Return the current state of the rules for sandboxes' networks. Never raises."""
+        ...
+
+    def engine_rules(self, subnets: Collection[str]) -> EngineRules:
+        """Return the engine's own rules, as far as these subnets need them. Never raises."""
         ...
 
     def generation(self) -> int | None:

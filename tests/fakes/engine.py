@@ -471,6 +471,11 @@ class FakeEngine:
                 raise ValueError(f"network {name} has active endpoints")
             del self.networks[name]
 
+    def cut_network(self, name: str, **observed: Any) -> None:
+        """Change what the host's kernel has of a bridge: `is_linked` (`ip link del`), `leads_out` (flushed rules)."""
+        with self._by_hand():
+            self.networks[name] = replace(self.networks[name], **observed)
+
     def replace_network(self, name: str, config_hash: str) -> None:
         """`docker network rm` and `create` of one of ours, as another version of Paddock would make it."""
         with self._by_hand():

@@ -5,13 +5,21 @@ from dataclasses import replace
 
 import pytest
 
+from controller.engine.docker.errors import of_status, outcome_of
 from controller.kinds.common.labels import egress_name, local_name, public_name, sealed_name
 from controller.kinds.observed.observed import State
+from controller.kinds.runtime.network import EnsureNetwork
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
 from tests.loop.harness import Crash, LoopHarness
+
+# As Engine 20.10 says it.
+FLUSHED = (
+    "Failed to Setup IP tables: Unable to enable SKIP DNAT rule:  (iptables failed: iptables --wait -t nat -I DOCKER"
+    " -i pdp-b -j RETURN: iptables: No chain/target/match by that name.\n (exit status 1))"
+)
 
 
 @pytest.fixture
@@ -55,6 +63,55 @@ def test_the_bridge_stands_before_the_sandbox_is_made(house: LoopHarness) -> Non
     assert house.condition("web", "NetworkReady") == "True Public"
     house.settle()
     assert len(house.engine.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("leads_out", "shown"),
+    [(False, "False EngineRulesLost"), (None, "Unknown EngineRulesUnread"), (True, "True Public")],
+)
+def test_bridge_without_the_engines_rules_reaches_nothing(
+    house: LoopHarness, leads_out: bool | None, shown: str
+) -> None:
+    uid = running(house)
+    other = running(house, "other")
+    house.engine.cut_network(public_name(uid), leads_out=leads_out)
+    house.settle()
+    assert house.condition("web", "NetworkReady") == shown
+    assert house.condition("other", "NetworkReady") == "True Public"
+    assert house.condition("web", "Ready") == "True Running"
+    house.engine.cut_network(public_name(uid), leads_out=True)
+    house.settle()
+    assert house.condition("web", "NetworkReady") == "True Public"
+    assert other != uid
+
+
+@pytest.mark.parametrize("level", ["production", "development"])
+def test_sandbox_whose_network_is_gone_is_not_ready(house: LoopHarness, level: str) -> None:
+    uid = running(house, level=level)
+    net = public_name(uid) if level == "production" else sealed_name(uid)
+    before = house.engine.box(house.container_name("web")).id
+    house.engine.cut_network(net, is_linked=False)
+    house.settle()
+    assert house.condition("web", "Ready") == "False NetworkGone"
+    assert house.condition("web", "NetworkReady") == "False NetworkGone"
+    assert house.engine.box(house.container_name("web")).id == before
+    for state in ("Suspended", "Running"):  # as its message says
+        apply(house, level=level, runState=state)
+        house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.engine.networks[net].is_linked
+
+
+def test_start_without_the_engines_rules_says_what_to_do(house: LoopHarness) -> None:
+    house.engine.fail_next(EnsureNetwork, outcome_of(of_status(500, FLUSHED)))
+    apply(house)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "False EngineRulesLost"
+    found = house.get("web")
+    assert found is not None
+    assert "systemctl restart docker" in str(found.status["conditions"])
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
 
 
 def test_the_local_network_is_joined_and_left_while_it_runs(house: LoopHarness) -> None:

@@ -152,6 +152,28 @@ def test_an_egress_container_changed_by_hand_is_replaced(house: LoopHarness, how
     assert house.condition("web", "Ready") == "True Running"
 
 
+def test_proxy_whose_uplink_leads_nowhere_is_shown(house: LoopHarness) -> None:
+    running(house)
+    house.engine.cut_network(UPLINK, leads_out=False)
+    house.settle()
+    assert house.condition("web", "NetworkReady") == "False EngineRulesLost"
+    assert house.condition("web", "Ready") == "True Running"
+    house.engine.cut_network(UPLINK, leads_out=True)
+    house.settle()
+    assert house.condition("web", "NetworkReady") == "True Sealed"
+
+
+def test_an_uplink_that_is_gone_is_made_again(house: LoopHarness) -> None:
+    for name in ("web", "other"):
+        running(house, name)
+    house.engine.cut_network(UPLINK, is_linked=False)
+    house.settle()
+    assert house.engine.networks[UPLINK].is_linked
+    for name in ("web", "other"):
+        assert house.condition(name, "NetworkReady") == "True Sealed"
+        assert house.engine.box(egress_name(uid(house, name))).state is State.RUNNING
+
+
 def test_a_renamed_egress_container_gets_its_name_back(house: LoopHarness) -> None:
     proxy = egress_name(running(house))
     before = house.engine.box(proxy)

@@ -201,7 +201,7 @@ def test_networks_that_come_or_go_are_decided_as_by_a_new_planner(house: LoopHar
         assert [str(each) for each in ours.groups] == [str(each) for each in anew.groups]
         assert replace(ours.writes, ceilings=()) == replace(anew.writes, ceilings=())
         mattered += settled == len(seen.sandboxes) and bool(ours.groups)
-    assert mattered > 6
+    assert mattered > 3
 
 
 def _without(host: Snapshot, *names: str) -> Snapshot:

@@ -13,6 +13,7 @@ import docker.errors
 import requests.exceptions
 
 from controller.kinds.planning.outcome import Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime.network import RESTART, RULES_LOST
 
 # Everything that a call to the engine may raise.
 FOREIGN = (docker.errors.DockerException, requests.exceptions.RequestException, http.client.HTTPException, OSError)
@@ -22,6 +23,9 @@ RETRY_SECONDS = 2.0
 
 # A shim, or the runtime's state, of a task that the engine no longer knows. Only removing its container removes it.
 _LEFT_BEHIND = re.compile(r"task \S* ?already exists|container with (given )?id (already )?exists")
+
+# The engine writes its firewall rules at its start, and misses them later if somebody flushed them.
+_RULES_LOST = re.compile(r"setup ip ?tables|ip6?tables failed|(No such file or directory|No chain).*\bnft\b", re.I)
 
 # `busy`: another call for the same container hangs, so this one was not made.
 Kind = Literal["4xx", "5xx", "timeout", "connection", "busy"]
@@ -84,6 +88,9 @@ def outcome_of(fault: Fault) -> Outcome:
         return Terminal("InvalidConfig", f"the engine refuses this configuration: {fault.message}")
     if fault.status == 409:
         return Transient("Conflict", fault.message)
+    if _RULES_LOST.search(fault.message):
+        words = f"the engine's firewall rules are gone, so it makes no network: {RESTART}; it said: {fault.message}"
+        return Transient(RULES_LOST, words)
     # Stopping the engine during a container's start can leave a stray mount below its root (seen: 20.10).
     lost = "failed to remove root filesystem" in fault.message and "resource busy" in fault.message
     advice = "; stop the engine, `umount` that folder, and start the engine again" if lost else ""

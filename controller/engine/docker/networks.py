@@ -4,8 +4,10 @@ Docker allows two networks of one name, so the kernel's name of the bridge is th
 Foreign networks are never touched, whatever their name.
 """
 
+import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,30 +19,47 @@ from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.planning.outcome import Ok, Outcome, Transient, Waiting
 from controller.kinds.runtime.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork
+from controller.ports import Firewall
 
 SUBNET_TAKEN = "SubnetTaken"
 _BUSY_SECONDS = 1.0
+_SEALED = "pdx"
 _BRIDGE = "com.docker.network.bridge."
 
 
 class Networks:
     """Bridges of this instance. Thread-safe: one call at a time, so that a list never overwrites newer data."""
 
-    def __init__(self, instance_id: str, client: Client, view: View) -> None:
-        self._instance_id, self._client, self._view = instance_id, client, view
-        self._lock = threading.Lock()
+    def __init__(self, instance_id: str, client: Client, view: View, firewall: Firewall | None = None) -> None:
+        """Without a `firewall`, the engine's kernel is not this host's: what it has is not known."""
+        self._instance_id, self._client, self._view, self._firewall = instance_id, client, view, firewall
+        self._lock, self._showing = threading.Lock(), threading.Lock()
+        self._listed: Mapping[str, Network] = {}
+        self._leads_out: Mapping[str, bool | None] = {}  # by id, of those that were listed at the last reading
 
     def observe_now(self) -> None:
-        """List all our bridges into the view. Raises Fault."""
+        """List all our bridges into the view, and read the engine's rules for them. Raises Fault."""
         with self._lock:
             self._look()
+        self.read_rules()
+
+    def read_rules(self) -> None:
+        """Read which of the listed bridges lead out. One that is made later counts as such until the next reading."""
+        with self._showing:
+            open_ = {each.id: each for each in self._listed.values() if not each.name.startswith(_SEALED)}
+            if self._firewall is None or not open_:
+                self._leads_out = {}
+            else:
+                rules = self._firewall.engine_rules({each.subnet for each in open_.values() if each.subnet})
+                self._leads_out = {id_: rules.leads_out(each.name, each.subnet) for id_, each in open_.items()}
+            self._show()
 
     def ensure(self, action: EnsureNetwork) -> Outcome:
         """Create the bridge, or replace one of another configuration. Raises Fault."""
         desired = action.labels[own.CONFIG_HASH]
         with self._lock:
             found = self._look().get(action.name)
-            if found is not None and (found.uid, found.config_hash) == (action.uid, desired):
+            if found is not None and (found.uid, found.config_hash, found.is_linked) == (action.uid, desired, True):
                 return Ok()
             if found is not None and found.uid != action.uid:
                 return _taken(action.name, f"the object with uid {found.uid}")
@@ -67,9 +86,19 @@ class Networks:
     def _look(self) -> Mapping[str, Network]:
         label = f"{own.INSTANCE}={self._instance_id}"
         rows = self._client.call("networks.list", lambda api: api.networks(filters={"label": [label]}))
-        found = {each.name: each for each in map(_network, rows)}
-        self._view.networks(MappingProxyType(found))
-        return found
+        with self._showing:
+            self._listed = {each.name: each for each in map(_network, rows)}
+            return self._show()
+
+    def _show(self) -> Mapping[str, Network]:
+        """Put the listed bridges into the view, with what this host's kernel has of them."""
+        links = {name for _, name in socket.if_nameindex()} if self._firewall is not None else None
+        shown = {
+            name: replace(each, is_linked=links is None or name in links, leads_out=self._leads_out.get(each.id, True))
+            for name, each in self._listed.items()
+        }
+        self._view.networks(MappingProxyType(shown))
+        return shown
 
     def _make(self, action: EnsureNetwork) -> Outcome:
         try:

@@ -9,12 +9,13 @@ import logging
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
 from typing import Any
 
-from controller.kinds.runtime.network import FirewallState
+from controller.engine.kernel.engine_rules import read_engine_rules
+from controller.kinds.runtime.network import EngineRules, FirewallState
 
 TABLE = "paddock"
 LOAD = "load it: `nft -c -f deploy/paddock-guard.nft && nft -f deploy/paddock-guard.nft` (deploy/paddock-guard.service)"
@@ -100,6 +101,10 @@ class NftFirewall:
         elif failure != self._failure:
             _log.warning("name servers not let through the guard: %s: %s", ", ".join(resolvers), failure)
         self._failure = failure
+
+    def engine_rules(self, subnets: Collection[str]) -> EngineRules:
+        """Read the engine's own rules. Never raises."""
+        return read_engine_rules(subnets)
 
     def generation(self) -> int | None:
         """Return the kernel's generation number of its rules; None if it can't be read. Never raises."""

@@ -5,6 +5,7 @@ itself is read only after a change, by anyone: Docker changes its own rules, too
 """
 
 import threading
+from collections.abc import Callable
 
 from controller.engine.observe.observer import guarded
 from controller.engine.observe.view import View
@@ -18,8 +19,9 @@ _NO_FIREWALL = FirewallState("this daemon has no firewall to read")
 class GuardWatch:
     """Poller that reads the guard into the view. Thread-safe."""
 
-    def __init__(self, firewall: Firewall | None, view: View) -> None:
-        self._firewall, self._view = firewall, view
+    def __init__(self, firewall: Firewall | None, view: View, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called after each change of the rules, once the guard was read."""
+        self._firewall, self._view, self._changed = firewall, view, changed
         self._one_at_a_time = threading.Lock()
         self._generation: int | None = None
         self._stopping = threading.Event()
@@ -41,6 +43,7 @@ class GuardWatch:
         found = self._firewall.generation()
         if found != self._generation or (found is None and not self._view.now.unguarded):
             self.read()
+            self._changed()
 
     def start(self) -> None:
         if self._firewall is not None:

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 from controller.kinds.runtime.container import stable_hash
+
+RULES_LOST = "EngineRulesLost"
+RESTART = "restart the engine (`systemctl restart docker`), which writes them again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,36 @@ class FirewallState:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineRules:
+    """The engine's firewall rules, as read. Connections of the sources `translated` leave with the host's address.
+
+    `forwarded` are the bridges whose traffic is passed on; `forwards_all`: what no rule drops is. `unread` is why some
+    could not be read ("": they were).
+    """
+
+    translated: frozenset[IPv4Network] = frozenset()
+    forwarded: frozenset[str] = frozenset()
+    forwards_all: bool = True
+    unread: str = ""
+
+    def translates(self, subnet: str) -> bool:
+        """Return True if the connections of that subnet leave with the host's address."""
+        network = IPv4Network(subnet)
+        return network in self.translated or any(network.subnet_of(each) for each in self.translated)
+
+    def leads_out(self, bridge: str, subnet: str) -> bool | None:
+        """Return True if the bridge leads to the Internet; None: that is not known."""
+        leads = (self.forwards_all or bridge in self.forwarded) and self.translates(subnet)
+        return None if not leads and self.unread else leads
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
-    """One of our bridges as the engine has it. `uid` is that of its object ("": shared by many)."""
+    """One of our bridges as the engine has it. `uid` is that of its object ("": shared by many).
+
+    `is_linked`: the kernel has it, too. `leads_out`: the engine's rules let it reach the Internet (None: not known); a
+    sealed one is not asked for that.
+    """
 
     id: str
     name: str
@@ -49,6 +81,8 @@ class Network:
     subnet: str
     namespace: str = ""
     object_name: str = ""
+    is_linked: bool = True
+    leads_out: bool | None = True
 
 
 @dataclass(frozen=True, slots=True)

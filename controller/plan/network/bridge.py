@@ -63,6 +63,8 @@ def ready(context: ReconcileContext) -> Condition | None:
     if up and context.network.unguarded:
         message = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
         return Condition("NetworkReady", "Unknown", egress.UNGUARDED, message)
+    if up and (cut := egress.gone(context) or egress.cut_off(_existing(context, wanted))) is not None:
+        return cut
     if up:
         message = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
         return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {message}")
@@ -85,8 +87,12 @@ def _joins(action: Action, wanted: Open) -> bool:
 
 
 def _differs(context: ReconcileContext, wanted: Open) -> bool:
-    found = next((each for each in context.network.bridges if each.name == wanted.network), None)
-    return found is None or found.config_hash != wanted.bridge(context.network.subnet).hash()
+    found = _existing(context, wanted)
+    return found is None or not found.is_linked or found.config_hash != wanted.bridge(context.network.subnet).hash()
+
+
+def _existing(context: ReconcileContext, wanted: Open) -> Network | None:
+    return next((each for each in context.network.bridges if each.name == wanted.network), None)
 
 
 def _ensure(context: ReconcileContext, wanted: Open) -> EnsureNetwork:

@@ -23,7 +23,14 @@ from controller.kinds.planning.action import (
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts
-from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, RemoveNetwork
+from controller.kinds.runtime.network import (
+    RESTART,
+    RULES_LOST,
+    EnsureNetwork,
+    Network,
+    NetworkConfig,
+    RemoveNetwork,
+)
 from controller.kinds.runtime.secret import SECRET_MISSING
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
@@ -33,7 +40,8 @@ from controller.policy.network import egress as policy
 from controller.policy.network.egress import Sealed
 
 ROLE = "egress"
-UNGUARDED, NO_SUBNET = "NetworkUnguarded", "NoSubnetLeft"
+UNGUARDED, NO_SUBNET, NETWORK_GONE = "NetworkUnguarded", "NoSubnetLeft", "NetworkGone"
+_RESUME = "`paddock set run-state sandbox/%s Suspended`, then `Running`"
 _CRASHED_SECONDS = 10.0  # one that ended sooner is started again only after such a pause
 _RETRY_SECONDS = 1.0
 _NO_LIMITS = Limits(0, 0, 0)
@@ -140,7 +148,11 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "True", "NoNetwork", "its level has none")
     if context.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
+    if (missing := gone(context)) is not None:
+        return missing
     if not _differs(context, wanted):
+        if (cut := cut_off(context.network.uplink)) is not None:
+            return cut
         hosts = ", ".join(wanted.hosts) or "none"
         named = ", ".join(dict.fromkeys(each.host for each in wanted.credentials))
         added = f"; with credentials: {named}" if named else ""
@@ -153,6 +165,36 @@ def ready(context: ReconcileContext) -> Condition:
     if context.container is None or context.container.state not in ALIVE:
         return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
     return Condition("NetworkReady", "False", "NotUp", "its egress container does not run; it reaches nothing")
+
+
+def gone(context: ReconcileContext) -> Condition | None:
+    """Return the NetworkReady condition of a running sandbox whose own network is gone; None: it is there."""
+    box, rendered = context.container, context.rendered
+    if box is None or box.state not in ALIVE or rendered is None or (rendered.open is None and rendered.sealed is None):
+        return None
+    name = rendered.config.network_mode
+    networks = (context.network.sealed, *context.network.bridges)
+    network = next((each for each in networks if each is not None and each.name == name), None)
+    if name not in box.networks or (network is not None and network.is_linked):
+        return None
+    lacks = "the engine has it no more" if network is None else "its bridge was removed from this host"
+    message = f"its network {name} is gone ({lacks}); its next start makes it again: {_RESUME % context.obj.name}"
+    return Condition("NetworkReady", "False", NETWORK_GONE, message)
+
+
+def cut_off(network: Network | None) -> Condition | None:
+    """Return the NetworkReady condition if that bridge does not lead to the Internet; None: it does."""
+    if network is None or not network.is_linked:
+        name = network.name if network is not None else policy.UPLINK
+        return Condition("NetworkReady", "False", NETWORK_GONE, f"it reaches nothing: the bridge {name} is gone")
+    if network.leads_out is None:
+        rules = f"the engine's firewall rules for {network.name}"
+        message = f"{rules} can't be read; run the daemon as root, beside iptables or nft"
+        return Condition("NetworkReady", "Unknown", "EngineRulesUnread", message)
+    if not network.leads_out:
+        message = f"it reaches nothing outside: the engine's firewall rules for {network.name} are gone; {RESTART}"
+        return Condition("NetworkReady", "False", RULES_LOST, message)
+    return None
 
 
 def _wanted(context: ReconcileContext) -> Sealed | None:
@@ -176,7 +218,9 @@ def lacking(context: ReconcileContext) -> tuple[str, str] | None:
 
 def _network_differs(context: ReconcileContext, wanted: Sealed) -> bool:
     network = context.network.sealed
-    return network is None or network.config_hash != wanted.bridge(context.network.subnet).hash()
+    return (
+        network is None or not network.is_linked or network.config_hash != wanted.bridge(context.network.subnet).hash()
+    )
 
 
 def _differs(context: ReconcileContext, wanted: Sealed) -> str:
@@ -189,6 +233,8 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
         return f"its egress container is {one.state}"
     if one.config_hash != wanted.egress.hash():
         return "allowedHosts changed" if one.image == wanted.egress.image else "another egress image"
+    if context.network.uplink is None or not context.network.uplink.is_linked:
+        return f"the bridge {policy.UPLINK} is gone"
     if set(one.networks) != {policy.UPLINK, wanted.network}:
         return f"its egress container was found on {', '.join(one.networks) or 'no network'}"
     if one.unrecorded:
@@ -263,7 +309,7 @@ def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Act
     """Return the actions that start an egress container, on its uplink first: that is its default route."""
     uid, config, network = egress_uid(context.obj.uid), wanted.egress, context.network
     actions: list[Action] = []
-    if not network.uplink:
+    if network.uplink is None or not network.uplink.is_linked:
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
     if config.slots:
         space = context.obj.namespace

@@ -22,7 +22,7 @@ Subnets = Callable[[Snapshot], set[str]]
 class NetworkContext:
     """Network state of one object. `subnet` is that of its network, now or when created ("": none is free or needed).
 
-    `record` is the egress container's record, `containers` all that bear its uid; `uplink`: their common bridge exists.
+    `record` is the egress container's record, `containers` all that bear its uid; `uplink` is their common bridge.
     `sealed` is its sealed network, `bridges` are its own that lead to the Internet, `peers` is the one shared within
     its namespace, and `peers_subnet` the subnet of that, now or when created. `unguarded` is why nothing new may be
     attached to a network ("" if it may), and `untried` why that is not known yet. `range` is where subnets are taken
@@ -33,7 +33,7 @@ class NetworkContext:
     record: Instance | None = None
     containers: tuple[Container, ...] = ()
     sealed: Network | None = None
-    uplink: bool = False
+    uplink: Network | None = None
     subnet: str = ""
     unguarded: str = ""
     range: str = ""
@@ -87,7 +87,7 @@ def network_context(
         record=record,
         containers=containers,
         sealed=network,
-        uplink=egress.UPLINK in observed.networks,
+        uplink=observed.networks.get(egress.UPLINK),
         subnet=subnet,
         unguarded=observed.unguarded or snapshot.guarded.broken,
         untried="" if snapshot.guarded.broken else snapshot.guarded.words,

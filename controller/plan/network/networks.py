@@ -47,6 +47,12 @@ def unplugged(context: ReconcileContext) -> bool:
     return bridge.unplugged(context) or peers.unplugged(context)
 
 
+def unready(context: ReconcileContext) -> Condition | None:
+    """Return the Ready condition of a sandbox whose network is gone; None: it is there, or it has none."""
+    missing = egress.gone(context)
+    return None if missing is None else Condition("Ready", missing.status, missing.reason, missing.message)
+
+
 def condition(context: ReconcileContext) -> Condition:
     """Return the NetworkReady condition."""
     return peers.ready(context, bridge.ready(context) or egress.ready(context))

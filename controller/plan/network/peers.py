@@ -72,6 +72,9 @@ def ready(context: ReconcileContext, found: Condition) -> Condition:
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
         lacks = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
         return Condition(found.type, "False", *lacks)
+    if (shared := context.network.peers) is None or not shared.is_linked:
+        message = f"the bridge {peers_name(context.obj.namespace)} of its peers is gone; its next start makes it again"
+        return Condition(found.type, "False", egress.NETWORK_GONE, message)
     message = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
     return replace(found, message=message)
 
@@ -104,7 +107,9 @@ def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
 
 def _differs(context: ReconcileContext) -> bool:
     found, subnet = context.network.peers, context.network.peers_subnet
-    return found is None or not subnet or found.config_hash != policy.bridge(context.obj.namespace, subnet).hash()
+    if found is None or not found.is_linked or not subnet:
+        return True
+    return found.config_hash != policy.bridge(context.obj.namespace, subnet).hash()
 
 
 def _ensure(context: ReconcileContext) -> EnsureNetwork:

@@ -160,6 +160,8 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
         return unguarded
     asked = context.spec.run_state if context.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not context.deleting
+    if up and not _interrupts(decision) and (missing := networks.unready(context)) is not None:
+        return missing
     pending, message = _pending(context, decision) if up else ("", "")
     if pending:
         return Condition("Ready", "False", pending, message)
