@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from controller.kinds.common.json_size import json_bytes
 from controller.mcp.arguments import shape, validated
-from controller.mcp.names import Style
+from controller.mcp.names import Style, Toolset
+from controller.mcp.outputs import Outputs
 from controller.mcp.text import STREAM_BYTES, plain, shortened
 from controller.mcp.tool import Call, Progress, Tool
 from controller.policy.access import decide_tool
@@ -34,6 +35,7 @@ _Outcome = Literal["ok", "error", "refused", "cancelled"]
 class Options:
     """Options of an endpoint's address: names of listed tools, namespace of calls that name none, no changes.
 
+    Of the toolset `basic` few tools are listed, and a result is its text alone: what models need, and no more.
     `failure` is why the daemon of the sandbox's host did not answer: calls fail for it. `size_bytes` is the size of the
     request.
     """
@@ -41,6 +43,7 @@ class Options:
     names: Style = "dots"
     namespace: str = "default"
     read_only: bool = False
+    toolset: Toolset = "all"
     failure: ServiceError | None = None
     size_bytes: int = 0
 
@@ -63,8 +66,8 @@ class Calls:
     Work and changes are in the audit log before they happen. The entry of the call itself, with its duration, follows.
     """
 
-    def __init__(self, services: Services, meter: Meter) -> None:
-        self._services, self._meter = services, meter
+    def __init__(self, services: Services, meter: Meter, outputs: Outputs) -> None:
+        self._services, self._meter, self._outputs = services, meter, outputs
 
     def visible(self, tool: Tool, options: Options) -> bool:
         """Return True if the caller may call the tool at all."""
@@ -96,7 +99,8 @@ class Calls:
                 arguments = await self._services.parsing.run(options.size_bytes, validated, tool.arguments, given)
             else:
                 arguments = validated(tool.arguments, given)
-            result = await tool.run(Call(self._services, options.namespace, progress, options.size_bytes), arguments)
+            call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs)
+            result = await tool.run(call, arguments)
             return fitted(tool, result), "ok"
         except ServiceError as error:
             refused = isinstance(error, Forbidden | Unauthorized)

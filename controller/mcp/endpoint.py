@@ -16,7 +16,8 @@ from controller.kinds.common.http_head import is_local
 from controller.mcp import sdk
 from controller.mcp.calls import OPTIONS_KEY, IsHere, Options
 from controller.mcp.json_rpc import body_of, refusal_of, replayed
-from controller.mcp.names import STYLES, Style
+from controller.mcp.names import STYLES, TOOLSETS, Style, Toolset
+from controller.mcp.outputs import Outputs
 from controller.mcp.servers.endpoint import ServersEndpoint
 from controller.mcp.servers.sessions import Sessions
 from controller.ports import Meter
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _TRUE = ("true", "1", "yes", "on", "")
 _FALSE = ("false", "0", "no", "off")
-_KNOWN = ("names", "namespace", "readOnly")
+_KNOWN = ("names", "namespace", "readOnly", "toolset")
 
 
 class McpEndpoint:
@@ -46,7 +47,7 @@ class McpEndpoint:
         """`is_here` tells if a sandbox, by namespace and name, is of no other host; None: there is one host."""
         self._services, self._meter, self._is_here = services, meter, is_here
         self._servers = ServersEndpoint(services, sessions or Sessions(services.mcp_servers, meter), meter)
-        self._loading = threading.Lock()
+        self._loading, self._outputs = threading.Lock(), Outputs()
         self._protocols: WeakKeyDictionary[asyncio.AbstractEventLoop, Protocol] = WeakKeyDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +88,8 @@ class McpEndpoint:
 
     def _make(self) -> "Protocol":
         with self._loading:  # it takes half a second: not on the event loop
-            made: Protocol = sdk.load("controller.mcp.protocol").Protocol(self._services, self._meter, self._is_here)
+            protocol = sdk.load("controller.mcp.protocol")
+            made: Protocol = protocol.Protocol(self._services, self._meter, self._outputs, self._is_here)
             return made
 
 
@@ -97,12 +99,15 @@ def options_of(query: QueryParams) -> Options:
     names: Style | None = next((each for each in STYLES if each == query.get("names", "dots")), None)
     if names is None:
         wrong.append(f"names: `{query['names'][:60]}` is not one of {', '.join(STYLES)}")
+    toolset: Toolset | None = next((each for each in TOOLSETS if each == query.get("toolset", "all")), None)
+    if toolset is None:
+        wrong.append(f"toolset: `{query['toolset'][:60]}` is not one of {', '.join(TOOLSETS)}")
     read_only = query.get("readOnly", "false").lower()
     if read_only not in _TRUE + _FALSE:
         wrong.append(f"readOnly: `{read_only[:60]}` is not true or false")
-    if wrong or names is None:
+    if wrong or names is None or toolset is None:
         raise BadRequest("; ".join(wrong))
-    return Options(names, query.get("namespace") or "default", read_only in _TRUE)
+    return Options(names, query.get("namespace") or "default", read_only in _TRUE, toolset)
 
 
 def _accepted_hosts(scope: Scope) -> Sequence[str]:

@@ -6,6 +6,8 @@ from typing import Literal
 
 Style = Literal["dots", "underscore"]
 STYLES: tuple[Style, ...] = ("dots", "underscore")
+Toolset = Literal["basic", "all"]
+TOOLSETS: tuple[Toolset, ...] = ("basic", "all")
 MOST_CHARACTERS = 64
 _HASH_CHARACTERS = 8
 

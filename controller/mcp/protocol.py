@@ -21,7 +21,8 @@ from controller.mcp import prompts, resources
 from controller.mcp.arguments import schema_of
 from controller.mcp.calls import OPTIONS_KEY, Calls, IsHere, Options
 from controller.mcp.names import shown
-from controller.mcp.tool import Progress, Tool
+from controller.mcp.outputs import Outputs
+from controller.mcp.tool import RESOURCE, Progress, Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
 from controller.mcp.updates import Updates
 from controller.ports import Meter
@@ -49,9 +50,9 @@ class _Server(Server[Any]):
 class Protocol:
     """The server of one event loop."""
 
-    def __init__(self, services: Services, meter: Meter, is_here: IsHere | None = None) -> None:
+    def __init__(self, services: Services, meter: Meter, outputs: Outputs, is_here: IsHere | None = None) -> None:
         """`is_here` tells if a sandbox, by namespace and name, is of no other host; None: there is one host."""
-        self._services, self._calls = services, Calls(services, meter)
+        self._services, self._calls = services, Calls(services, meter, outputs)
         self._updates = Updates(services, self._calls, is_here)
         lists = CacheHint(ttl_ms=_MINUTE_MS)
         self._server = _Server(
@@ -93,9 +94,14 @@ class Protocol:
         if tool is None:
             message = f"Unknown tool: {params.name[:100]}; tools/list names all that you may call"
             raise MCPError(types.INVALID_PARAMS, message)
-        answer = await self._calls.call(tool, params.arguments or {}, _options(ctx), _progress(ctx))
-        content = types.TextContent(type="text", text=answer.text)
-        return types.CallToolResult(content=[content], structured_content=answer.data, is_error=answer.is_error)
+        options = _options(ctx)
+        answer = await self._calls.call(tool, params.arguments or {}, options, _progress(ctx))
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
+        if answer.data is not None and (uri := answer.data.get(RESOURCE)):
+            name = "whole file" if "/files/" in uri else "longer output"
+            content.append(types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type="text/plain"))
+        structured = None if options.toolset == "basic" else answer.data
+        return types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
 
     async def _list_resources(
         self, _ctx: _Context, params: types.PaginatedRequestParams | None

@@ -3,6 +3,8 @@
 import re
 
 STREAM_BYTES = 256 << 10
+KEPT_BYTES = STREAM_BYTES - 64  # of a stream: with the line between head and tail it is no longer than that
+OUTPUT_BYTES = 32 << 10  # of an answer, unless it asks for more: about 10,000 tokens
 # OSC, DCS and other strings; CSI; two-character escapes; C0 except tab, line feed and carriage return, DEL, C1; lone
 # surrogates.
 _CONTROL = re.compile(
@@ -44,6 +46,19 @@ def shortened(text: str, most: int) -> str:
         return text
     half = most // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
+
+
+def head_and_tail(text: str, most_bytes: int, total_bytes: int) -> str:
+    """Return the text's beginning and end with a line between that counts what is left out, in bytes.
+
+    `total_bytes` is the size of the whole, of which the text may lack the middle already.
+    """
+    data = text.encode(errors="replace")
+    if len(data) <= most_bytes:
+        return text
+    half = most_bytes // 2
+    head, tail = data[:half].decode(errors="ignore"), data[len(data) - half :].decode(errors="ignore")
+    return f"{head}\n[... {max(total_bytes, len(data)) - 2 * half} bytes left out ...]\n{tail}"
 
 
 def _escape(character: re.Match[str]) -> str:

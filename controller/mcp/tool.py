@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
+from controller.mcp.outputs import Outputs
 from controller.ports import StreamError
 from controller.service.access import access
 from controller.service.errors import NotFound, of_stream
@@ -24,6 +25,7 @@ from controller.service.services import Services
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 Run = Callable[["Call", Any], Awaitable[Result | Mapping[str, Any]]]
+RESOURCE = "resource"  # the field of a result with the URI of what was left out
 WAIT_SECONDS = 25.0  # below the time-out of common clients
 _POLL_SECONDS = 0.1
 _REPORT_SECONDS = 1.0
@@ -55,13 +57,14 @@ class Tool:
 class Call:
     """One call. `namespace` is that of arguments that name none. `progress` takes done, total and a message.
 
-    `size_bytes` is the size of its request.
+    `size_bytes` is the size of its request. `outputs` keeps what is too long for its answer.
     """
 
     services: Services
     namespace: str
     progress: Progress
     size_bytes: int = 0
+    outputs: Outputs = field(default_factory=Outputs)
 
     async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return the result of a blocking call."""

@@ -96,7 +96,7 @@ class Updates:
 
     def _may_follow(self, uri: str, options: Options) -> bool:
         target = target_of(uri)
-        if target is None:
+        if target is None or target.part == "output":  # it never changes
             return False
         tool = tool_of(target)
         with access.through(tool.name):

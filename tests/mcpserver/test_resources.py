@@ -27,7 +27,8 @@ def resources_of(mcp: Mcp, running: World, era: str) -> None:
     assert [each.uri for each in mcp.do("list_resources", era=era).resources] == [URI]
     templates = {each.uri_template for each in mcp.do("list_resource_templates", era=era).resource_templates}
     base = "sandbox://{namespace}/{name}"
-    assert templates == {base, f"{base}/logs", f"{base}/metrics", f"{base}/files/{{+path}}"}
+    parts = ("/logs", "/metrics", "/files/{+path}", "/output/{id}")
+    assert templates == {base, *(base + each for each in parts)}
     [found] = mcp.do("read_resource", URI, era=era).contents
     assert '"kind": "Sandbox"' in found.text
     running.streams.log = lambda **_: iter((Chunk("stdout", b"\x1b[31mred\x1b[0m\n"),))

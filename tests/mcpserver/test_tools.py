@@ -9,6 +9,8 @@ from controller.kinds.common.chunk import Chunk
 from controller.mcp.arguments import schema_of
 from controller.mcp.calls import MESSAGE_BYTES
 from controller.mcp.names import by_shown, shown
+from controller.mcp.outputs import Outputs
+from controller.mcp.text import KEPT_BYTES
 from controller.mcp.tools.registry import TOOLS
 from tests.helpers_api import World
 from tests.mcpserver.clients import ERAS, Mcp
@@ -84,20 +86,61 @@ def test_output_loses_terminal_control_and_stays_data(mcp: Mcp, running: World) 
     assert mcp.data("docker.container.logs", {"id": "quickstart"})["log"] == found["stdout"]
 
 
-def test_two_megabytes_of_output_are_cut(mcp: Mcp, running: World) -> None:
+@pytest.mark.parametrize(("given", "most"), [({}, 32 << 10), ({"maxOutputBytes": 256 << 10}, KEPT_BYTES)])
+def test_two_megabytes_of_output_are_cut(mcp: Mcp, running: World, given: dict[str, int], most: int) -> None:
     running.streams.run = lambda **_: iter([*[Chunk("stdout", b"x" * 65536)] * 32, Chunk("exit", b"0")])
-    result = mcp.call("docker.container.exec", {"id": "quickstart", "command": ["x"]})
-    found = result.structured_content
+    found = mcp.data("docker.container.exec", {"id": "quickstart", "command": ["x"], **given})
     assert found["truncated"] is True
-    assert 250 << 10 < len(found["stdout"]) < 257 << 10
-    assert "bytes left out" in found["stdout"]
+    assert most - 1024 < len(found["stdout"]) < most + 64
+    assert f"[... {(2 << 20) - most} bytes left out ...]" in found["stdout"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_cut_output_is_linked_and_kept(mcp: Mcp, running: World, era: str) -> None:
+    chunks = [Chunk("stdout", b"begin" + b"x" * 60_000 + b"end"), Chunk("stderr", b"wrong\n"), Chunk("exit", b"1")]
+    running.streams.run = lambda **_: iter(chunks)
+    result = mcp.call("docker.container.exec", {"id": "quickstart", "command": ["x"]}, era=era)
+    found, link = result.structured_content, result.content[1]
+    assert found["stdout"].startswith("begin")
+    assert found["stdout"].endswith("end")
+    assert len(found["stdout"] + found["stderr"]) < (32 << 10) + 64
+    assert found["stderr"] == "wrong\n"
+    assert (link.type, str(link.uri)) == ("resource_link", found["resource"])
+    whole = mcp.do("read_resource", found["resource"], era=era).contents[0].text
+    assert whole == f"begin{'x' * 60_000}end\n[stderr]\nwrong\n"
+    with pytest.raises(MCPError, match="not kept any more"):
+        mcp.do("read_resource", found["resource"][:-3] + "abc", era=era)
+
+
+def test_logs_and_long_files_are_cut_and_linked(mcp: Mcp, running: World) -> None:
+    running.streams.log = lambda **_: iter([Chunk("stdout", b"a line of the log\n" * 4000)])
+    found = mcp.data("docker.container.logs", {"id": "quickstart"})
+    assert len(found["log"]) < (32 << 10) + 64
+    assert "bytes left out" in found["log"]
+    assert mcp.do("read_resource", found["resource"]).contents[0].text == "a line of the log\n" * 4000
+    where = {"container": "quickstart", "path": "/workspace/long name.txt"}
+    text = "".join(f"{number}\n" for number in range(20_000))
+    mcp.data("docker.file.write", {**where, "content": text})
+    part = mcp.data("docker.file.read", where)
+    assert (len(part["content"]), part["nextOffset"]) == (32 << 10, 32 << 10)
+    assert mcp.do("read_resource", part["resource"]).contents[0].text == text
+    end = mcp.data("docker.file.read", {**where, "offset": -12})
+    assert (end["content"], end["nextOffset"]) == ("19998\n19999\n", None)
+
+
+def test_outputs_make_room_for_later_ones() -> None:
+    outputs = Outputs()
+    first, last = (outputs.keep("default", "a", text * (5 << 20)) for text in "ab")
+    assert outputs.find("default", "a", first.rpartition("/")[2]) is None
+    assert outputs.find("default", "a", last.rpartition("/")[2]) == "b" * (5 << 20)
+    assert outputs.find("default", "other", last.rpartition("/")[2]) is None
 
 
 def test_escaping_never_exceeds_a_message(mcp: Mcp, running: World) -> None:
     nasty = ('"\\\n😀' * 20000).encode()
     chunks = [Chunk("stdout", nasty)] * 8 + [Chunk("stderr", nasty)] * 8 + [Chunk("exit", b"0")]
     running.streams.run = lambda **_: iter(chunks)
-    result = mcp.call("docker.container.exec", {"id": "quickstart", "command": ["x"]})
+    result = mcp.call("docker.container.exec", {"id": "quickstart", "command": ["x"], "maxOutputBytes": 256 << 10})
     found = result.structured_content
     assert (found["truncated"], found["exitCode"]) == (True, 0)
     sent = result.model_dump_json(by_alias=True, exclude_none=True)

@@ -5,6 +5,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
 from controller.mcp.sandboxes import ID, ContainerState, find, leaving, starting, state_of, stopping
-from controller.mcp.text import STREAM_BYTES, decoded
+from controller.mcp.text import KEPT_BYTES, OUTPUT_BYTES, STREAM_BYTES, decoded, head_and_tail
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.sandbox.activity import TrackedStream
@@ -36,6 +37,12 @@ Id = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
 Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS, description="seconds to wait for it, at most 25")]
 Quantity = Annotated[str | float | None, Field(description="such as 500m or 2 (cpu), 512Mi or 2Gi (bytes)")]
+
+
+MaxOutput = Annotated[
+    int, Field(ge=1024, le=STREAM_BYTES, description="of longer output the beginning and the end are returned")
+]
+Resource = Annotated[str, Field(description="URI of the longer output, if some was left out")]
 
 
 class ContainerConfig(Arguments):
@@ -126,6 +133,7 @@ class ExecArguments(Arguments):
     timeoutSeconds: Annotated[
         float | None, Field(gt=0, le=1e7, description="then it is killed, exit code 124; default: the sandbox's limit")
     ] = None
+    maxOutputBytes: MaxOutput = OUTPUT_BYTES
 
 
 class ExecOutput(Result):
@@ -138,6 +146,7 @@ class ExecOutput(Result):
     truncated: bool
     timedOut: bool
     durationSeconds: float
+    resource: Resource = ""
 
 
 class LogOptions(Arguments):
@@ -145,6 +154,7 @@ class LogOptions(Arguments):
     sinceSeconds: Annotated[float | None, Field(ge=0, le=1e9, description="only of the last so many seconds")] = None
     timestamps: bool = False
     previous: Annotated[bool, Field(description="of the last ended run")] = False
+    maxOutputBytes: MaxOutput = OUTPUT_BYTES
 
 
 class LogArguments(LogOptions):
@@ -159,6 +169,7 @@ class LogOutput(Result):
     log: str
     truncated: bool
     note: str = ""
+    resource: Resource = ""
 
 
 async def create(call: Call, asked: CreateArguments) -> ContainerState:
@@ -229,15 +240,40 @@ async def exec_(call: Call, asked: ExecArguments) -> ExecOutput:
 
     began = time.monotonic()
     done = await _collected(call, start, began)
+    whole = _Streams(decoded(done.stdout), decoded(done.stderr))
+    shown = whole.within(asked.maxOutputBytes, done)
     return ExecOutput(
         exitCode=done.exit_code,
         success=done.exit_code == 0,
-        stdout=decoded(done.stdout),
-        stderr=decoded(done.stderr),
-        truncated=bool(done.stdout_omitted_bytes or done.stderr_omitted_bytes),
+        stdout=shown.stdout,
+        stderr=shown.stderr,
+        truncated=bool(done.stdout_omitted_bytes or done.stderr_omitted_bytes) or shown != whole,
         timedOut=done.timed_out,
         durationSeconds=round(time.monotonic() - began, 3),
+        resource=call.outputs.keep(namespace, name, whole.text) if shown != whole else "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """Output of a command."""
+
+    stdout: str
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        """Both streams, one after the other."""
+        return f"{self.stdout}\n[stderr]\n{self.stderr}" if self.stdout and self.stderr else self.stdout + self.stderr
+
+    def within(self, most_bytes: int, done: Collected) -> "_Streams":
+        """Return both within so many bytes: half for each, or more where the other one needs less."""
+        out_bytes, err_bytes = (len(each.encode(errors="replace")) for each in (self.stdout, self.stderr))
+        half = most_bytes // 2
+        return _Streams(
+            head_and_tail(self.stdout, max(half, most_bytes - err_bytes), done.stdout_bytes),
+            head_and_tail(self.stderr, max(half, most_bytes - out_bytes), done.stderr_bytes),
+        )
 
 
 async def logs(call: Call, asked: LogArguments) -> LogOutput:
@@ -256,12 +292,20 @@ async def logs(call: Call, asked: LogArguments) -> LogOutput:
         return found.open()
 
     kept = await call.read(start, _ends_of)
-    return LogOutput(log=decoded(kept.whole()), truncated=bool(kept.omitted_bytes), note="".join(notes))
+    whole = decoded(kept.whole())
+    shown = head_and_tail(whole, options.maxOutputBytes, kept.total_bytes)
+    is_cut = shown != whole
+    return LogOutput(
+        log=shown,
+        truncated=bool(kept.omitted_bytes) or is_cut,
+        note="".join(notes),
+        resource=f"sandbox://{namespace}/{name}/logs" if is_cut and not options.previous else "",
+    )
 
 
 def _ends_of(chunks: Iterable[Chunk]) -> Capped:
     """Return the beginning and the end of a log."""
-    kept = Capped(STREAM_BYTES)
+    kept = Capped(KEPT_BYTES)
     for chunk in chunks:
         if chunk.stream in ("stdout", "stderr"):
             kept.add(chunk.data)
@@ -270,7 +314,7 @@ def _ends_of(chunks: Iterable[Chunk]) -> Capped:
 
 async def _collected(call: Call, start: Callable[[], TrackedStream], began: float) -> Collected:
     """Run the command to its end, and report how much it wrote. Cancelling kills it."""
-    collector, count = Collector(STREAM_BYTES), 0
+    collector, count = Collector(KEPT_BYTES), 0
 
     def collect(chunks: Iterable[Chunk]) -> None:
         nonlocal count

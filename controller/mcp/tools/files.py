@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 import anyio
 from pydantic import Field
@@ -15,7 +16,7 @@ from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result
 from controller.mcp.sandboxes import ID, find
-from controller.mcp.text import STREAM_BYTES, plain, uncontrolled
+from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, uncontrolled
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, NotFound
 from controller.service.sandbox.files import Work
@@ -37,8 +38,11 @@ class ReadArguments(Arguments):
     container: Container
     path: Path
     namespace: Namespace = ""
-    offset: Annotated[int, Field(ge=0, le=_MOST_SKIPPED, description="bytes to skip, to read a long file in parts")] = 0
-    maxBytes: Annotated[int, Field(ge=1, le=STREAM_BYTES)] = STREAM_BYTES
+    offset: Annotated[
+        int,
+        Field(ge=-_MOST_SKIPPED, le=_MOST_SKIPPED, description="bytes to skip; -1000: the last 1000 bytes of the file"),
+    ] = 0
+    maxBytes: Annotated[int, Field(ge=1, le=STREAM_BYTES)] = OUTPUT_BYTES
     encoding: Annotated[Encoding, Field(description="base64 gives the exact bytes")] = "utf-8"
 
 
@@ -51,6 +55,7 @@ class FileContent(Result):
     exact: bool
     size: int = Field(description="bytes of the whole file")
     nextOffset: int | None = Field(default=None, description="offset of the next part, if there is one")
+    resource: str = Field(default="", description="URI of the whole file, if this is a part of it")
 
 
 class WriteArguments(Arguments):
@@ -100,8 +105,8 @@ class Listing(Result):
 async def read(call: Call, asked: ReadArguments) -> FileContent:
     namespace, name = await find(call, asked.container, asked.namespace)
     use = Use(call, namespace, name, call.use("get", namespace, name, "files"))
-    size, data = await _read_bytes(use, asked)
-    end = asked.offset + len(data)
+    size, begin, data = await _read_bytes(use, asked)
+    end = begin + len(data)
     if asked.encoding == "base64":
         content, exact = base64.b64encode(data).decode(), True
     else:
@@ -115,7 +120,13 @@ async def read(call: Call, asked: ReadArguments) -> FileContent:
         exact=exact,
         size=size,
         nextOffset=end if end < size else None,
+        resource=_uri(namespace, name, asked.path) if len(data) < size <= STREAM_BYTES else "",
     )
+
+
+def _uri(namespace: str, name: str, path: str) -> str:
+    """Return the URI of a file; "" for a relative path, which may begin in a folder of the sandbox's own."""
+    return f"sandbox://{namespace}/{name}/files{quote(posixpath.normpath(path))}" if path.startswith("/") else ""
 
 
 async def write(call: Call, asked: WriteArguments) -> Written:
@@ -154,15 +165,17 @@ class Use:
     record: Callable[[], None]
 
 
-async def _read_bytes(use: Use, asked: ReadArguments) -> tuple[int, bytes]:
-    """Return the size of a file, and the asked bytes of it. Raises ServiceError."""
+async def _read_bytes(use: Use, asked: ReadArguments) -> tuple[int, int, bytes]:
+    """Return the size of a file, and the asked bytes of it with their offset. Raises ServiceError."""
 
-    def receive(work: Work) -> tuple[int, bytes]:
-        size, skip, kept = int(work.result()["size"]), asked.offset, bytearray()
+    def receive(work: Work) -> tuple[int, int, bytes]:
+        size, kept = int(work.result()["size"]), bytearray()
+        begin = asked.offset if asked.offset >= 0 else max(0, size + asked.offset)
+        skip = begin
         while len(kept) < asked.maxBytes and (piece := work.receive()):
             kept += piece[skip:]
             skip = max(0, skip - len(piece))
-        return size, bytes(kept[: asked.maxBytes])
+        return size, begin, bytes(kept[: asked.maxBytes])
 
     return await _work(use, FileRequest("read", asked.path), receive)
 

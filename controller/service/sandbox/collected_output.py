@@ -19,10 +19,11 @@ class Capped:
         self._head: list[bytes] = []
         self._tail: deque[bytes] = deque()
         self._held = 0  # bytes in the tail
-        self.omitted_bytes = 0
+        self.omitted_bytes = self.total_bytes = 0
 
     def add(self, data: bytes) -> None:
         """Append data; drop the oldest bytes of the tail."""
+        self.total_bytes += len(data)
         first, rest = data[: self._head_free], data[self._head_free :]
         self._head_free -= len(first)
         if first:
@@ -50,7 +51,7 @@ class Capped:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """An ended command and its kept output."""
+    """An ended command and its kept output; `stdout_bytes` and `stderr_bytes` were written in all."""
 
     exit_code: int
     stdout: bytes
@@ -58,6 +59,8 @@ class Collected:
     stdout_omitted_bytes: int
     stderr_omitted_bytes: int
     timed_out: bool
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
 
 
 class Collector:
@@ -90,5 +93,12 @@ class Collector:
             return None
         out, err = self._streams["stdout"], self._streams["stderr"]
         return Collected(
-            self._exit_code, out.whole(), err.whole(), out.omitted_bytes, err.omitted_bytes, self._timed_out
+            self._exit_code,
+            out.whole(),
+            err.whole(),
+            out.omitted_bytes,
+            err.omitted_bytes,
+            self._timed_out,
+            out.total_bytes,
+            err.total_bytes,
         )
