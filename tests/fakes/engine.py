@@ -125,6 +125,7 @@ class Box:
     config: ContainerConfig | None = None
     mounts: tuple[Mount, ...] = ()
     cgroups_lost: bool = False
+    limits_unread: bool = False
     stop_signal: str = ""
     written: dict[str, str] = field(default_factory=dict)  # files inside, by path
     unmounted: set[str] = field(default_factory=set)  # inside
@@ -147,7 +148,7 @@ class Box:
             template_hash=self.labels.get(own.TEMPLATE_HASH, ""),
             image=self.image,
             image_id=self.image_id,
-            limits=None if self.cgroups_lost and self.state in _LIVE else self.limits,
+            limits=None if (self.cgroups_lost or self.limits_unread) and self.state in _LIVE else self.limits,
             cgroups_lost=self.cgroups_lost and self.state in _LIVE,
             pid=self.pid,
             created_at=self.created_at,

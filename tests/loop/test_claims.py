@@ -352,3 +352,17 @@ def test_a_member_without_limits_is_never_handed_out(house: LoopHarness) -> None
     house.refer("b", "t")
     house.settle()
     assert launch(house, "b").startswith("Warm"), "its members are restarted, and have limits again"
+
+
+def test_a_member_whose_limits_are_unreadable_is_not_handed_out_and_its_pool_says_so(house: LoopHarness) -> None:
+    filled(house, 1)
+    house.engine.box(boxes(house)[0]).limits_unread = True
+    house.engine.observe_now()
+    house.run_pass()
+    found = house.store.get("SandboxPool", "default", "warm")
+    assert found is not None
+    degraded = next(each for each in found.status["conditions"] if each["type"] == "Degraded")
+    assert (degraded["reason"], "LimitsUnread" in degraded["message"]) == ("MembersFail", True)
+    house.refer("a", "t")
+    house.settle()
+    assert launch(house, "a").startswith("Cold")

@@ -130,7 +130,7 @@ def test_another_level_takes_it_away(house: LoopHarness) -> None:
     assert house.condition("web", "NetworkReady") == "True NoNetwork"
 
 
-@pytest.mark.parametrize("how", ["kill", "remove", "connect", "limits"])
+@pytest.mark.parametrize("how", ["kill", "remove", "connect", "limits", "cgroups", "record"])
 def test_an_egress_container_changed_by_hand_is_replaced(house: LoopHarness, how: str) -> None:
     made = running(house)
     proxy = egress_name(made)
@@ -142,8 +142,13 @@ def test_an_egress_container_changed_by_hand_is_replaced(house: LoopHarness, how
         house.engine.remove(proxy)
     elif how == "connect":
         house.engine.connect(proxy, "bridge", UPLINK, sealed_name(made))
+    elif how == "cgroups":
+        house.engine.lose_cgroups(proxy)
+    elif how == "record":
+        house.engine.lose_record(proxy)
     else:
         house.engine.update_limits(proxy, replace(LIMITS, pids=4096))
+    house.engine.observe_now(full=True)
     house.settle()
     after = house.engine.box(proxy)
     assert after.id != before

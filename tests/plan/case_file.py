@@ -78,6 +78,7 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
     """The container desired by `box`, running for 100 s, with the given differences."""
     made = rendered(box)
     limits = dict(said.pop("limits", {}))
+    unread = said.pop("limits_unread", False)
     old = said.pop("template", "") == "old"
     wanted = made.config.limits
     # What is said to be bound; all that is wanted unless something is said.
@@ -93,7 +94,9 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         template_hash="old" if old else made.template_hash,
         image=said.pop("image", made.config.image),
         image_id=said.pop("image_id", "sha256:1"),
-        limits=replace(
+        limits=None
+        if unread
+        else replace(
             wanted,
             cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else wanted.cpu_millicores,
             memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else wanted.memory_bytes,

@@ -128,6 +128,8 @@ def member_of(
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
     if not trouble and instance.memory.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
+    if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
+        trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
     return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
 
 
