@@ -337,6 +337,13 @@ class Settings(BaseSettings):
         le=1 << 40,
         description="stored objects of all kinds in a namespace whose Quota sets no `hard.objects`; 0: no limit",
     )
+    annotations_per_namespace_bytes: int = Field(
+        default=64 << 20,
+        ge=0,
+        le=1 << 60,
+        description="total size in bytes of the annotations in a namespace whose Quota sets no `hard.annotations`; "
+        "0: no limit",
+    )
     volumes_per_namespace_bytes: int = Field(
         default=10 << 30, ge=0, description="total size in bytes of one namespace's volumes; 0: no volumes"
     )

@@ -12,6 +12,7 @@ from controller.api.common import errors, openapi
 from controller.api.common.query_names import check_query
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
+from controller.api.middleware.answers import AnswerLimit
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
@@ -91,7 +92,8 @@ def create_app(
     app.state.mcp = mcp_app
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, share=load.share)
+    app.add_middleware(AnswerLimit, share=load.share)
     app.add_middleware(TokenExpiry, token_expirations=services.token_expirations)
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)

@@ -64,6 +64,7 @@ def services_of(
         images=settings.image_rules(),
         installs=make_install_rules(settings, store.instance_id),
         most_objects=settings.objects_per_namespace,
+        most_annotation_bytes=settings.annotations_per_namespace_bytes,
         artifact_bytes=settings.artifacts_per_namespace_bytes,
     )
     return make_services(

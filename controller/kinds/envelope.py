@@ -41,9 +41,14 @@ LabelValue = Annotated[
 _ANNOTATIONS_BYTES = 256 << 10  # together, as Kubernetes has it
 
 
+def annotation_bytes(annotations: Mapping[str, str]) -> int:
+    """Return the size of annotations together."""
+    return sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
+
+
 def too_large(annotations: Mapping[str, str]) -> str:
     """Return why these annotations are too large together; "" if they are not."""
-    held = sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
+    held = annotation_bytes(annotations)
     if held <= _ANNOTATIONS_BYTES:
         return ""
     return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; store large data elsewhere"

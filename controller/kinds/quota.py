@@ -77,6 +77,8 @@ class HardQuota(HardLimits):
 
     objects: _Count = None
     """Number of objects of any kind in the namespace. Default: the daemon's own limit."""
+    annotations: _Memory = None
+    """Size of the annotations of all objects in the namespace. Default: the daemon's own limit."""
 
 
 class SandboxBounds(PerSandbox):

@@ -157,7 +157,8 @@ class Updates:
             while not watch.ended:
                 await changed.wait()
                 changed.clear()
-                await self._publish(watch.take())
+                while events := watch.take():
+                    await self._publish(events)
         finally:
             opened.close()
 

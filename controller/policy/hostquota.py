@@ -6,6 +6,8 @@ from controller.policy import quota
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 
+_OF_NAMESPACES = {"objects": "objects_per_namespace", "annotations": "annotations_per_namespace_bytes"}
+
 
 def admit_name(name: str, policy: Policy) -> tuple[Refusal, ...]:
     """Return the reason to refuse the name: a HostQuota has that of its host, and with one host there is one."""
@@ -16,7 +18,9 @@ def admit_name(name: str, policy: Policy) -> tuple[Refusal, ...]:
 
 def admit(spec: HostQuotaSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse it."""
-    if spec.hard.objects is None:
-        return quota.admit(spec, policy)
-    words = "is counted in each namespace; write it in a Quota, or set objects_per_namespace in the daemon's settings"
-    return (*quota.admit(spec, policy), Refusal("spec.hard.objects", words))
+    refusals = list(quota.admit(spec, policy))
+    for field, setting in _OF_NAMESPACES.items():
+        if getattr(spec.hard, field) is not None:
+            words = f"is counted in each namespace; write it in a Quota, or set {setting} in the daemon's settings"
+            refusals.append(Refusal(f"spec.hard.{field}", words))
+    return tuple(refusals)

@@ -81,6 +81,10 @@ class Transaction(Protocol):
         """Return how many objects the namespace holds, without the writes of this transaction."""
         ...
 
+    def annotation_bytes(self, namespace: str) -> int:
+        """Return the size of all annotations in the namespace, about, without the writes of this transaction."""
+        ...
+
     def owned(self) -> Sequence[StoredObject]:
         """Return every object with owner references, of any kind."""
         ...

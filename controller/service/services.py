@@ -132,7 +132,10 @@ class LoopPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """The settings' limits. `most_objects` bounds a namespace whose quotas give no bound (0: no bound)."""
+    """The settings' limits.
+
+    `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
+    """
 
     exec_rules: ExecRules = field(default_factory=ExecRules)
     transfers: TransferLimits = field(default_factory=TransferLimits)
@@ -140,6 +143,7 @@ class ServiceLimits:
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
     installs: InstallRules = field(default_factory=InstallRules)
     most_objects: int = 0
+    most_annotation_bytes: int = 0
     artifact_bytes: int = 1 << 30
 
 
@@ -225,6 +229,7 @@ def make_services(
         claims=Claims(loop.snapshot, meter or NullMeter(), facts, clock, policy, loop.place),
         facts=facts,
         most_objects=limits.most_objects,
+        most_annotation_bytes=limits.most_annotation_bytes,
         place=loop.place,
     )
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.reached)

@@ -64,6 +64,9 @@ _READ = select(*(each for each in instances.c if each.name not in ("pool_uid", "
 ALL_INSTANCES = Quick(_READ.order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 INSTANCES_ON = Quick(_READ.where(instances.c.host == bindparam("host")).order_by(instances.c.name))
+_ANNOTATION_BYTES = select(func.coalesce(func.sum(func.length(objects.c.annotations)), 0)).where(
+    objects.c.namespace == bindparam("namespace")
+)
 COUNT_INSTANCES = select(func.count()).select_from(instances)
 COUNT_INSTANCES_ON = COUNT_INSTANCES.where(instances.c.host == bindparam("host"))
 INSTANCES_OF = Quick(select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True))))
@@ -214,6 +217,11 @@ class SqlTransaction:
     def count(self, namespace: str) -> int:
         """Return the number of stored objects in a namespace, without pending writes."""
         return int(totals.stored(self._connection, [namespace]).get(namespace, {}).get(totals.OBJECTS, 0))
+
+    def annotation_bytes(self, namespace: str) -> int:
+        """Return the length of the annotations of a namespace as JSON, without pending writes."""
+        asked = {"namespace": rows.clean(namespace)}
+        return int(self._connection.execute(_ANNOTATION_BYTES, asked).scalar_one())
 
     def owned(self) -> Sequence[StoredObject]:
         """Return every object with owner references, of any kind."""

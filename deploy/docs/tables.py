@@ -61,7 +61,7 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     ),
     "Data": (
         "host_roots", "mounts_dir", "secrets_dir", "volumes_per_namespace_bytes", "artifacts_per_namespace_bytes",
-        "objects_per_namespace",
+        "objects_per_namespace", "annotations_per_namespace_bytes",
     ),
     "Commands, files and ports": (
         "exec_timeout_seconds", "exec_max_seconds", "exec_per_sandbox", "exec_output_bytes", "transfers",

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api.middleware.limits import BodyBudget
+from controller.api.middleware.byte_budget import ByteBudget
 from controller.engine.exec import agent as connections
 from controller.engine.exec import port_forward
 from controller.engine.exec.kill import Killer, Target
@@ -324,20 +324,20 @@ def test_nonsense_of_a_false_listener_is_a_clean_error(front: Front) -> None:
 def test_answers_in_memory_share_the_budget_of_bodies(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     left, most = [1 << 20], 1 << 20
 
-    def take(_: BodyBudget, count: int) -> bool:
+    def take(_: ByteBudget, _name: str, count: int) -> bool:
         free = count <= left[0]
         left[0] -= count * free
         return free
 
-    def give_back(_: BodyBudget, count: int) -> None:
+    def give_back(_: ByteBudget, _name: str, count: int) -> None:
         left[0] += count
 
-    monkeypatch.setattr(BodyBudget, "take", take)
-    monkeypatch.setattr(BodyBudget, "give_back", give_back)
+    monkeypatch.setattr(ByteBudget, "take", take)
+    monkeypatch.setattr(ByteBudget, "give_back", give_back)
     with posing(front, saying(http(b"x" * (2 * most)))):
         refused = front.http.post("/mcp", json=message("tools/list", {}))
         assert (refused.status_code, "in flight" in refused.json()["message"]) == (503, True)
-    with posing(front, saying(http(b"x" * (most // 2)))):
+    with posing(front, saying(http(b"x" * (most // 4)))):  # it is held once as read, and once as sent
         for _ in range(2):
             assert front.http.post("/mcp", json=message("tools/list", {})).status_code == 200
             wait_for("all is given back", lambda: left == [most])

@@ -17,7 +17,8 @@ from websockets.sync.client import unix_connect
 
 from controller.api.app import create_app
 from controller.api.middleware import authenticate
-from controller.api.middleware.limits import BodyBudget, BodyLimit
+from controller.api.middleware.byte_budget import ByteBudget
+from controller.api.middleware.limits import BodyLimit
 from controller.api.middleware.load import LoadLimits
 from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
@@ -178,7 +179,7 @@ def test_large_bodies_over_budget_get_429() -> None:
 
         await limit({"type": "http", "path": "/", "headers": []}, receive, receive)
 
-    limit = BodyLimit(_reads_all, budget=BodyBudget(100))
+    limit = BodyLimit(_reads_all, budget=ByteBudget(100))
     for _ in range(3):
         asyncio.run(ask(limit, 60))  # each gives back what it took
     with pytest.raises(HTTPException) as refused:

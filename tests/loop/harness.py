@@ -163,6 +163,7 @@ class LoopHarness:
         self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
         self.models: Models = NoModels()
         self.artifact_bytes = 1 << 20
+        self.most_annotation_bytes = 0  # as the next
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
@@ -195,7 +196,11 @@ class LoopHarness:
                 traces=self.traces,
                 place=self.place,
             ),
-            limits=ServiceLimits(most_objects=self.most_objects, artifact_bytes=self.artifact_bytes),
+            limits=ServiceLimits(
+                most_objects=self.most_objects,
+                most_annotation_bytes=self.most_annotation_bytes,
+                artifact_bytes=self.artifact_bytes,
+            ),
             policy=self.policy,
             new_uid=self._new_uid,
         )

@@ -84,6 +84,35 @@ def test_a_host_quota_has_no_objects(house: LoopHarness) -> None:
         apply(house, document("HostQuota", "host", {"hard": {"objects": 5}}))
 
 
+def annotated(name: str, kib: int, **metadata: Any) -> str:
+    return template(name, annotations={"example.org/note": "x" * kib * KIB}, **metadata)
+
+
+def test_annotations_of_a_namespace_are_bounded_together(house: LoopHarness) -> None:
+    house.most_annotation_bytes = 100 * KIB
+    house.daemon()
+    apply(house, annotated("a", 40), annotated("b", 40), annotated("elsewhere", 90, namespace="other"))
+    with pytest.raises(errors.Invalid, match=r"metadata.annotations: the .* of namespace `default`") as refused:
+        apply(house, annotated("c", 40))
+    assert "annotations_per_namespace_bytes in the daemon's settings" in str(refused.value)
+    assert "raise `hard.annotations` of its Quota" in str(refused.value)
+    with pytest.raises(errors.Invalid, match="annotations"):
+        apply(house, annotated("c", 15), annotated("d", 15))
+    with pytest.raises(errors.Invalid, match="annotations"):
+        apply(house, annotated("a", 80))
+    apply(house, annotated("a", 10), annotated("c", 40), annotated("small", 3))
+
+
+def test_a_quota_bounds_annotations(house: LoopHarness) -> None:
+    apply(house, annotated("a", 40))
+    apply(house, document("Quota", "main", {"hard": {"annotations": "30Ki"}}))
+    with pytest.raises(errors.Invalid, match=r"would have .* of at most 30Ki \(quota default/main\)"):
+        apply(house, annotated("b", 20))
+    apply(house, annotated("a", 35))
+    with pytest.raises(errors.Invalid, match=r"spec.hard.annotations: is counted in each namespace"):
+        apply(house, document("HostQuota", "host", {"hard": {"annotations": "1Mi"}}))
+
+
 @pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
 def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, kind: str) -> None:
     name = "host" if kind == "HostQuota" else "main"

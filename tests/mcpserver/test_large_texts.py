@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from controller.service.parsing import MOST_WAITING, SMALL_BYTES
 from tests.api.listeners import API, client, token
 from tests.api.test_large_bodies import Held
-from tests.helpers_api import World
+from tests.helpers_api import QUICKSTART, World
 from tests.mcpserver.clients import serving
 
 TEXT = "x: " + "y" * SMALL_BYTES
@@ -121,3 +122,27 @@ def test_a_text_outside_of_the_queue_is_refused(world: World) -> None:
             with pytest.raises(RuntimeError, match="outside of Parsing"):
                 parse()
     assert threading.active_count() == threads
+
+
+def test_list_of_large_sandboxes_is_cut_by_size(neighbour: httpx.Client, world: World) -> None:
+    large = replace(world.sandbox(), annotations={"example.org/note": "x" * (200 << 10)})
+    with world.store.transaction() as transaction:
+        for number in range(20):
+            transaction.put(replace(large, name=f"large-{number:02}", uid=f"uid-{number}", resource_version=0))
+    listed = answer(called(neighbour, "sandbox.list", {}))["structuredContent"]
+    assert len(listed["items"]) + listed["more"] == 21
+    assert 0 < len(listed["items"]) < 6
+
+
+def test_diff_of_large_objects_is_one_large_request(neighbour: httpx.Client, world: World) -> None:
+    note = {"example.org/note": "x" * (255 << 10)}
+    large = replace(world.sandbox(), annotations=note)
+    with world.store.transaction() as transaction:
+        for number in range(80):
+            transaction.put(replace(large, name=f"large-{number:02}", uid=f"uid-{number}", resource_version=0))
+    text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: large-{number:02}") for number in range(80))
+    body: dict[str, Any] = {"documents": [{"file": "a.yaml", "text": text}]}
+    refused = neighbour.post(f"{API}/diff", json=body)
+    assert (refused.status_code, "name fewer documents" in refused.text) == (400, True), refused.text[:300]
+    body["documents"] = [{"file": "a.yaml", "text": QUICKSTART}]
+    assert neighbour.post(f"{API}/diff", json=body).json()["items"][0]["result"]

@@ -1,7 +1,6 @@
 """Limits on request bodies, and metrics of requests."""
 
 import re
-import threading
 import time
 from collections import Counter
 from http import HTTPStatus
@@ -12,6 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
+from controller.api.middleware.byte_budget import ByteBudget, HeldBytes
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.runtime.agent_call import REQUEST_BYTES
 from controller.policy.access import may_write
@@ -20,6 +20,7 @@ from controller.service.access import access
 from controller.service.objects import serialize
 
 MAX_BODY_BYTES = 12 << 20
+BODIES_BYTES = 256 << 20  # of all requests together
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
 PROXIED = re.compile(PREFIX + r"/namespaces/[^/]+/sandboxes/[^/]+/proxy/.*")
@@ -39,46 +40,6 @@ _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in
 _TOO_MANY = "too many large requests are in flight; try again in a second"
 
 
-class BodyBudget:
-    """Budget of bytes of bodies in memory, of all requests together."""
-
-    def __init__(self, most_bytes: int = 256 << 20) -> None:
-        self._left_bytes, self._lock = most_bytes, threading.Lock()
-
-    def take(self, count: int) -> bool:
-        """Reserve so many bytes; False when the budget is exhausted."""
-        with self._lock:
-            free = count <= self._left_bytes
-            self._left_bytes -= count * free
-            return free
-
-    def give_back(self, count: int) -> None:
-        with self._lock:
-            self._left_bytes += count
-
-
-class HeldBytes:
-    """Bytes that one request holds of the budget: of its body, and of an answer that is joined. Thread-safe."""
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget, self._lock = budget, threading.Lock()
-        self._count, self._over = 0, False
-
-    def take(self, count: int) -> bool:
-        """Hold so many bytes more; False when the budget is exhausted, or the request is over."""
-        with self._lock:
-            taken = not self._over and self._budget.take(count)
-            self._count += count * taken
-            return taken
-
-    def give_back(self) -> None:
-        """Give all back: the request is over."""
-        with self._lock:
-            self._over = True
-            self._budget.give_back(self._count)
-            self._count = 0
-
-
 class BodyLimit:
     """Refuse bodies over the limit, by announced or received length; over the memory budget answer 429.
 
@@ -88,8 +49,11 @@ class BodyLimit:
     own (routes/files.py, routes/proxy.py, routes/images.py).
     """
 
-    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: BodyBudget | None = None) -> None:
-        self._app, self._limit_bytes, self._budget = app, limit_bytes, budget or BodyBudget()
+    def __init__(
+        self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: ByteBudget | None = None, share: float = 1.0
+    ) -> None:
+        """One caller may hold `share` of the budget; by default there is one of BODIES_BYTES."""
+        self._app, self._limit_bytes, self._budget = app, limit_bytes, budget or ByteBudget(BODIES_BYTES, share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
@@ -112,7 +76,7 @@ class BodyLimit:
             refusal = JSONResponse(serialize.status(reason, code, message), code, {"Connection": "close"})
             await refusal(scope, receive, send)
             return
-        received, held = 0, HeldBytes(self._budget)
+        received, held = 0, HeldBytes(self._budget, asking.name if asking else "")
         scope.setdefault("state", {})["held"] = held
 
         async def counted() -> Message:

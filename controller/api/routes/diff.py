@@ -2,20 +2,24 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
+from controller.api.common.listing import as_text
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.routes.apply import SetFields, SpecFile
 from controller.kinds.meta import StoredObject
+from controller.service.errors import BadRequest
 from controller.service.explain.diff import Change, Difference, Forecast, Movement
 from controller.service.objects import serialize
+from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 from controller.version import API_GROUP, API_VERSION
+
+_MOST_BYTES = 32 << 20
 
 
 class DiffRequest(SetFields):
@@ -84,12 +88,15 @@ routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
 
 @routes.post("/diff", operation_id="diff", responses={200: {"model": DiffResult}, 409: {}, 422: {}, 503: {}})
-async def diff(services: UseCases, parsing: LargeBodies, request: Request, body: DiffRequest) -> JSONResponse:
+async def diff(services: UseCases, parsing: LargeBodies, request: Request, body: DiffRequest) -> Response:
     """The same path as apply, stopped before the write."""
-    return await parsing.resume(len(await request.body()), _answer, services, body)
+    # Of whatever size the request is, the objects that it names may be large: it is one of its caller's large requests.
+    size = len(await request.body())
+    run = parsing.resume if size > SMALL_BYTES else parsing.run
+    return await run(max(size, SMALL_BYTES + 1), _answer, services, body)
 
 
-def _answer(services: Services, body: DiffRequest) -> JSONResponse:
+def _answer(services: Services, body: DiffRequest) -> Response:
     found = services.diff.diff(
         [each.source() for each in body.documents],
         namespace=body.namespace or None,
@@ -98,7 +105,15 @@ def _answer(services: Services, body: DiffRequest) -> JSONResponse:
         as_set=body.as_set,
         whole=body.replace,
     )
-    return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
+    items, size = list[bytes](), 0
+    for each in found:
+        items.append(as_text(_item(each)))
+        size += len(items[-1])
+        if size > _MOST_BYTES:
+            text = f"the differences are larger than {_MOST_BYTES >> 20} MiB; name fewer documents at once"
+            raise BadRequest(text)
+    head = as_text({"apiVersion": API_VERSION, "kind": "DiffResult"})
+    return Response(b"".join((head[:-1], b',"items":[', b",".join(items), b"]}")), media_type="application/json")
 
 
 def _item(each: Difference) -> serialize.Json:

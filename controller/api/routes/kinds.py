@@ -12,10 +12,11 @@ from starlette.requests import HTTPConnection
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases, Watches
 from controller.api.common.direct_route import DirectRoute
-from controller.api.common.listing import list_of, table_of
+from controller.api.common.listing import list_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.common.queries import ListQuery, list_query, propagation
+from controller.api.streams.listing import Parts, answer
 from controller.api.streams.watch import MEDIA_TYPE, WatchStreams, as_objects, as_tables
 from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.registry import Kind
@@ -98,17 +99,18 @@ class KindHandlers:
         self._kind = kind
 
     async def list_everywhere(
-        self, services: UseCases, streams: Watches, query: Listing, accept: Accept = ""
+        self, services: UseCases, streams: Watches, request: Request, query: Listing, accept: Accept = ""
     ) -> Response:
         """The objects of every namespace, or a watch of them."""
         if query.watch:
             return await self._watch(services, streams, None, query, accept)
-        return await run_in_threadpool(self._list, services, None, query, accept)
+        return await self._list(services, request, None, query, accept)
 
     async def list_(
         self,
         services: UseCases,
         streams: Watches,
+        request: Request,
         namespace: Namespace,
         query: Listing,
         accept: Accept = "",
@@ -116,7 +118,7 @@ class KindHandlers:
         """The objects, or a watch of them."""
         if query.watch:
             return await self._watch(services, streams, namespace, query, accept)
-        return await run_in_threadpool(self._list, services, namespace, query, accept)
+        return await self._list(services, request, namespace, query, accept)
 
     async def create(
         self, services: UseCases, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
@@ -179,26 +181,21 @@ class KindHandlers:
             return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
         return JSONResponse(serialize.obj(found))
 
-    def _list(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
-        if query != ListQuery() or as_table(accept):
-            return self._page(services, namespace, query, accept)
-        texts, whole = services.watches.texts, WholeList(self._kind.name, namespace)
-        body = texts.known_list(whole, services.objects.revision())
-        if body is not None:
-            return Response(body, media_type="application/json")
-        found = services.objects.page(self._kind, namespace)
-        answer = list_of(self._kind, found, texts)
-        if found.versions:
-            texts.keep_list(whole, found.revision, bytes(answer.body))
-        return answer
+    async def _list(
+        self, services: Services, request: Request, namespace: str | None, query: ListQuery, accept: str
+    ) -> Response:
+        texts, objects, version = services.watches.texts, services.objects, as_table(accept)
+        whole, is_plain = WholeList(self._kind.name, namespace), query == ListQuery() and not version
 
-    def _page(self, services: Services, namespace: str | None, query: ListQuery, accept: str) -> Response:
-        found = services.objects.page(
-            self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit, token=query.rest
-        )
-        if version := as_table(accept):
-            return table_of(self._kind, found, services.objects.now(), version)
-        return list_of(self._kind, found, services.watches.texts)
+        def known() -> bytes | None:
+            return texts.known_list(whole, objects.revision()) if is_plain else None
+
+        def keep(revision: int, body: bytes) -> None:
+            if is_plain:
+                texts.keep_list(whole, revision, body)
+
+        parts = Parts(self._kind, objects, texts, namespace, query, version)
+        return await answer(parts, request.state.answer, known, keep)
 
     def _create(self, services: Services, namespace: str, body: bytes, agent: str, file: str) -> JSONResponse:
         found = services.write.create(self._kind, namespace, _text(body), written_by=agent, file=file)

@@ -37,6 +37,6 @@ class OutputResponse(StreamingResponse):
 
 
 async def _text(relay: Relay) -> AsyncIterator[bytes]:
-    async for chunk in relay:
-        if chunk.stream in _OUTPUT:
-            yield chunk.data
+    async for chunks in relay.batches():
+        if data := b"".join(chunk.data for chunk in chunks if chunk.stream in _OUTPUT):
+            yield data

@@ -20,6 +20,7 @@ from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
 from controller.service.objects import serialize
 from controller.service.objects.table import table
+from controller.service.turns import turns
 from controller.service.watch.hub import Watches
 from controller.service.watch.watcher import Watch, WatchEvent
 from controller.version import API_VERSION
@@ -57,16 +58,18 @@ class _Signal:
     """Bridge from the hub's `wake` to the event loop. `cut` is set once the watch has ended with an error."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._turns, self._is_due = turns(), False
         self.ready, self.cut = asyncio.Event(), asyncio.Event()
         self.watch: Watch | None = None
 
     def wake(self) -> None:
         """Wake the response. May be called from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._set)
+        if not self._is_due:
+            self._is_due = True
+            self._turns.add(self._set)
 
     def _set(self) -> None:
+        self._is_due = False  # before the events are taken: what comes from now on wakes it again
         self.ready.set()
         if self.watch is not None and self.watch.ended:
             self.cut.set()
@@ -105,7 +108,7 @@ class _Lines:
             if over:
                 self._bookmark()
             ended = self._watch.ended  # read first: buffered events are sent before the end
-            if events := self._watch.take():
+            while events := self._watch.take():
                 yield events
             if isinstance(ended, ServiceError):
                 raise ended

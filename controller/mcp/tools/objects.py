@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -23,7 +24,7 @@ from controller.service.objects.apply_set import ApplySet
 
 _FILE = "documents"
 _WRITTEN_BY = "mcp"
-_MOST_LISTED = 200
+_MOST_LISTED, _MOST_LISTED_BYTES = 200, 1 << 20
 
 Name = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
 Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
@@ -152,9 +153,7 @@ async def get(call: Call, asked: OneArguments) -> dict[str, Any]:
 async def list_(call: Call, asked: ListArguments) -> dict[str, Any]:
     namespace = asked.namespace or call.namespace
     call.require("list", SANDBOX, namespace)
-    found = (await call.thread(call.services.objects.list, SANDBOX, namespace, labels=asked.labels)).objects
-    items = [serialize.obj(each) for each in found[:_MOST_LISTED]]
-    return {"items": items, "more": len(found) - len(items)}
+    return await call.thread(_listed, call, namespace, asked.labels)
 
 
 async def why(call: Call, asked: OneArguments) -> dict[str, Any]:
@@ -174,6 +173,19 @@ async def delete(call: Call, asked: DeleteArguments) -> Deleted:
 
     found = await call.wait(namespace, name, left, asked.waitSeconds)
     return Deleted(name=name, namespace=namespace, gone=left(found) is None)
+
+
+def _listed(call: Call, namespace: str, labels: str) -> dict[str, Any]:
+    """Return the first sandboxes, as many as fit into a message."""
+    found = call.services.objects.list(SANDBOX, namespace, labels=labels).objects
+    items: list[dict[str, Any]] = []
+    size = 0
+    for obj in islice(found, _MOST_LISTED):
+        size += len(call.services.watches.texts.json(obj))
+        if items and size > _MOST_LISTED_BYTES:
+            break
+        items.append(serialize.obj(obj))
+    return {"items": items, "more": len(found) - len(items)}
 
 
 def _sources(documents: str | dict[str, Any] | list[dict[str, Any]]) -> list[Source]:

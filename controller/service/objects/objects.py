@@ -19,7 +19,7 @@ from controller.service.objects.field_selector import FieldSelector
 from controller.service.objects.page_token import PageToken
 from controller.service.sources import DeletingSource, Source
 
-_CHUNK = 500  # objects read at once, of which a selector may match few
+_CHUNK = 100  # objects read at once, of which a selector may match few
 _log = structlog.get_logger("paddock.objects")
 
 

@@ -37,7 +37,7 @@ from controller.service.objects.claims import Claims
 from controller.service.objects.known_hosts import KnownHosts
 from controller.service.objects.normalize import Normal, normalise, same
 from controller.service.objects.owners import Owners, WriteTarget
-from controller.service.objects.quota import Facts, Fitting
+from controller.service.objects.quota import Facts, Fitting, Most
 from controller.service.objects.run_start import RunStart
 
 
@@ -55,7 +55,7 @@ class Pipeline:
     """The rules for all writes.
 
     `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
-    `most_objects` bounds the objects of a namespace whose quotas give no bound (0: no bound).
+    `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
     `place` is this host among those of the store.
     """
 
@@ -68,6 +68,7 @@ class Pipeline:
     claims: Claims
     facts: Facts = HostFacts
     most_objects: int = 0
+    most_annotation_bytes: int = 0
     place: Place = ALONE
 
     @contextmanager
@@ -164,7 +165,8 @@ class WriteTransaction:
         """Return a problem for each request that its quotas can never grant, and for each run that can't begin."""
         objects = [each.obj for each in pending]
         rules = self._rules
-        fitting = Fitting(self.transaction, objects, rules.facts(), rules.most_objects, rules.place)
+        most = Most(rules.most_objects, rules.most_annotation_bytes)
+        fitting = Fitting(self.transaction, objects, rules.facts(), most, rules.place)
         starting = self._run_start(objects)
         hosts = self._hosts()
         return [

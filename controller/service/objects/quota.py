@@ -6,11 +6,14 @@ check sees the stored objects and those of the same transaction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from controller.kinds.base import Model
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.envelope import annotation_bytes
 from controller.kinds.host import NAME
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
@@ -40,14 +43,23 @@ from controller.service.objects.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
+_SMALL_ANNOTATIONS = 4 << 10  # of one object: ordinary ones cost no sum of all
 _M = TypeVar("_M", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """Bounds of a namespace whose quotas give none. 0: no bound."""
+
+    objects: int = 0
+    annotation_bytes: int = 0
 
 
 class Fitting:
     """The check for one transaction. `written` are all objects that it is about to write.
 
-    `facts` are those of this host, which is at `place` among those of the store. `most_objects` bounds a namespace
-    whose quotas give no bound (0: no bound).
+    `facts` are those of this host, which is at `place` among those of the store. `most` bounds a namespace whose quotas
+    give no bound.
     """
 
     def __init__(
@@ -55,11 +67,12 @@ class Fitting:
         transaction: Transaction,
         written: Sequence[StoredObject],
         facts: HostFacts,
-        most_objects: int = 0,
+        most: Most = Most(),
         place: Place = ALONE,
     ) -> None:
-        self._transaction, self._facts, self._most_objects = transaction, facts, most_objects
+        self._transaction, self._facts, self._most = transaction, facts, most
         self._place = place
+        self._annotation_bytes: dict[str, int] = {}
         self._places: dict[str, tuple[int, Mapping[str, int]]] = {}
         self._written = {(each.kind, each.namespace, each.name): each for each in written}
         self._bounds: dict[tuple[str, str], tuple[QuotaBound, ...]] = {}
@@ -68,6 +81,7 @@ class Fitting:
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """Yield (field, reason) for each quota that can never hold this object, and for shared volumes of a pool."""
         yield from self._too_many(obj)
+        yield from self._too_much_annotated(obj)
         if self._is_new(obj):
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
@@ -100,9 +114,9 @@ class Fitting:
             if isinstance(each.hard, HardQuota)
         ]
         bounds_ = [(most, message) for most, message in limits if most is not None]
-        if not bounds_ and not self._most_objects:
+        if not bounds_ and not self._most.objects:
             return
-        most, message = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
+        most, message = min(bounds_, default=(self._most.objects, "objects_per_namespace in the daemon's settings"))
         if namespace not in self._places:
             keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
             place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
@@ -112,6 +126,35 @@ class Fitting:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
             full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({message}); {advice}"
             yield "metadata.namespace", full
+
+    def _too_much_annotated(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """Yield a refusal of annotations that grow in a namespace which has too many. Small ones are never refused."""
+        namespace = obj.namespace
+        size = annotation_bytes(obj.annotations)
+        if not namespace or size <= _SMALL_ANNOTATIONS or self._growth(obj) <= 0:
+            return
+        limits = [
+            (each.hard.annotations, str(each))
+            for each in self.of(namespace, self._place.host)
+            if isinstance(each.hard, HardQuota) and each.hard.annotations is not None
+        ]
+        if not limits and not self._most.annotation_bytes:
+            return
+        setting = "annotations_per_namespace_bytes in the daemon's settings"
+        most, message = min(limits, default=(self._most.annotation_bytes, setting))
+        if namespace not in self._annotation_bytes:
+            growth = sum(self._growth(each) for each in self._written.values() if each.namespace == namespace)
+            self._annotation_bytes[namespace] = self._transaction.annotation_bytes(namespace) + growth
+        if self._annotation_bytes[namespace] > most:
+            total = format_bytes(self._annotation_bytes[namespace])
+            full = f"the annotations of namespace `{namespace}` would have {total} of at most {format_bytes(most)}"
+            advice = "store large data elsewhere, or have an admin raise `hard.annotations` of its Quota"
+            yield "metadata.annotations", f"{full} ({message}); {advice}"
+
+    def _growth(self, obj: StoredObject) -> int:
+        """Return how many bytes of annotations the write of an object adds."""
+        stored = self._transaction.get(obj.kind, obj.namespace, obj.name)
+        return annotation_bytes(obj.annotations) - (0 if stored is None else annotation_bytes(stored.annotations))
 
     def _shared(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """Yield refusals of a pool whose sandboxes would share volumes, or of its template when that is written."""

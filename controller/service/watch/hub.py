@@ -19,13 +19,14 @@ from controller.service.objects import selector
 from controller.service.objects.selector import Selector
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import LabelHistory, Membership
-from controller.service.watch.watcher import Scope, SerializedObject, SharedChange, Watch, WatchEvent
+from controller.service.watch.watcher import FirstObjects, Scope, SerializedObject, SharedChange, Watch, WatchEvent
 
 MOST_WATCHES = 500
 AHEAD_CHANGES = 10_000  # how far a watcher may lag
 BOOKMARK_SECONDS = 50.0  # with the poll interval, one arrives within 60
 POLL_SECONDS = 0.5
-_READ_AT_ONCE = 1_000
+_READ_AT_ONCE = 100
+_PAGE = 100  # objects
 _log = structlog.get_logger("paddock.watch")
 
 
@@ -125,10 +126,21 @@ class Watches:
             )
 
     def _from_now(self, make: Callable[..., Watch], scope: Scope, matching: Selector) -> Callable[[], Watch]:
-        objects, revision = self._store.list(scope.kind, scope.namespace)
-        found = [each for each in objects if scope.holds(each) and matching.matches(each.labels)]
-        members = Membership(matching, {each.uid: True for each in found})
-        return partial(make, members, since=revision, first=found)
+        first, members = FirstObjects(scope.kind), dict[str, bool]()
+        after, revision = None, -1
+        while True:
+            page = self._store.page(scope.kind, scope.namespace, after=after, limit=_PAGE)
+            revision = page.revision if revision < 0 else revision
+            for obj in page.objects:
+                after = obj.namespace, obj.name
+                if scope.holds(obj) and matching.matches(obj.labels):
+                    members[obj.uid] = True
+                    if obj.resource_version <= revision:
+                        first.add(obj, self.texts)
+                    else:
+                        first.leave_out(obj)
+            if len(page.versions) < _PAGE:
+                return partial(make, Membership(matching, members), since=revision, first=first)
 
     def _history(self, kind: Kind) -> LabelHistory:
         """Return the label history of a kind, complete from now on at the latest."""

@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,9 @@ from controller.service.objects.table import table
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import Membership
 
-_READ_AT_ONCE = 500  # changes that a catching-up watcher reads from the store at a time
+AHEAD_BYTES = 16 << 20  # of changes that a watcher may lag behind; all watchers share their texts
+_PIECE_BYTES = 256 << 10  # of events that are taken at a time
+_FIRST_READ, _MOST_READ = 50, 500  # changes that a catching-up watcher reads from the store at a time
 
 
 class SerializedObject:
@@ -27,6 +30,11 @@ class SerializedObject:
     @cached_property
     def json(self) -> bytes:
         return self._texts.json(self.obj)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object as JSON."""
+        return len(self.json)
 
     def table(self, kind: Kind, revision: int, now: float, version: str) -> bytes:
         """Return the JSON of a Table of one row, its age as of the first call: all watchers get an event at once."""
@@ -64,6 +72,65 @@ class Scope:
 
 
 SharedChange = tuple[Change, SerializedObject]
+_FIRST_BYTES = 1 << 20  # of the objects that a watch holds before it has sent them
+_Key = tuple[int, str, str, str]  # resource version, namespace, name, uid
+
+
+class FirstObjects:
+    """The objects that a watch begins with, oldest first: a client that loses its connection resumes after the last.
+
+    A few are held. Of many only their keys are, and each is read when it is sent. One that has changed by then is left
+    out: its change, which comes later, adds it.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._held: list[StoredObject] | None = []
+        self._keys: list[_Key] = []
+        self._size = 0
+        self._left_out: set[str] = set()
+        self._is_sorted = False
+
+    def add(self, obj: StoredObject, texts: ObjectTexts) -> None:
+        """Add an object, in any order, before the first is sent."""
+        self._keys.append((obj.resource_version, obj.namespace, obj.name, obj.uid))
+        if self._held is not None:
+            self._size += len(texts.json(obj))
+            self._held.append(obj)
+            if self._size > _FIRST_BYTES:
+                self._held = None
+
+    def leave_out(self, obj: StoredObject) -> None:
+        """Leave out an object that has changed since the revision of the watch."""
+        self._left_out.add(obj.uid)
+
+    def next(self, store: Store, texts: ObjectTexts, most_bytes: int) -> list[SerializedObject]:
+        """Return the next objects; none: all were returned. Blocks; raises ServiceError."""
+        if self._held is not None:
+            held, self._held, self._keys = self._held, [], []
+            return [SerializedObject(each, texts) for each in sorted(held, key=lambda each: each.resource_version)]
+        if not self._is_sorted:
+            self._keys.sort(reverse=True)
+            self._is_sorted = True
+        shown: list[SerializedObject] = []
+        size = 0
+        while self._keys and size < most_bytes:
+            version, namespace, name, uid = self._keys.pop()
+            with errors.translate_store_errors():
+                obj = store.get(self._kind, namespace, name)
+            if obj is None or (obj.uid, obj.resource_version) != (uid, version):
+                self._left_out.add(uid)
+                continue
+            shown.append(SerializedObject(obj, texts))
+            size += shown[-1].size
+        return shown
+
+    def event(self, uid: str, type_: str) -> str:
+        """Return the type of an event as a watcher sees it who may not have got the object yet."""
+        if not type_ or uid not in self._left_out:
+            return type_
+        self._left_out.discard(uid)
+        return "" if type_ == "DELETED" else "ADDED"
 
 
 class Watch:
@@ -80,50 +147,63 @@ class Watch:
         members: Membership,
         *,
         since: int,
-        first: Sequence[StoredObject] | None = None,
+        first: FirstObjects | None = None,
         bookmarks: bool = False,
         ahead: int,
         wake: Callable[[], None],
         texts: ObjectTexts,
     ) -> None:
         self.scope, self.joined = scope, since
-        self._members, self._since, self._first = members, since, first or ()
+        self._members, self._since, self._first = members, since, first
+        self._read_count = _FIRST_READ
         self._bookmarks, self._ahead, self._wake = bookmarks, ahead, wake
         self._texts = texts
         self._read_to, self._bookmark_first = since, bookmarks and first is not None
         self._lock = threading.Lock()
-        self._buffer: list[SharedChange] = []
+        self._buffer: deque[SharedChange] = deque()
+        self._buffered_bytes = 0
         self._bookmark = 0
         self._ended: errors.ServiceError | bool = False
         self.close: Callable[[], None] = self.end
 
     def earlier(self, store: Store) -> list[WatchEvent] | None:
         """Return the next events from before it joined; None at their end. Blocks; raises ServiceError."""
-        if self._first:
-            first, self._first = self._first, ()
-            # Oldest first: a client that loses its connection resumes after the last one, as with all events.
-            in_order = sorted(first, key=lambda each: each.resource_version)
-            return [
-                WatchEvent("ADDED", each.resource_version, SerializedObject(each, self._texts)) for each in in_order
-            ]
+        if self._first is not None and (objects := self._first.next(store, self._texts, _PIECE_BYTES)):
+            return [WatchEvent("ADDED", each.obj.resource_version, each) for each in objects]
         if self._bookmark_first:
             self._bookmark_first = False
             return [WatchEvent("BOOKMARK", self._since)]
         if self._read_to >= self.joined:
             return None
         with errors.translate_store_errors():
-            found = store.changes(self._read_to, limit=_READ_AT_ONCE)
-        self._read_to = found[-1].revision if found else self.joined
-        missed = (each for each in found if each.revision <= self.joined)
-        return list(self._events((each, SerializedObject(each.obj, self._texts)) for each in missed))
+            changes = store.changes(self._read_to, limit=self._read_count)
+        self._read_to = changes[-1].revision if changes else self.joined
+        missed = [(each, SerializedObject(each.obj, self._texts)) for each in changes if each.revision <= self.joined]
+        size = sum(shown.size for _, shown in missed)
+        if missed:
+            fitting = _PIECE_BYTES * len(missed) // max(1, size)
+            self._read_count = max(1, min(_MOST_READ, 4 * self._read_count, fitting))
+        return list(self._events(missed))
 
     def take(self) -> list[WatchEvent]:
-        """Return the buffered events, oldest first, and a due bookmark last. Does not block."""
-        with self._lock:
-            changes, self._buffer = self._buffer, []
-            bookmark, self._bookmark = self._bookmark, 0
-        events = list(self._events(changes))
-        return [*events, WatchEvent("BOOKMARK", bookmark)] if bookmark else events
+        """Return buffered events, oldest first, and a due bookmark after the last. Does not block.
+
+        Call it until it returns none: large ones are returned a few at a time.
+        """
+        while True:
+            changes, size = list[SharedChange](), 0
+            with self._lock:
+                while self._buffer and (not changes or size + self._buffer[0][1].size <= _PIECE_BYTES):
+                    changes.append(self._buffer.popleft())
+                    size += changes[-1][1].size
+                self._buffered_bytes -= size
+                bookmark = 0 if self._buffer else self._bookmark
+                self._bookmark = 0 if bookmark else self._bookmark
+            events = list(self._events(changes))
+            if bookmark:
+                events.append(WatchEvent("BOOKMARK", bookmark))
+            if events or not changes:
+                return events
 
     @property
     def ended(self) -> errors.ServiceError | bool:
@@ -134,18 +214,23 @@ class Watch:
     def offer(self, changes: Iterable[SharedChange], bookmark: int = 0) -> None:
         """Buffer the changes in scope (for the hub). A watch that lags too far ends with Gone."""
         mine = [each for each in changes if self.scope.holds(each[0].obj)]
+        size = sum(shown.size for _, shown in mine)
         with self._lock:
             if self._ended or not (mine or (bookmark and self._bookmarks)):
                 return
-            behind = bool(self._buffer) and len(self._buffer) + len(mine) > self._ahead
+            behind = bool(self._buffer) and (
+                len(self._buffer) + len(mine) > self._ahead or self._buffered_bytes + size > AHEAD_BYTES
+            )
             if not behind:
                 self._buffer += mine
+                self._buffered_bytes += size
                 if self._bookmarks and (bookmark or self._bookmark):
                     # It comes last, so it covers all buffered changes.
                     newest = mine[-1][0].revision if mine else 0
                     self._bookmark = max(bookmark, self._bookmark, self._since, newest)
         if behind:
-            self.end(errors.Gone(f"this watch fell more than {self._ahead} changes behind; list again, then watch"))
+            most = f"{self._ahead} changes, or {AHEAD_BYTES >> 20} MiB"
+            self.end(errors.Gone(f"this watch fell more than {most} behind; list again, then watch"))
         self._wake()
 
     def end(self, error: errors.ServiceError | None = None) -> None:
@@ -155,7 +240,7 @@ class Watch:
                 return
             self._ended = error or True
             if error is not None:
-                self._buffer, self._bookmark = [], 0
+                self._buffer, self._bookmark = deque(), 0
         self._wake()
 
     def _events(self, changes: Iterable[SharedChange]) -> Iterator[WatchEvent]:
@@ -163,5 +248,7 @@ class Watch:
             if not self.scope.holds(change.obj):
                 continue
             type_ = self._members.event(change)
+            if self._first is not None:
+                type_ = self._first.event(change.obj.uid, type_)
             if type_ and change.revision > self._since:
                 yield WatchEvent(type_, change.revision, shown)

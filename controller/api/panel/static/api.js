@@ -109,6 +109,20 @@ export async function call(path, options) {
   return (await send(path, options)).json();
 }
 
+const PAGE = '500';
+/** A list with the items, or rows, of all of its pages. The daemon cuts a page by its size, too. */
+export async function listAll(path, { query, ...options } = {}) {
+  const first = await call(path, { ...options, query: { limit: PAGE, ...query } });
+  const name = first.rows ? 'rows' : 'items';
+  for (let rest = first.metadata?.continue; rest;) {
+    const page = await call(path, { ...options, query: { limit: PAGE, ...query, continue: rest } });
+    first[name].push(...page[name]);
+    rest = page.metadata?.continue;
+  }
+  delete first.metadata?.continue;
+  return first;
+}
+
 export const ended = (error) => error?.name === 'AbortError';
 
 let recovery = null;
@@ -170,7 +184,7 @@ export function follow({ path, query = {}, accept, watchable = true, every = 500
       try {
         await shownPage(signal);
         if (!version) {
-          const list = await call(path, { query, accept, signal });
+          const list = await (watchable ? listAll : call)(path, { query, accept, signal });
           version = list.metadata?.resourceVersion ?? '';
           onList(list);
         }

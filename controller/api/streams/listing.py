@@ -1,0 +1,159 @@
+"""Lists of stored kinds: a short one is one answer, a long one is read and sent in parts.
+
+A part has about PART_BYTES, whatever the size of its objects. A list with a `limit` is cut at ANSWER_BYTES, too, and
+says so by `continue`. One without is sent whole: a client that knows nothing of pages must not take a part for all.
+Its later parts are read later. As with pages, a watch from its revision tells what they may have missed.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import anyio
+import structlog
+from anyio.lowlevel import RunVar
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
+
+from controller.api.common.listing import as_text
+from controller.api.common.queries import ListQuery
+from controller.api.middleware.answers import Answer
+from controller.kinds.registry import Kind
+from controller.service.errors import ServiceError
+from controller.service.objects import serialize, table
+from controller.service.objects.objects import Found, Objects
+from controller.service.objects.texts import ObjectTexts
+
+ANSWER_BYTES = 2 << 20
+PART_BYTES = 1 << 20
+_FIRST, _MOST = 16, 500  # objects that are read at once
+_READERS = 8  # threads of an event loop that read parts, each with all objects of one in memory
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("paddock_lists")
+_log = structlog.get_logger("paddock.api")
+Keep = Callable[[int, bytes], None]
+
+
+class Parts:
+    """The parts of one list, in order. Call it on one thread at a time."""
+
+    def __init__(
+        self, kind: Kind, objects: Objects, texts: ObjectTexts, namespace: str | None, query: ListQuery, version: str
+    ) -> None:
+        """`version` is that of a Table; "": whole objects."""
+        self._kind, self._objects, self._texts, self._namespace, self._version = (
+            kind,
+            objects,
+            texts,
+            namespace,
+            version,
+        )
+        self._query, self._token, self._left = query, query.rest, query.limit
+        self._count = _FIRST
+        self.revision = 0
+        self.is_whole = True  # each object is stored, so that the list may be kept
+
+    @property
+    def rest(self) -> str:
+        """Token of what is not read yet; "": all is."""
+        return self._token
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the client asked for a part, and there is more."""
+        return bool(self._query.limit and self._token)
+
+    def read(self, most_bytes: int = PART_BYTES) -> list[bytes]:
+        """Return the next items as JSON, about so many bytes of them. Raises ServiceError."""
+        items: list[bytes] = []
+        size = 0
+        while True:
+            count = min(self._count, self._left) if self._query.limit else self._count
+            page = self._objects.page(
+                self._kind,
+                self._namespace,
+                labels=self._query.labels,
+                fields=self._query.fields,
+                limit=count,
+                token=self._token,
+            )
+            found = list(self._items(page))
+            self.revision, self._token = page.revision, page.rest
+            self.is_whole &= bool(page.versions) or not found
+            self._left -= len(found)
+            items += found
+            read_bytes = sum(map(len, found))
+            size += read_bytes
+            if found:
+                fitting = PART_BYTES * len(found) // max(1, read_bytes)
+                self._count = max(1, min(_MOST, 4 * self._count, fitting))
+            if not self._token or size >= most_bytes or (self._query.limit and not self._left):
+                return items
+
+    def head(self, rest: str) -> tuple[bytes, str]:
+        """Return the list without its items, and the name of their field."""
+        if self._version:
+            return as_text(table.head(self._kind, self.revision, self._version, rest)), "rows"
+        return as_text(serialize.list_head(self._kind.name, self.revision, rest)), "items"
+
+    def _items(self, page: Found) -> Iterable[bytes]:
+        if self._version:
+            return map(as_text, table.rows(self._kind, page.objects, self._objects.now(), self._version))
+        if page.versions and not self._kind.flat:
+            known = ((self._texts.known(*version), at) for at, version in enumerate(page.versions))
+            return (text or self._texts.json(page.objects[at]) for text, at in known)
+        return (as_text(serialize.shown(self._kind, each)) for each in page.objects)
+
+
+async def answer(parts: Parts, counted: Answer, known: Callable[[], bytes | None], keep: Keep) -> Response:
+    """Return the answer: what is `known` of it already, or what is read.
+
+    `keep` gets a whole list of stored objects, and its revision. Raises ServiceError.
+    """
+
+    def begin() -> bytes | list[bytes]:
+        return known() or parts.read(ANSWER_BYTES)
+
+    items = await anyio.to_thread.run_sync(begin, limiter=_limiter())
+    if isinstance(items, bytes):
+        return Response(items, media_type="application/json")
+    if not parts.rest or parts.is_cut:
+        body = b"".join((*_before(parts, parts.rest), b",".join(items), b"]}"))
+        if parts.is_whole:
+            keep(parts.revision, body)
+        return Response(body, media_type="application/json")
+    return _ListResponse(_sent(parts, items, counted), media_type="application/json")
+
+
+def _before(parts: Parts, rest: str) -> Iterable[bytes]:
+    head, name = parts.head(rest)
+    return head[:-1], b',"', name.encode(), b'":['
+
+
+async def _sent(parts: Parts, items: list[bytes], counted: Answer) -> AsyncIterator[bytes]:
+    begin = b"".join((*_before(parts, ""), b",".join(items)))
+    items.clear()
+    yield begin
+    del begin
+    while parts.rest:
+        await counted.room(PART_BYTES)
+        items = await anyio.to_thread.run_sync(parts.read, limiter=_limiter())
+        if items:
+            yield b"," + b",".join(items)
+    yield b"]}"
+
+
+class _ListResponse(StreamingResponse):
+    async def stream_response(self, send: Send) -> None:
+        """Stream the body. A later failure leaves it unfinished, which tells the client."""
+        try:
+            await super().stream_response(send)
+        except ServiceError as error:
+            _log.warning("list not sent to its end", error=str(error))
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_READERS)
+        _LIMITER.set(limiter)
+        return limiter
