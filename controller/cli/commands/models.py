@@ -38,9 +38,9 @@ def _used_up(client: Client, place: str) -> dict[str, str]:
         use = client.get(f"{place}/providers/-/usage")["items"]
     except ClientError:  # who may list them need not be one who sees their use
         return {}
-    words = "its {tokensPerDay} tokens of this day (UTC) are used up; it answers again from {resetTime}"
+    message = "its {tokensPerDay} tokens of this day (UTC) are used up; it answers again from {resetTime}"
     over = [each for each in use if each["tokensPerDay"] is not None and each["tokensToday"] >= each["tokensPerDay"]]
-    return {each["metadata"]["uid"]: words.format(**each) for each in over}
+    return {each["metadata"]["uid"]: message.format(**each) for each in over}
 
 
 def _rows(obj: dict[str, Any], used_up: str | None) -> list[list[str]]:

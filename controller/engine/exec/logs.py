@@ -8,13 +8,15 @@ reading begins anew where something may have been left out. What is in no file b
 
 import calendar
 import math
-import re
 import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.raw_http import HttpStream
@@ -25,18 +27,17 @@ from controller.ports import StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
-_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ")
-_TIME_BYTES = 31
+_TIME_BYTES = 31  # with a space: 2026-01-31T12:00:00.000000000Z
 _REORDERED_SECONDS = 1.0  # entries of both streams may be out of order by less
 _LATE_SECONDS = 0.25  # behind the program by so much, a whole file may have come and gone
 _JUMP_SECONDS = 0.001  # no file is written in less
 _AGAIN_SECONDS = 0.2  # before a stream that the engine ended is opened again
 _WINDOW_GROWTH = 8
+_stream = attrgetter("stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of a log: a line, or a part of one. `time` is RFC 3339 in UTC, of a fixed width."""
+class Entry(NamedTuple):
+    """An entry of a log: a line, or a part of one. `time` is RFC 3339 in UTC, of a fixed width; "": not asked for."""
 
     stream: str
     time: str
@@ -58,8 +59,11 @@ class LogRequest:
     timestamps: bool = False
 
 
-def entries(read: Callable[[], bytes]) -> Iterator[list[Entry]]:
-    """Yield the entries of each piece of the engine's stream. `read` returns available bytes, b"" at the end."""
+def entries(read: Callable[[], bytes], *, dated: bool = True) -> Iterator[list[Entry]]:
+    """Yield the entries of each piece of the engine's stream. `read` returns available bytes, b"" at the end.
+
+    `dated`: the engine was asked for their times.
+    """
     received = b""
     while piece := read():
         received, at, batch = received + piece, 0, list[Entry]()
@@ -72,9 +76,10 @@ def entries(read: Callable[[], bytes]) -> Iterator[list[Entry]]:
             at += size
             if kind not in _NAMES:
                 raise StreamError(data.decode(errors="replace"))
-            dated = _TIME.match(data) is not None
-            moment, text = (data[: _TIME_BYTES - 1].decode(), data[_TIME_BYTES:]) if dated else ("", data)
-            batch.append(Entry(_NAMES[kind], moment, text))
+            if dated:
+                batch.append(Entry(_NAMES[kind], data[: _TIME_BYTES - 1].decode(), data[_TIME_BYTES:]))
+            else:
+                batch.append(Entry(_NAMES[kind], "", data))
         received = received[at:]
         if batch:
             yield batch
@@ -90,13 +95,15 @@ class Text:
 
     def chunks(self, batch: list[Entry]) -> list[Chunk]:
         """Return the output of entries, joined where the stream is the same."""
-        joined: list[tuple[str, list[bytes]]] = []
+        if batch and not self._timestamps:
+            self._in_line = not batch[-1].ends_line
+            groups = groupby(batch, _stream) if len(batch) > 1 else ((each.stream, (each,)) for each in batch)
+            return [Chunk(stream, b"".join([each.text for each in group])) for stream, group in groups]
+        chunks = list[Chunk]()
         for entry in batch:
-            if not joined or joined[-1][0] != entry.stream:
-                joined.append((entry.stream, []))
-            joined[-1][1].append(self._prefix(entry) + entry.text if self._timestamps else entry.text)
+            chunks.append(Chunk(entry.stream, self._prefix(entry) + entry.text))
             self._in_line = not entry.ends_line
-        return [Chunk(stream, b"".join(parts)) for stream, parts in joined]
+        return chunks
 
     def _prefix(self, entry: Entry) -> bytes:
         goes_on = self._parts.pop(entry.stream, "") == entry.time != ""
@@ -225,6 +232,8 @@ class LogReader:
     ) -> None:
         self._asked, self._open, self._ended_at, self._queue = asked, open_, ended_at, queue
         self._text = Text(timestamps=asked.timestamps)
+        # A log that is only read through needs no times.
+        self._dated = asked.timestamps or asked.follow or (asked.tail is not None and asked.until is None)
 
     def first(self) -> HttpStream:
         """Send the first request. Raises StreamError."""
@@ -243,7 +252,8 @@ class LogReader:
         elif asked.follow:
             yield from self._follow(wire, position)
         else:
-            whole = (chunk for batch in entries(wire.read) for chunk in self._text.chunks(batch))
+            batches = entries(wire.read, dated=self._dated)
+            whole = (chunk for batch in batches for chunk in self._text.chunks(batch))
             yield from whole if asked.tail is None else last_lines(whole, asked.tail)
 
     def _request(
@@ -251,7 +261,11 @@ class LogReader:
     ) -> HttpStream:
         asked = self._asked
         until = asked.until if until is None else until
-        params = {"follow": str(int(follow)), "tail": "all" if tail is None else str(tail), "timestamps": "1"}
+        params = {
+            "follow": str(int(follow)),
+            "tail": "all" if tail is None else str(tail),
+            "timestamps": str(int(self._dated)),
+        }
         if since or asked.since is not None:
             params["since"] = since or f"{asked.since:.9f}"
         if until is not None and until < math.inf:
@@ -317,8 +331,8 @@ class LogReader:
                         continue
                     catching_up, lost = False, position.lost_since()
                     if lost:
-                        words = "the log was rotated before it was read"
-                        yield self._text.note(f"output from {lost} to {entry.time} is lost: {words}")
+                        reason = "the log was rotated before it was read"
+                        yield self._text.note(f"output from {lost} to {entry.time} is lost: {reason}")
                 elif again := self._may_lack(entry, position, opened, late=late):
                     break
                 position.add(entry)
