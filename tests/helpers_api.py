@@ -15,6 +15,7 @@ from controller.kinds.base import Model
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed.doctor import Finding
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Ok
@@ -172,13 +173,14 @@ class World:
     woken: list[int] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
     refusals: list[tuple[str, str]] = field(default_factory=list)
+    doctor: list[Finding] = field(default_factory=list)
     files: FakeFiles = field(default_factory=FakeFiles)
     ports: FakePorts = field(default_factory=FakePorts)
     images: FakeImages = field(default_factory=lambda: FakeImages({}, set))
 
     @property
     def app(self) -> Any:
-        return create_app(self.services, ready=lambda: self.checks, meter=self.meter)
+        return create_app(self.services, ready=lambda: self.checks, meter=self.meter, examine=lambda: self.doctor)
 
     @property
     def socket(self) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from controller.api.fleet.collect import unreachable
 from controller.api.fleet.tls import FleetFilesError, seconds_left
 from controller.app.fleet_tls import make_fleet_tls
+from controller.build import build_hash
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.observe.doctor import (
     group_exists,
@@ -17,6 +18,7 @@ from controller.engine.observe.doctor import (
     read_socket_facts,
     read_volume_facts,
 )
+from controller.kinds.host import build_of
 from controller.kinds.observed.doctor import (
     ClusterFacts,
     DaemonFacts,
@@ -65,7 +67,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             daemon_socket=read_socket_facts(str(settings.socket)),
             store=store,
             host=settings.host_name,
-            version=VERSION,
+            version=build_of({"paddock": {"version": VERSION, "build": build_hash()}}),
             cluster=_ask_scheduler(settings),
             certificate_days=_certificate_days(settings, clock.now()),
             daemon=_ask_daemon(str(settings.socket))

@@ -103,6 +103,8 @@ class PaddockInfo(Model):
 
     version: Text
     """Version of the daemon."""
+    build: Text | None = None
+    """Hash of its code: it tells builds of one version apart. Left out by earlier versions."""
     instance_id: Annotated[Text, Field(alias="instanceID")]
     """Value of the label paddock.instance on its containers."""
 
@@ -158,6 +160,12 @@ def _of_capacity(name: str) -> Any:
     """Return the cell of a resource: `reserved/capacity`."""
     reserved, capacity = _of("reserved", name), _of("capacity", name)
     return lambda obj, now: f"{reserved(obj, now)}/{capacity(obj, now)}"
+
+
+def build_of(status: Mapping[str, Any]) -> str:
+    """Return the version and the build of a host's daemon, VERSION+BUILD; "" if it tells none."""
+    daemon = status.get("paddock") or {}
+    return "+".join(str(daemon[name]) for name in ("version", "build") if daemon.get(name))
 
 
 def status_word(obj: StoredObject, _now: float) -> str:
@@ -242,7 +250,7 @@ KIND = Kind(
         Column("MEMORY", _of_capacity("memory")),
         Column("INSTANCES", _of("instances")),
         Column("ENGINE", _of("engine", "version")),
-        Column("VERSION", _of("paddock", "version")),
+        Column("VERSION", lambda obj, _now: build_of(obj.status) or "-"),
         Column("STORAGE", _of("engine", "storageDriver"), wide=True),
         Column("CGROUP", _of("engine", "cgroupVersion"), wide=True),
         Column("RUNTIME", _of("engine", "defaultRuntime"), wide=True),

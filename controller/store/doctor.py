@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import func, make_url, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.host import HOLDING, lease_of
+from controller.kinds.host import HOLDING, build_of, lease_of
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.doctor import FailingCondition, HostSighting, StoreFacts
 from controller.ports import Clock, StoreError
@@ -68,7 +68,7 @@ def _with_hosts(database: Database, found: StoreFacts, clock: Clock) -> StoreFac
 
 def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
     """Return a host as its daemon has stored it. What was reported by one that is away may not hold now."""
-    version = (host.status.get("paddock") or {}).get("version", "")
+    version = build_of(host.status)
     reported = host.status.get("conditions", ()) if is_alive else ()
     failing = [
         FailingCondition(each["type"], f"{each['type']} is False ({each.get('message') or each.get('reason', '')})")

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds.observed.doctor import Finding, Severity
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,6 +45,24 @@ def test_invalid_settings_are_a_usage_error(tmp_path: Path) -> None:
     done = doctor(tmp_path, "x", "--config", str(tmp_path / "none.toml"))
     assert done.returncode == 2
     assert "none.toml" in done.stderr
+
+
+def test_a_named_daemon_checks_its_own_host(served: World, paddock: Run) -> None:
+    served.doctor = [Finding("engine", Severity.PROBLEM, "no answer", "no sandbox starts", "start it")]
+    done = paddock("doctor", "-o", "json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == [
+        {
+            "check": "engine",
+            "grade": "problem",
+            "found": "no answer",
+            "meaning": "no sandbox starts",
+            "action": "start it",
+        }
+    ]
+    assert "engine (problem): no answer\n  means: no sandbox starts" in paddock("doctor").stdout
+    both = paddock("doctor", "--config", "/etc/paddock/paddock.toml")
+    assert (both.exit_code, "has its own settings" in both.stderr) == (2, True)
 
 
 @pytest.mark.docker

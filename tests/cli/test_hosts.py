@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from controller.build import build_hash
 from controller.cli.main import cli
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance, InstanceState
@@ -21,7 +22,7 @@ from tests.helpers_api import World, make_world
 AWAY = {
     "capacity": {"cpu": "8", "memory": "32Gi"},
     "engine": {"version": "26.1.5"},
-    "paddock": {"version": VERSION, "instanceID": "i-1"},
+    "paddock": {"version": VERSION, "build": "0123abcd", "instanceID": "i-1"},
     "address": "b.example:8443",
     "conditions": [{"type": "EngineReachable", "status": "True", "reason": "Answered", "message": ""}],
 }
@@ -52,8 +53,30 @@ def paddock(fleet: World) -> Run:
 def test_all_hosts_are_listed(paddock: Run) -> None:
     titles, own, away = paddock("host", "list").stdout.splitlines()
     assert titles.split("   ")[0] == "NAME"
-    assert own.split() == ["a", "Ready", "0", "0/4", "0/16Gi", FACTS.engine_version, VERSION, "-", "0s"]
-    words = ["b", "Unknown", "(daemon", "away)", "0", "0/8", "0/32Gi", "26.1.5", VERSION, "b.example:8443", "-"]
+    assert own.split() == [
+        "a",
+        "Ready",
+        "0",
+        "0/4",
+        "0/16Gi",
+        FACTS.engine_version,
+        f"{VERSION}+{build_hash()}",
+        "-",
+        "0s",
+    ]
+    words = [
+        "b",
+        "Unknown",
+        "(daemon",
+        "away)",
+        "0",
+        "0/8",
+        "0/32Gi",
+        "26.1.5",
+        f"{VERSION}+0123abcd",
+        "b.example:8443",
+        "-",
+    ]
     assert away.split() == words
     assert "DaemonReachable" in paddock("describe", "host/b").stdout
     several = paddock("run", "--gpus", "all", "-c", "1")

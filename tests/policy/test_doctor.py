@@ -253,7 +253,7 @@ def test_each_other_host_is_a_finding() -> None:
         "host/c": Severity.WARNING,
         "host/d": Severity.WARNING,
     }
-    assert found["host/c"].found == "its daemon is of version 1.0, and this host's of 1.1"
+    assert found["host/c"].found == "its daemon is of build 1.0, and this command of 1.1"
     assert "paddock host remove d" in found["host/d"].action
     [clocks] = not_well(store(skew_seconds=-7.0))
     assert (clocks.check, "by -7 s" in clocks.found) == ("clocks", True)

@@ -2,13 +2,17 @@
 
 import importlib
 import logging
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import click
 
 from controller.cli.errors import UsageProblem
 from controller.cli.output import columns, json_text, note, say, say_table
 
+_FIELDS = ("check", "grade", "found", "meaning", "action")
+_VARIABLES = ("PADDOCK_SERVER", "PADDOCK_CONTEXT")
 _PROBLEM, _WARNING, _OK = "problem", "warning", "ok"
 
 
@@ -22,8 +26,33 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
     Of many hosts, also checks which others run, answer this one, and are of its version.
 
     Each finding has its meaning for sandboxes and an action. Nothing is changed, and no daemon is needed. Run it as
-    the daemon's user (root), with the daemon's settings.
+    the daemon's user (root), with the daemon's settings. With --server or --context that daemon checks its own host,
+    with its own settings; it is asked as an admin of every namespace.
     """
+    if _names_a_daemon(ctx):
+        if config is not None:
+            raise UsageProblem(
+                "--config: the daemon that is asked has its own settings; leave out --config or --server"
+            )
+        _show(ctx, _asked(ctx), output)
+    _show(ctx, _examined(config), output)
+
+
+def _names_a_daemon(ctx: click.Context) -> bool:
+    """Return True if the caller names a daemon: before the command, or in the environment."""
+    target = ctx.find_root().obj
+    return bool(target.address or target.context or any(os.environ.get(name) for name in _VARIABLES))
+
+
+def _asked(ctx: click.Context) -> list[dict[str, str]]:
+    """Return the findings of that daemon about its host."""
+    client = importlib.import_module("controller.cli.client")
+    items: list[dict[str, str]] = client.connect(ctx).get(f"{client.PREFIX}/doctor")["items"]
+    return items
+
+
+def _examined(config: str | None) -> list[dict[str, str]]:
+    """Return the findings about this host, by the settings of its daemon."""
     settings = importlib.import_module("controller.settings")
     try:
         loaded = settings.load_settings(config)
@@ -32,22 +61,23 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
     logs = importlib.import_module("structlog")  # which would print on stdout
     logs.configure(wrapper_class=logs.make_filtering_bound_logger(logging.CRITICAL))
     # Imported by name, so that no other command loads the daemon's packages.
-    found = importlib.import_module("controller.app.doctor").examine(loaded)
+    findings = importlib.import_module("controller.app.doctor").examine(loaded)
+    return [{name: str(getattr(finding, name)) for name in _FIELDS} for finding in findings]
+
+
+def _show(ctx: click.Context, findings: Sequence[Mapping[str, str]], output: str) -> NoReturn:
     if output == "json":
-        say(json_text([_data(each) for each in found]))
+        say(json_text(findings))
     else:
-        _print(found)
-    ctx.exit(int(any(each.grade == _PROBLEM for each in found)))
+        _print(findings)
+    ctx.exit(int(any(finding["grade"] == _PROBLEM for finding in findings)))
 
 
-def _data(finding: Any) -> dict[str, str]:
-    return {name: str(getattr(finding, name)) for name in ("check", "grade", "found", "meaning", "action")}
-
-
-def _print(found: Any) -> None:
-    say_table(columns([("CHECK", "GRADE", "FOUND"), *((each.check, str(each.grade), each.found) for each in found)]))
-    for each in found:
-        if each.grade != _OK:
-            say(f"\n{each.check} ({each.grade}): {each.found}\n  means: {each.meaning}\n  to do: {each.action}")
-    problems, warnings = (sum(each.grade == grade for each in found) for grade in (_PROBLEM, _WARNING))
+def _print(findings: Sequence[Mapping[str, str]]) -> None:
+    rows = ((finding["check"], finding["grade"], finding["found"]) for finding in findings)
+    say_table(columns([("CHECK", "GRADE", "FOUND"), *rows]))
+    for finding in findings:
+        if finding["grade"] != _OK:
+            say("\n{check} ({grade}): {found}\n  means: {meaning}\n  to do: {action}".format(**finding))
+    problems, warnings = (sum(each["grade"] == grade for each in findings) for grade in (_PROBLEM, _WARNING))
     note(f"\n{problems} problem(s), {warnings} warning(s)")

@@ -37,9 +37,9 @@ def _host(host: HostSighting, version: str) -> Finding:
         action = f"start it there; if the host is gone for good, `paddock host remove {host.name}`"
         return Finding(check, Severity.WARNING, "its daemon is away", meaning, action)
     if host.version != version:
-        found = f"its daemon is of version {host.version or 'unknown'}, and this host's of {version}"
+        found = f"its daemon is of build {host.version or 'unknown'}, and this command of {version}"
         meaning = "they read the same store: that is meant for the time of an upgrade only"
-        return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer version")
+        return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer build")
     return Finding(check, Severity.OK, f"its daemon runs, version {host.version}")
 
 

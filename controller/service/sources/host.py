@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from controller.build import build_hash
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.host import NAME, REACHABLE, STOPPED, lease_of
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
@@ -131,7 +132,8 @@ class HostSource:
         status: dict[str, Any] = {}
         if observed.facts.engine_version:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
-        status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
+        build = {"build": found} if (found := build_hash()) else {}
+        status["paddock"] = {"version": VERSION, **build, "instanceID": self._store.instance_id}
         status |= {"address": self._reached.address} if self._reached.address else {}
         status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
         checked = [engine_reachable(observed), store_writable(trouble)]
