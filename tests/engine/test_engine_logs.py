@@ -1,0 +1,122 @@
+"""engine/exec/logs.py: a followed log over several answers of the engine, each scripted."""
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from controller.engine.docker.errors import of_status
+from controller.engine.exec.byte_queue import ByteQueue
+from controller.engine.exec.logs import LogReader, LogRequest, _moment, entries, seconds_of
+from controller.ports import StreamError
+
+NOW = time.time()
+
+
+def frame(text: str, at: float, kind: int = 1) -> bytes:
+    """An entry as the engine sends it."""
+    data = f"{_moment(at)} {text}".encode()
+    return struct.pack(">BxxxL", kind, len(data)) + data
+
+
+class Answer:
+    """An answer of the engine, in pieces."""
+
+    def __init__(self, *frames: bytes, size: int = 1 << 16) -> None:
+        whole = b"".join(frames)
+        self.pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+
+    def read(self) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+def followed(
+    *answers: Answer, running: int = 0, before: Callable[[Mapping[str, str]], None] = lambda _: None, **asked: Any
+) -> tuple[str, list[Mapping[str, str]]]:
+    """The text of a followed log, and the requests for it. After `running` answers the run has ended."""
+    requests, script = list[Mapping[str, str]](), list(answers)
+
+    def open_(params: Mapping[str, str]) -> Any:
+        requests.append(params)
+        before(params)
+        return script.pop(0)
+
+    def ended_at() -> float | None:
+        return None if len(requests) <= running else float("inf")
+
+    reader = LogReader(LogRequest(follow=True, **asked), open_, ended_at, ByteQueue())
+    text = b"".join(each.data for each in reader.chunks(reader.first())).decode()
+    assert script == []
+    return text, requests
+
+
+ONE, TWO = frame("one\n", NOW + 1), frame("two\n", NOW + 2)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+def test_entries_come_in_pieces_of_any_size(size: int) -> None:
+    answer = Answer(ONE, frame("err", NOW, kind=2), TWO, size=size)
+    read = [each for batch in entries(answer.read) for each in batch]
+    assert [(each.stream, each.text) for each in read] == [
+        ("stdout", b"one\n"),
+        ("stderr", b"err"),
+        ("stdout", b"two\n"),
+    ]
+    assert seconds_of(read[0].time) == pytest.approx(NOW + 1, abs=1e-5)
+
+
+def test_an_answer_that_the_engine_ends_is_continued() -> None:
+    text, requests = followed(Answer(ONE), Answer(ONE, TWO), Answer(ONE, TWO), running=1)
+    assert text == "one\ntwo\n"
+    assert [each["follow"] for each in requests] == ["1", "1", "0"]
+    assert NOW - 1 < float(requests[1]["since"]) < NOW + 1
+
+
+def test_the_end_shows_what_the_engine_left_out() -> None:
+    assert followed(Answer(ONE), Answer(ONE, TWO))[0] == "one\ntwo\n"
+
+
+def test_a_file_that_is_begun_anew_is_read_from_the_position() -> None:
+    now = time.time()
+    zero, one, two = frame("zero\n", now - 0.5), frame("one\n", now - 0.3), frame("two\n", now - 0.2)
+    text, requests = followed(Answer(zero, one, zero, one), Answer(zero, one, two), Answer(two))
+    assert text == "zero\none\ntwo\n"
+    assert [each["follow"] for each in requests] == ["1", "1", "0"]
+
+
+def test_what_is_in_no_file_any_more_is_said() -> None:
+    text, _ = followed(Answer(ONE), Answer(TWO))
+    assert text == f"one\n[paddock: output from {_moment(NOW + 1)} to {_moment(NOW + 2)} is lost: " + (
+        "the log was rotated before it was read]\ntwo\n"
+    )
+
+
+def test_a_clock_that_was_set_back_loses_nothing() -> None:
+    back = frame("back\n", NOW + 3000)
+    text, requests = followed(Answer(frame("ahead\n", NOW + 3600), back, TWO), Answer(TWO))
+    assert (text, len(requests)) == ("ahead\nback\ntwo\n", 2)
+
+
+def test_a_long_line_has_one_time_and_is_not_repeated() -> None:
+    parts = [frame("xx", NOW + 1), frame("xx", NOW + 1), frame("x\n", NOW + 1)]
+    text, _ = followed(Answer(*parts[:2]), Answer(*parts), Answer(*parts), running=1, timestamps=True)
+    assert text == f"{_moment(NOW + 1)} xxxxx\n"
+
+
+def test_a_removed_container_ends_its_log() -> None:
+    def gone(params: Mapping[str, str]) -> None:
+        if params["follow"] == "0":
+            raise StreamError("the container is gone") from of_status(404, "no such container")
+
+    assert followed(Answer(ONE), before=gone)[0] == "one\n"
+
+
+def test_an_engine_that_does_not_answer_is_no_end() -> None:
+    def hanging(params: Mapping[str, str]) -> None:
+        if params["follow"] == "0":
+            raise StreamError("it hangs")
+
+    with pytest.raises(StreamError, match="it hangs"):
+        followed(Answer(ONE), before=hanging)
