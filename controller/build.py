@@ -11,11 +11,11 @@ _DIGITS = 8
 def build_hash() -> str:
     """Return the hash of this daemon's code as it was at the first call; "" if it can't be read."""
     root = Path(__file__).parent
-    found = hashlib.sha256()
+    code = hashlib.sha256()
     try:
         for file in sorted(root.rglob("*.py")):
-            found.update(f"{file.relative_to(root)}\0".encode())
-            found.update(file.read_bytes())
+            code.update(f"{file.relative_to(root)}\0".encode())
+            code.update(file.read_bytes())
     except OSError:
         return ""
-    return found.hexdigest()[:_DIGITS]
+    return code.hexdigest()[:_DIGITS]

@@ -629,6 +629,19 @@ def test_a_pool_that_names_no_host_is_spread_over_them(fleet: Fleet) -> None:
     ]
 
 
+def test_images_that_appear_move_no_warm_sandbox(fleet: Fleet) -> None:
+    pool(fleet, 4)
+    fleet.settle()
+    before = {each.placement.uid: (each.placement, each.state) for each in fleet.scheduler.list()}
+    has_image(fleet, fleet.hosts.one, TINY)
+    fleet.settle()
+    assert {each.placement.uid: (each.placement, each.state) for each in fleet.scheduler.list()} == before
+    assert made(fleet) == [2, 2]
+    pool(fleet, 5)
+    fleet.settle()
+    assert shares(fleet) == {"one": 3, "two": 2}, "another one goes where the image is"
+
+
 def test_a_pools_size_is_followed_on_all_hosts(fleet: Fleet) -> None:
     for size in (2, 6, 0):
         pool(fleet, size)

@@ -33,9 +33,10 @@ def image_labels(host: StoredObject) -> dict[str, str]:
 
 def images_needed(template: Template, level: Level | None) -> tuple[str, ...]:
     """Return the images that a host needs to start such a sandbox, as references."""
-    beside = [egress.IMAGE] if level is not None and level.network == "sealed" else []
-    beside += [agent.IMAGE] if template.agent is not None else []
-    return tuple(found for name in (template.image, *beside) if (found := reference(name)))
+    images = [template.image]
+    images += [egress.IMAGE] if level is not None and level.network == "sealed" else []
+    images += [agent.IMAGE] if template.agent is not None else []
+    return tuple(image for image in map(reference, images) if image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,17 @@ def selects_images(selector: Iterable[str]) -> bool:
     return any(name.startswith(LABEL) for name in selector)
 
 
+def keeping_images(selector: Mapping[str, str], placed: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a selector with the labels of images that it was placed by: what is placed stays, whatever has images."""
+    kept = {name: value for name, value in placed.items() if name.startswith(LABEL)}
+    return {name: value for name, value in selector.items() if not name.startswith(LABEL)} | kept
+
+
 def other_with(hosts: Iterable[StoredHost], here: str, image: str) -> str:
     """Return the name of a host beside this one that has the image; "" if none is known to."""
-    wanted = reference(image)
-    names = (host.obj.name for host in hosts if host.obj.name != here and wanted in images_of(host.obj))
-    return min(names, default="") if wanted else ""
+    name = reference(image)
+    others = (host.obj.name for host in hosts if host.obj.name != here and name in images_of(host.obj))
+    return min(others, default="") if name else ""
 
 
 def _label(image: str) -> str:

@@ -16,7 +16,7 @@ from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of,
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
-from controller.plan.capacity.image_places import ImagePlaces, image_labels, images_of
+from controller.plan.capacity.image_places import ImagePlaces, image_labels, images_of, keeping_images
 from controller.plan.capacity.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
 from controller.plan.capacity.waiting import WAITS
 from controller.plan.common.status_json import dated
@@ -331,13 +331,15 @@ def _admitted_slots(
 ) -> Iterator[Placement]:
     """Yield the placements of warm sandboxes that the quotas have room for; note in `short` what the others lack."""
     for pool in spread.spread_pools(pools):
-        wanted = list(_slots(pool, pools, policy, had, images))
-        placed = [slot for slot in wanted if spread.host_of_slot(had.get(slot.uid))]
+        slots = list(_slots(pool, pools, policy, had, images))
+        placed = [slot for slot in slots if spread.host_of_slot(had.get(slot.uid))]
         ready = sum(int(part.obj.status.get("readyReplicas", 0)) for part in spread.parts_of(pool, pools))
         for _ in placed[ready:]:
             quota.admit_slot(pool, is_placed=True)
-        yield from placed
-        for slot in wanted:
+        for slot in placed:
+            selector = keeping_images(slot.node_selector, had[slot.uid].placement.node_selector)
+            yield replace(slot, node_selector=selector)
+        for slot in slots:
             if spread.host_of_slot(had.get(slot.uid)):
                 continue
             if lacking := quota.admit_slot(pool, is_placed=False):

@@ -145,8 +145,10 @@ def _image_layers(driver: str) -> Findings:
         "what sandboxes write is measured by the engine, more slowly, and setuid files of images are not reported"
         " (no-new-privileges makes them harmless)"
     )
-    other = '"features": {"containerd-snapshotter": false}' if driver == "overlayfs" else '"storage-driver": "overlay2"'
-    action = f"leave it so, or set `{other}` in /etc/docker/daemon.json and load the images again"
+    setting = (
+        '"features": {"containerd-snapshotter": false}' if driver == "overlayfs" else '"storage-driver": "overlay2"'
+    )
+    action = f"leave it so, or set `{setting}` in /etc/docker/daemon.json and load the images again"
     yield _warning("image-layers", f"{store} does not show the layers' folders", meaning, action)
 
 

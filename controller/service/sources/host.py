@@ -132,7 +132,7 @@ class HostSource:
         status: dict[str, Any] = {}
         if observed.facts.engine_version:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
-        build = {"build": found} if (found := build_hash()) else {}
+        build = {"build": code} if (code := build_hash()) else {}
         status["paddock"] = {"version": VERSION, **build, "instanceID": self._store.instance_id}
         status |= {"address": self._reached.address} if self._reached.address else {}
         status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
