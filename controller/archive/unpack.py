@@ -6,6 +6,7 @@ it is complete. Permission bits and files' times are kept; owners, setuid and se
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -47,7 +48,8 @@ class Rules(NamedTuple):
     """Limits of an unpacking. `max_bytes` counts written file data without holes.
 
     `links_below`: number of leading name parts that a symlink may not lead out of; else it is skipped. None: symlinks
-    are created unchanged. `modes` are the permission bits that are kept.
+    are created unchanged. `modes` are the permission bits that are kept. `hard_links`: those to files below the folder
+    are made; else the archive is refused.
     """
 
     links_below: int | None = 0
@@ -55,6 +57,7 @@ class Rules(NamedTuple):
     max_entries: int = 1_000_000
     progress: Callable[[int], None] = lambda _count: None
     modes: int = 0o777
+    hard_links: bool = False
 
 
 def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
@@ -102,7 +105,7 @@ def _read_note(note: Entry, done: Unpacked) -> None:
 
 def _unpack_entry(reader: Reader, folders: Folders, step: _Step) -> None:
     entry, parts = step.entry, step.parts
-    if entry.type in ("hardlink", "special"):
+    if entry.type == "special" or (entry.type == "hardlink" and not step.rules.hard_links):
         what = (
             "a hard link; write the archive with --hard-dereference" if entry.type == "hardlink" else "a device or FIFO"
         )
@@ -115,6 +118,8 @@ def _unpack_entry(reader: Reader, folders: Folders, step: _Step) -> None:
     parent = folders.at(parts[:-1])
     if entry.type == "link":
         _link(parent, step)
+    elif entry.type == "hardlink":
+        _hard_link(folders, step)
     else:
         _file(reader, parent, step)
     step.done.files += 1
@@ -155,6 +160,24 @@ def _link(parent: int, step: _Step) -> None:
         with suppress(OSError):
             os.unlink(spare, dir_fd=parent)
         raise
+
+
+def _hard_link(folders: Folders, step: _Step) -> None:
+    """Give a file below the folder another name; a symlink is not followed, and nothing else is linked."""
+    source, name, spare = parts_of(step.entry.target), step.parts[-1], _temporary_name()
+    origin = os.dup(folders.at(source[:-1]))
+    try:
+        if not source or not stat.S_ISREG(os.stat(source[-1], dir_fd=origin, follow_symlinks=False).st_mode):
+            raise Unsafe(f"{shown(step.entry.name)} is a hard link to {shown(step.entry.target)}, which is not a file")
+        parent = folders.at(step.parts[:-1])
+        os.link(source[-1], spare, src_dir_fd=origin, dst_dir_fd=parent, follow_symlinks=False)
+        try:
+            os.rename(spare, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            with suppress(FileNotFoundError):  # a rename between two names of one file changes nothing
+                os.unlink(spare, dir_fd=parent)
+    finally:
+        os.close(origin)
 
 
 def _file(reader: Reader, parent: int, step: _Step) -> None:

@@ -73,10 +73,11 @@ class Streams(Protocol):
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         escaped: Callable[[str], None] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
     ) -> ExecStream:
-        """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
+        """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`; `size`: its rows and columns.
 
         Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
         processes are left then that may belong to the command, without proof. `prepared` is called just before the

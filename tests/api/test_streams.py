@@ -63,6 +63,14 @@ def test_frames_are_taken_as_they_are_sent_and_not_unpacked(box: World) -> None:
         assert opened.protocol.extensions == []
 
 
+def test_size_and_bytes_of_a_command_are_as_sent(box: World) -> None:
+    query = "command=%FFa&command=%C3%A9&tty=true&rows=33&columns=44&workingDir=/%FE"
+    frames(box, query)
+    asked = box.streams.asked[-1][1]
+    assert asked["command"] == ("\udcffa", "é")
+    assert (asked["size"], asked["working_dir"]) == ((33, 44), "/\udcfe")
+
+
 def test_the_exit_code_is_in_the_status(box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("exit", b"3"),))
     status = ending(frames(box, "command=false"))

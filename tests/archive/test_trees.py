@@ -154,6 +154,27 @@ def test_a_hostile_archive_writes_nothing_outside(tmp_path: Path, data: bytes, w
     assert [each.name for each in tmp_path.iterdir()] == ["into"]
 
 
+def test_hard_links_below_the_folder_are_made(tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    data = archive(("d/a", FILE, b"one"), ("d/b", HARD, "d/a"), ("c", HARD, "./d/b"), ("c", HARD, "d/a"))
+    done = unpacked(data, into, Rules(hard_links=True))
+    assert (done.files, done.bytes, os.stat(into / "d/a").st_nlink) == (4, 3, 3)
+    assert sorted(each.name for each in into.rglob("*")) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "link", "d", "."])
+def test_hard_links_to_anything_else_are_refused(tmp_path: Path, target: str) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    (tmp_path / "outside").write_text("x")
+    (into / "link").symlink_to("../outside")
+    (into / "d").mkdir()
+    with pytest.raises(Unsafe):
+        unpacked(archive(("b", HARD, target)), into, Rules(hard_links=True))
+    assert not (into / "b").exists()
+
+
 @pytest.mark.parametrize("target", ["/etc", "..", "../into/../../x", "a/../../.."])
 def test_links_that_lead_out_are_skipped(tmp_path: Path, target: str) -> None:
     into = tmp_path / "into"

@@ -1,5 +1,6 @@
 """`paddock cp` and `paddock port-forward`."""
 
+import gzip
 import io
 import os
 import subprocess
@@ -31,6 +32,41 @@ def cp(served: World) -> Cp:
         return run_paddock_bytes(words, environment=os.environ, cwd=ROOT, stdin=stdin, seconds=60)
 
     return run
+
+
+def packed(*names: bytes, mode: str = "w") -> bytes:
+    """An archive of a file `x`, and of hard links to it by these names."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, encoding="utf-8", errors="surrogateescape") as made:  # type: ignore[call-overload]
+        first = tarfile.TarInfo("x")
+        first.size = 100_000
+        made.addfile(first, io.BytesIO(b"x" * 100_000))
+        for name in names:
+            link = tarfile.TarInfo(os.fsdecode(name))
+            link.type, link.linkname = tarfile.LNKTYPE, "x"
+            made.addfile(link)
+    return out.getvalue()
+
+
+def test_gzipped_archives_with_hard_links_are_unpacked(cp: Cp, root: Path) -> None:
+    done = cp("-", "quickstart:/workspace", stdin=packed(b"y", b"\xff", mode="w:gz"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (root / "workspace/y").stat().st_nlink == 3
+    assert Path(os.fsdecode(os.fsencode(root) + b"/workspace/\xff")).read_bytes() == b"x" * 100_000
+    parts = gzip.compress(packed()[:512]) + gzip.compress(packed()[512:])
+    assert cp("-", "quickstart:/tmp", stdin=parts).returncode == 0, "members one after another are one stream"
+    damaged = cp("-", "quickstart:/workspace", stdin=b"\x1f\x8bdamaged")
+    assert (damaged.returncode, b"damaged gzip" in damaged.stderr) == (2, True), damaged.stderr
+
+
+def test_names_that_are_not_utf8_are_copied(cp: Cp, root: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"\xff\xfe b")
+    (tmp_path / odd).write_text("hello")
+    assert cp(tmp_path / odd, "quickstart:/workspace/").returncode == 0
+    assert (root / "workspace" / odd).read_text() == "hello"
+    done = cp(f"quickstart:/workspace/{odd}", tmp_path / "back")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "back").read_text() == "hello"
 
 
 def test_copy_both_ways_without_a_bar_in_pipes(cp: Cp, root: Path, tmp_path: Path) -> None:

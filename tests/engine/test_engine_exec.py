@@ -224,3 +224,16 @@ def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, box
     subprocess.run(["docker", "kill", box.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
     wait_for("its end is seen", lambda: world.only(box.uid).state is State.EXITED)
     stream.close()
+
+
+def test_arguments_that_are_not_utf8_arrive(world: World, box: Container) -> None:
+    odd = [b"\xff", b"a'b\n\n", b"%s\\x", "é".encode()]
+    words = ["sh", "-c", 'for each; do printf "<%s>" "$each"; done', "sh", *map(os.fsdecode, odd)]
+    output, _, code = read_all(world.streams.exec(box.id, words))
+    assert (output, code) == (b"".join(b"<%s>" % each for each in odd), b"0")
+
+
+def test_a_terminal_begins_with_its_size(world: World, box: Container) -> None:
+    for _ in range(5):
+        output, _, code = read_all(world.streams.exec(box.id, ["stty", "size"], tty=True, size=(33, 44)))
+        assert (output.strip(), code) == (b"33 44", b"0")

@@ -660,6 +660,7 @@ class FakeEngine:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         escaped: Callable[[str], None] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
     ) -> Stream:

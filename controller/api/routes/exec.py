@@ -118,12 +118,13 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
 @routes.websocket(_PATH)
 @takes_query(*EXEC_NAMES)
 async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
-    """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
+    """Run a command. Query: command (once an argument), stdin, tty, rows, columns, env (NAME=VALUE), workingDir,
+    timeoutSeconds.
 
     Without timeoutSeconds the daemon's default limit applies, except for a terminal; 0 means no limit.
     """
     try:
-        request = ExecQuery.of(websocket.query_params)
+        request = ExecQuery.of(websocket)
         feed = request.feed()
         open_exec = await run_in_threadpool(
             services.sandbox_streams.exec,
@@ -136,6 +137,7 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
             stdin=feed,
             timeout_seconds=request.timeout_seconds,
             tty=request.tty,
+            size=request.size,
         )
     except errors.ServiceError as error:
         await websocket.send_denial_response(status_bodies.answer(error))

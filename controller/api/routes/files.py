@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
+from starlette.requests import HTTPConnection
 
 from controller.api.common import models
+from controller.api.common.exact_query import exact
 from controller.api.common.models import PREFIX
 from controller.api.streams.transfer import Threads, WorkResponse, take_in
 from controller.archive.tar import PERMISSIONS
@@ -32,12 +34,24 @@ _FAILURES = models.failures(
 _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
-Path = Annotated[
+_Path = Annotated[
     str, Query(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at `/`")
 ]
-Top = Annotated[
+_Top = Annotated[
     str, Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents")
 ]
+
+
+async def _path(connection: HTTPConnection, path: _Path) -> str:
+    return exact(connection, "path", path)
+
+
+async def _top(connection: HTTPConnection, top: _Top = ".") -> str:
+    return exact(connection, "top", top)
+
+
+Path = Annotated[str, Depends(_path)]
+Top = Annotated[str, Depends(_top)]
 Mode = Annotated[
     str | None,
     Query(pattern="^0?[0-7]{3}$", description="permission bits in octal; default: the replaced file's"),
@@ -238,7 +252,8 @@ async def pack(
 async def unpack(files: Files, request: Request, namespace: str, name: str, path: Path) -> JSONResponse:
     """Unpack a tar stream into an existing folder.
 
-    Paths outside of it, hard links and devices are refused. Owners, setuid and setgid are not kept.
+    Paths outside of it and devices are refused. Hard links to files below it are made. Owners, setuid and setgid are
+    not kept.
     """
     return await files.upload(request, namespace, name, FileRequest("unpack", path))
 

@@ -19,9 +19,11 @@ from typing import Any
 import anyio
 import structlog
 from starlette.datastructures import QueryParams
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.api.common.command import of_query
+from controller.api.common.exact_query import exact, exact_values
 from controller.kinds.runtime.secret import Environment
 from controller.ports import ExecStream, StreamError
 from controller.service.errors import BadRequest, ServiceUnavailable, of_stream
@@ -76,7 +78,7 @@ class StdinFeed:
             yield data
 
 
-EXEC_NAMES = ("command", "env", "secret", "workingDir", "timeoutSeconds", "stdin", "tty")
+EXEC_NAMES = ("command", "env", "secret", "workingDir", "timeoutSeconds", "stdin", "tty", "rows", "columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,20 @@ class ExecQuery:
     timeout_seconds: float | None
     stdin: bool
     tty: bool = False
+    size: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, query: QueryParams) -> "ExecQuery":
+    def of(cls, connection: HTTPConnection) -> "ExecQuery":
         """Parse a query. Raises BadRequest."""
+        query = connection.query_params
         return cls(
-            command=tuple(query.getlist("command")),
-            env=of_query(query.getlist("env"), query.getlist("secret")),
-            working_dir=query.get("workingDir", ""),
+            command=tuple(exact_values(connection, "command")),
+            env=of_query(exact_values(connection, "env"), query.getlist("secret")),
+            working_dir=exact(connection, "workingDir", query.get("workingDir", "")),
             timeout_seconds=_seconds(query.get("timeoutSeconds")),
             stdin=_flag(query, "stdin"),
             tty=_flag(query, "tty"),
+            size=_size(query.get("rows", ""), query.get("columns", "")),
         )
 
     def feed(self) -> StdinFeed | None:
@@ -109,6 +114,12 @@ class ExecQuery:
 
 def _flag(query: QueryParams, name: str) -> bool:
     return query.get(name, "false").lower() in ("1", "true")
+
+
+def _size(rows: str, columns: str) -> tuple[int, int] | None:
+    """Return the size that a terminal begins with; None for one that can't be, as later sizes are ignored."""
+    given = [int(each) for each in (rows, columns) if each.isascii() and each.isdigit() and len(each) <= 5]
+    return (given[0], given[1]) if len(given) == 2 and all(0 < each < 1 << 16 for each in given) else None
 
 
 def _seconds(text: str | None) -> float | None:

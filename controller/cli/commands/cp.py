@@ -1,7 +1,9 @@
 """`paddock cp`."""
 
+import itertools
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -16,6 +18,8 @@ from controller.cli.progress import transferring
 from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
 from paddock._client.sandbox import Sandbox
 from paddock._client.transfer import PIECE_BYTES
+
+_GZIP, _GZIP_FORMAT = b"\x1f\x8b", 31  # its first bytes, and zlib's number of that format
 
 
 @click.command("cp")
@@ -52,8 +56,9 @@ def cp_(
     """Copy files and folders into or out of a sandbox.
 
     If TARGET is a folder, SOURCE is copied into it; else SOURCE gets the name TARGET. `SOURCE/.` copies its content.
-    `-` is a tar archive on stdin or stdout. Permissions and symlinks are kept; owners and the setuid, setgid and sticky
-    bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files stay holes.
+    `-` is a tar archive on stdin (also with gzip) or stdout. Permissions and symlinks are kept; owners and the setuid,
+    setgid and sticky bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files
+    stay holes.
 
     Nothing is ever written outside of TARGET. Symlinks that lead out of the copied tree are skipped and reported (exit
     code 1). An archive on stdout keeps them.
@@ -96,7 +101,7 @@ def _split(text: str) -> tuple[str, str] | None:
 def _into(files: Files, source: str, path: str, follow: bool) -> list[str]:
     if source == "-":
         with transferring("stdin") as progress:
-            return files.unpack(path, _read(partial(os.read, sys.stdin.fileno()), progress))
+            return files.unpack(path, _decompressed(_read(partial(os.read, sys.stdin.fileno()), progress)))
     size = os.path.getsize(source) if os.path.isfile(source) else None
     with transferring(source, size) as progress:
         return files.push(source, path, follow=follow, progress=progress)
@@ -113,6 +118,29 @@ def _archive(files: Files, path: str, follow: bool) -> list[str]:
             sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return []
+
+
+def _decompressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces; those of gzip's members decompressed, if it is one. Raises UsageProblem for a damaged one."""
+    first = b""
+    while len(first) < len(_GZIP) and (piece := next(pieces, b"")):
+        first += piece
+    pieces = itertools.chain((first,) if first else (), pieces)
+    if not first.startswith(_GZIP):
+        yield from pieces
+        return
+    member = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        for piece in pieces:
+            plain = b""
+            while piece or len(plain) == PIECE_BYTES:  # a full one may have more behind it
+                if plain := member.decompress(piece, PIECE_BYTES):
+                    yield plain
+                piece = member.unconsumed_tail
+                if member.eof:
+                    piece, member = member.unused_data.lstrip(b"\0"), zlib.decompressobj(_GZIP_FORMAT)
+    except zlib.error as error:
+        raise UsageProblem(f"stdin: a damaged gzip archive ({error}); write it again") from error
 
 
 def _read(read: Callable[[int], bytes], progress: Callable[[int], None]) -> Iterator[bytes]:

@@ -91,6 +91,10 @@ class Client:
             raise Fault("5xx", "the engine does not tell its size", status=500)
         return int(size)
 
+    def speaks(self, version: str) -> bool:
+        """Tell whether the API version in use is at least this one. Raises Fault."""
+        return parse_version(self._connected().api_version) >= parse_version(version)
+
     def answers(self, timeout_seconds: float) -> bool:
         """Tell whether the engine answers a ping within the time-out."""
         try:

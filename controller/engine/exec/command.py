@@ -1,6 +1,7 @@
 """One exec in a sandbox, from create to exit. It is killed at its time-out, or when its reader disconnects."""
 
 import logging
+import os
 import secrets
 import signal
 import threading
@@ -46,6 +47,7 @@ class Request:
     user: str
     stdin: bool
     tty: bool
+    size: tuple[int, int] | None = None
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     since_ticks: int = field(default_factory=ticks_now)
 
@@ -66,6 +68,7 @@ class Request:
             "Tty": self.tty,
             "DetachKeys": _DETACH_KEYS if self.tty else "",
             "Privileged": False,
+            **({"ConsoleSize": list(self.size)} if self.tty and self.size else {}),
         }
 
 
@@ -232,6 +235,34 @@ class Exec:
             return self.state()
         except Fault as fault:
             raise stream_error(fault) from fault
+
+
+def portable(command: Sequence[str]) -> list[str]:
+    """Return a command that the engine's JSON can carry. Arguments that are not UTF-8 are written by the image's shell.
+
+    They are surrogate escapes here, which the engine would replace.
+    """
+    if all(_is_text(each) for each in command):
+        return list(command)
+    lines = ["set --"]
+    for each in command:
+        octal = "".join(f"\\{byte:03o}" for byte in os.fsencode(each))
+        lines.append(f'a=$(printf \'{octal}x\'); set -- "$@" "${{a%x}}"')  # x: a shell drops newlines at the end
+    return ["/bin/sh", "-c", "\n".join([*lines, 'exec "$@"'])]
+
+
+def sized(command: Sequence[str], size: tuple[int, int]) -> list[str]:
+    """Return a command that first sets its terminal's size, by the image's shell."""
+    rows, columns = map(str, size)
+    return ["/bin/sh", "-c", 'stty rows "$1" cols "$2" 2>/dev/null; shift 2; exec "$@"', "sh", rows, columns, *command]
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def signal_number(name: str) -> signal.Signals:

@@ -7,12 +7,13 @@ whose queue is full is cut when the sandbox is to be killed, or once the engine 
 """
 
 import math
+import os
 import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from controller.engine.docker.inspect import belongs_to, labels_of, unix_seconds
 from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
-from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_error
+from controller.engine.exec.command import Escaped, Exec, Request, feed, portable, sized, stream_error
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.logs import Answers, LogReader, LogRequest, is_gone
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, LostExitWatch
@@ -40,6 +41,7 @@ _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
 _STALL_SECONDS = 3600.0
 _BEGINS_SECONDS = 5.0  # for all commands of a sandbox together, before it is paused
 _ANSWER_SECONDS = 5.0  # for a call that finishes within milliseconds, on a loaded engine
+_SIZED_SINCE = "1.42"
 _NOT_STARTED = b"OCI runtime exec failed: "
 
 
@@ -181,11 +183,15 @@ class DockerStreams:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         escaped: Escaped | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
     ) -> ExecStream:
         init_pid = self._init_pid(container_id)
-        asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
+        command = portable(command)
+        if tty and size is not None and self._is_sized_inside(container_id, init_pid):
+            command = sized(command, size)
+        asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty, size)
         with self._pause_guard.command(container_id):
             exec_id = self._create(container_id, asked.body())
             if prepared is not None:
@@ -210,6 +216,8 @@ class DockerStreams:
             left=running.abandon,
             chunks=raw if tty else partial(_begun, running),
         )
+        if tty and size is not None:  # an engine before API 1.42 has ignored it
+            threading.Thread(target=_resized, args=(running, *size), name="engine-size", daemon=True).start()
         if stdin is not None:
             threading.Thread(target=feed, args=(wire, stdin, tty), name="engine-stdin", daemon=True).start()
         return stream
@@ -269,6 +277,12 @@ class DockerStreams:
             return seen.pid
         return int(self._inspect(container_id)["State"].get("Pid") or 0)
 
+    def _is_sized_inside(self, container_id: str, init_pid: int) -> bool:
+        """Tell whether a shell of the image has to set the size of a terminal, so that its program begins with it."""
+        with self._answering(container_id, begun=False):
+            by_engine = self._client.speaks(_SIZED_SINCE)
+        return not by_engine and os.path.lexists(self._proc / str(init_pid) / "root/bin/sh")
+
     def _inspect(self, container_id: str) -> Mapping[str, Any]:
         with self._answering(container_id, begun=False):
             data = self._client.inspect(container_id, timeout_seconds=OBSERVE_SECONDS)
@@ -303,6 +317,11 @@ class DockerStreams:
             if fault.kind == "timeout" and self._observer is not None and not self._observer.free(container_id):
                 self._observer.doubt(container_id)
             raise stream_error(fault, begun=begun) from fault
+
+
+def _resized(running: Exec, rows: int, columns: int) -> None:
+    with suppress(StreamError):
+        running.resize(rows, columns)
 
 
 def _relay(

@@ -204,7 +204,7 @@ def unpack_(job: Job) -> Result:
     """Unpack a tar stream into an existing folder."""
     folder = open_folder(job.root, job.path)
     try:
-        rules = Rules(links_below=None, max_bytes=int(job.ask["max_bytes"]))
+        rules = Rules(links_below=None, max_bytes=int(job.ask["max_bytes"]), hard_links=True)
         done = unpack(Reader(job.read), folder, rules)
         while job.read(PIECE_BYTES):
             pass  # data after the end mark

@@ -3,6 +3,7 @@
 A daemon that is killed can't end them. The next one finds their records, lists them as detached, and ends them in time.
 """
 
+import os
 import secrets
 from collections.abc import Callable, Sequence
 
@@ -31,7 +32,8 @@ class AttachedExecs:
 
         def prepared(ref: ExecRef) -> None:
             now = self._clock.now()
-            shown = DetachedExec(id_, tuple(command), now)
+            # Arguments need not be UTF-8; what is shown is.
+            shown = DetachedExec(id_, tuple(os.fsencode(each).decode(errors="replace") for each in command), now)
             deadline = now + limit if limit else 0.0
             place = (obj.kind, obj.namespace, obj.name, obj.uid)
             saved.append(id_)

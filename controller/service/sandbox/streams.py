@@ -99,12 +99,14 @@ class SandboxStreams:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
     ) -> Callable[[], TrackedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
         `env` may name secrets of the namespace; only the command gets their values. `prepared` makes the
-        stream a DetachableExec: it is called with its reference just before the command starts.
+        stream a DetachableExec: it is called with its reference just before the command starts. `size` are the rows and
+        columns that a terminal (`tty`) begins with.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -127,7 +129,7 @@ class SandboxStreams:
             if whole is not None and (quick := self._quick(obj, found, command, whole, escaped=escaped, **options)):
                 return quick
             more: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
-            more |= {"prepared": prepared} if prepared else {}
+            more |= ({"prepared": prepared} if prepared else {}) | ({"size": size} if tty and size else {})
             return self._streams.exec(found.id, command, **options, **more)
 
         def open_() -> TrackedStream:

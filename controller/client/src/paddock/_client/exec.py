@@ -141,6 +141,7 @@ def start(
     *,
     stdin: bool = False,
     tty: bool = False,
+    size: tuple[int, int] | None = None,
     env: Mapping[str, str] | None = None,
     working_dir: str = "",
     timeout_seconds: float | None = None,
@@ -150,6 +151,7 @@ def start(
     query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
+    query += [("rows", str(size[0])), ("columns", str(size[1]))] if tty and size else []
     query += [("workingDir", working_dir)] if working_dir else []
     query += [("timeoutSeconds", f"{timeout_seconds:g}")] if timeout_seconds is not None else []
     return Running(open_websocket(connection.server, f"{path}/exec", query, protocol=_PROTOCOL))

@@ -59,6 +59,7 @@ class Sandbox:
         *,
         stdin: bool = False,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         env: Mapping[str, str] | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
@@ -68,7 +69,7 @@ class Sandbox:
         `command` is the program and its arguments; for a shell write `["sh", "-c", LINE]`. TypeError for a string.
 
         After `timeout_seconds` the command is killed with exit code 124. Without it the daemon's limit holds, except
-        for a terminal (`tty`); 0 is none.
+        for a terminal (`tty`); 0 is none. `size` are the terminal's rows and columns at its start.
         """
         from paddock._client import exec as exec_
 
@@ -78,6 +79,7 @@ class Sandbox:
             command,
             stdin=stdin,
             tty=tty,
+            size=size,
             env=env,
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,

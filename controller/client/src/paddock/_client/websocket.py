@@ -158,7 +158,7 @@ def _asked(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], protocol: str
 ) -> tuple[str, socket.socket | None, dict[str, Any]]:
     """Return address, socket and options of a WebSocket."""
-    url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
+    url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query, errors='surrogateescape')}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
     options["additional_headers"] = authorization(server)
