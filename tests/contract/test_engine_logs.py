@@ -94,3 +94,11 @@ def test_a_followed_log_goes_on_after_its_last_lines(world: World) -> None:
         seen += next(stream).data
     assert text(world.streams.exec(box.id, ["sh", "-c", "touch /dev/shm/go"])) == b"0"
     assert seen + text(stream) == b"x" * _LONG + b"\nthree\nfour\n"
+
+
+def test_a_followed_log_ends_with_a_removed_container(world: World) -> None:
+    box = world.running(world.new_uid(), command=("sh", "-c", "echo one; sleep 1000"))
+    stream = world.streams.logs(box.id, follow=True)
+    assert next(stream).data == b"one\n"
+    world.hand.remove(box.name)
+    assert text(stream) == b""

@@ -105,10 +105,11 @@ def test_a_long_line_has_one_time_and_is_not_repeated() -> None:
     assert text == f"{_moment(NOW + 1)} xxxxx\n"
 
 
-def test_a_removed_container_ends_its_log() -> None:
+@pytest.mark.parametrize(("status", "answer"), [(404, "no such container"), (409, "marked for removal")])
+def test_a_removed_container_ends_its_log(status: int, answer: str) -> None:
     def gone(params: Mapping[str, str]) -> None:
         if params["follow"] == "0":
-            raise StreamError("the container is gone") from of_status(404, "no such container")
+            raise StreamError("the container is gone") from of_status(status, answer)
 
     assert followed(Answer(ONE), before=gone)[0] == "one\n"
 

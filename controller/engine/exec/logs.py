@@ -315,7 +315,7 @@ class LogReader:
         try:
             return self._request(follow=ended_at is None, since=position.since(), until=ended_at)
         except StreamError as error:
-            if is_gone(error):
+            if is_gone(error) or (ended_at is not None and _is_conflict(error)):  # it is being removed
                 return None
             raise
 
@@ -358,6 +358,10 @@ class LogReader:
 def is_gone(error: StreamError) -> bool:
     """Return True if the container of a request was removed."""
     return isinstance(error.__cause__, Fault) and error.__cause__.gone
+
+
+def _is_conflict(error: StreamError) -> bool:
+    return isinstance(error.__cause__, Fault) and error.__cause__.status == 409
 
 
 def _whole_lines(window: list[Entry]) -> list[Entry]:
