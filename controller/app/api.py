@@ -18,6 +18,7 @@ from controller.app.fleet_tls import make_fleet_tls
 from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
+from controller.engine.usage.memory_folders import read_memory_folders
 from controller.kinds.common.address import parse_address
 from controller.kinds.planning.binding import default_host
 from controller.kinds.registry import discover
@@ -55,6 +56,7 @@ def services_of(
         run_folder=settings.state_dir / "runs",
         models=core.models,
         usage=CgroupUsage(hold=False),
+        folders=read_memory_folders,
         reached=settings.reached(),
     )
     limits = ServiceLimits(

@@ -11,6 +11,7 @@ from controller.app.store import lineage_file
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.host import HostGauge, disk_share
+from controller.engine.usage.memory_folders import read_memory_folders
 from controller.engine.usage.writable_layers import LAYERS_SECONDS, WritableLayers
 from controller.kinds.planning.snapshot import SweepRules
 from controller.kinds.registry import discover
@@ -217,6 +218,7 @@ def _make_health(host: Host, samples: UsageCache, layers: WritableLayers) -> Hea
         host=host_ref(host.store.instance_id, host.core.settings.host_name),
         disk=lambda: disk_share(engine.observe().facts.root_dir),
         layers=layers.now,
+        folders=read_memory_folders,
     )
 
 

@@ -36,7 +36,7 @@ from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
-from controller.service.explain.why import Why
+from controller.service.explain.why import MemoryFolders, Why, no_folders
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.mcp.pools import WarmPools
@@ -91,7 +91,8 @@ class HostPorts:
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
     `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
-    used. `samples` gives the last usage of each container. `reached` is where others reach this daemon.
+    used. `samples` gives the last usage of each container, `folders` the use of its in-memory folders now. `reached` is
+    where others reach this daemon.
     """
 
     engine: Engine
@@ -109,6 +110,7 @@ class HostPorts:
     models: Models = field(default_factory=NoModels)
     usage: UsageReader | None = None
     reached: Reached = NOT_REACHED
+    folders: MemoryFolders = no_folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +309,7 @@ def make_sandbox(
         forward=forward,
         usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=_make_why(pipeline, objects, loop, policy, lambda obj: calls.health(obj, sandbox_streams.seen(obj))),
+        why=_make_why(pipeline, objects, loop, policy, host, lambda o: calls.health(o, sandbox_streams.seen(o))),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use, loop.place),
@@ -321,7 +323,12 @@ def make_sandbox(
 
 
 def _make_why(
-    pipeline: Pipeline, objects: Objects, loop: LoopPorts, policy: Policy, agent: Callable[[StoredObject], str]
+    pipeline: Pipeline,
+    objects: Objects,
+    loop: LoopPorts,
+    policy: Policy,
+    host: HostPorts,
+    agent: Callable[[StoredObject], str],
 ) -> Why:
     return Why(
         objects=objects,
@@ -330,6 +337,7 @@ def _make_why(
         snapshot=loop.snapshot,
         policy=policy,
         agent=agent,
+        folders=host.folders,
         place=pipeline.place,
     )
 

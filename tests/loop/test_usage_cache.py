@@ -7,7 +7,7 @@ import pytest
 
 from controller.kinds.meta import ObjectRef
 from controller.kinds.observed.observed import State
-from controller.kinds.observed.usage import LayerUsage, Usage
+from controller.kinds.observed.usage import FolderUse, LayerUsage, Usage
 from controller.loop.tasks.health import HealthWatch
 from controller.loop.tasks.usage_cache import UsageCache
 from controller.store.sql_store import SqlStore
@@ -39,6 +39,7 @@ class Watched(LoopHarness):
         self.settle()
         self.meters, self.disk, self.written = Meters(), 0.5, 0
         self.price, self.spent = 0.0, 0.0
+        self.folders: list[FolderUse] = []
         self.samples = UsageCache(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
@@ -48,6 +49,7 @@ class Watched(LoopHarness):
             host=HOST,
             disk=lambda: self.disk,
             layers=lambda: {each: LayerUsage(self.written, self.clock.now()) for each in self.running},
+            folders=lambda _: self.folders,
             spent=self._spend,
         )
 
@@ -86,6 +88,21 @@ def house(tmp_path: Path) -> Iterator[Watched]:
     yield made
     made.close()
     store.close()
+
+
+def test_full_memory_folders_are_reported_each(house: Watched) -> None:
+    house.folders = [FolderUse("/tmp", 64 * MIB, 64 * MIB), FolderUse("/workspace", MIB, 64 * MIB)]
+    assert house.use() == ["FolderNearLimit"]
+    assert house.use() == ["FolderNearLimit"]
+    house.folders[1] = FolderUse("/workspace", MIB, 64 * MIB, files=1.0)
+    assert sorted(house.use()) == ["FolderNearLimit", "FolderNearLimit"]
+    texts = [each.message for each in house.store.events(uid=house.uid) if each.reason == "FolderNearLimit"]
+    assert sorted(texts) == [
+        "in-memory folder: over 90% of `/tmp` (64Mi) is in use",
+        "in-memory folder: over 90% of `/workspace` (64Mi) is in use",
+    ]
+    house.folders = [FolderUse("/tmp", 0, 64 * MIB)]
+    assert "FolderBelowLimit" in house.use()
 
 
 def test_a_container_that_just_started_has_figures(house: Watched) -> None:

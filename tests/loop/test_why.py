@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from controller.kinds.observed.usage import FolderUse
 from controller.kinds.planning.action import StartContainer
 from controller.kinds.planning.outcome import Terminal, Transient
 from controller.kinds.registry import discover
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.explain.why import Reasons, Why
 from controller.service.objects.apply import Source
@@ -65,6 +67,20 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: LoopHarness) -> 
     assert dict(found.explanation.seen)["state"] == "running"
     assert [each.spec["reason"] for each in found.events] == ["Created", "Started"]
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
+
+
+def test_why_names_a_full_memory_folder(house: LoopHarness) -> None:
+    house.apply("web")
+    house.settle()
+    use_case = Why(
+        objects=house.services.objects,
+        store=house.store,
+        clock=house.clock,
+        snapshot=lambda: house.turn.last,
+        folders=lambda _: (FolderUse("/tmp", 64 << 20, 64 << 20), FolderUse("/run", 0, 1 << 20)),
+    )
+    seen = [value for name, value in use_case.why(SANDBOX, "default", "web").explanation.seen if "folder" in name]
+    assert seen == ["`/tmp` is 100% full: 64Mi of 64Mi; delete files in it, or give it a larger `size`"]
 
 
 def test_why_names_the_failure_of_the_run_before(house: LoopHarness) -> None:

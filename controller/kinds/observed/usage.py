@@ -77,6 +77,21 @@ NOT_MEASURED = LayerUsage(None, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class FolderUse:
+    """Use of one in-memory folder. `files` is the used share of the files that it may hold."""
+
+    path: str
+    used_bytes: int
+    size_bytes: int
+    files: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """The used share, of bytes or files."""
+        return max(self.used_bytes / self.size_bytes if self.size_bytes else 0.0, self.files)
+
+
+@dataclass(frozen=True, slots=True)
 class UsageSample:
     """Usage of one run at `at` (Unix seconds); of CPU in the `window_seconds` before."""
 

@@ -1,13 +1,14 @@
 """Events when a sandbox, or the engine's disk, comes near a limit, and when it is below again."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.usage import LayerUsage, UsageSample
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import FolderUse, LayerUsage, UsageSample
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.sandbox.disk_limit import limit_of
@@ -18,15 +19,23 @@ _log = structlog.get_logger("paddock.health")
 HEALTH_SECONDS = 15.0
 # Checks take at most this share of a processor: with hundreds of sandboxes they are less frequent.
 _SHARE = 0.002
-_TEXTS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk", "layer": "disk"}
-_NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk", "layer": "Disk"}
+_TEXTS = {
+    "memory": "memory",
+    "cpu": "CPU time",
+    "pids": "processes and threads",
+    "disk": "disk",
+    "layer": "disk",
+    "folder": "in-memory folder",
+}
+_NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk", "layer": "Disk", "folder": "Folder"}
 
 
 class HealthWatch:
     """`look` is called every HEALTH_SECONDS. State is kept in memory: a restart reports near limits again.
 
     `disk` returns the used share of the engine's disk (None: unreadable), an event of `host`. `layers` are the sizes
-    of writable layers by container id. `spent` is this thread's processor time in seconds.
+    of writable layers by container id, `folders` reads the in-memory folders of a container. `spent` is this thread's
+    processor time in seconds.
     """
 
     def __init__(
@@ -39,10 +48,11 @@ class HealthWatch:
         host: ObjectRef,
         disk: Callable[[], float | None],
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
+        folders: Callable[[Container], Sequence[FolderUse]] = lambda _: (),
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
         self._snapshot, self._samples, self._store = snapshot, samples, store
-        self._clock, self._host, self._disk, self._layers = clock, host, disk, layers
+        self._clock, self._host, self._disk, self._layers, self._folders = clock, host, disk, layers, folders
         self._spent, self._checked, self._due = spent, 0.0, 0.0
         self._known: Mapping[tuple[str, object], Health] = {}
 
@@ -85,6 +95,9 @@ class HealthWatch:
                 shares = {**shares_of(sample), "layer": _share(written.used_bytes if written else None, most)}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits
+                for each in self._folders(sample.container):
+                    limits = {"folder": f"`{each.path}` ({format_bytes(each.size_bytes)})"}
+                    yield (uid, (run, each.path)), sandbox.obj.ref, {"folder": each.share}, limits
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
 
 

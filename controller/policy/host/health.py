@@ -8,7 +8,9 @@ NEAR, CLEAR = 0.9, 0.8
 # Disk usage is measured seldom, and exceeding the limit stops the sandbox: so it is reported earlier.
 LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
 # Samples in a row above the threshold until a resource is near. Short CPU peaks are normal.
-SAMPLES_NEEDED: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
+SAMPLES_NEEDED: Mapping[str, int] = MappingProxyType(
+    {"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1, "folder": 1}
+)
 
 
 @dataclass(frozen=True, slots=True)

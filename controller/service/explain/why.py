@@ -3,21 +3,25 @@
 Of an object that no host has, or another one, what is stored is told.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from controller.kinds.common.owner_reference import owner_uids
+from controller.kinds.common.quantity import format_bytes
 from controller.kinds.mcpserver import KIND as MCPSERVER
 from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import FolderUse
 from controller.kinds.planning.binding import host_of
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.explain import mcpserver
 from controller.plan.explain.stored import explain_stored
 from controller.plan.explain.why import Explanation, explain
+from controller.policy.host.health import NEAR
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
@@ -31,7 +35,13 @@ from controller.version import API_VERSION
 
 _EVENTS = 10
 Facts = tuple[tuple[str, str], ...]
+MemoryFolders = Callable[[Container], Sequence[FolderUse]]
 _OF_EVENTS = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
+
+
+def no_folders(_: Container) -> Sequence[FolderUse]:
+    """Return no in-memory folders: none can be read from here."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,14 @@ class Why:
         snapshot: LastSnapshot,
         policy: Policy | None = None,
         agent: Callable[[StoredObject], str] = lambda _: "",
+        folders: MemoryFolders = no_folders,
         place: Place = ALONE,
     ) -> None:
-        """`agent` asks a sandbox's agent for its health; "" without one. `place` is this host among others."""
-        self._agent, self._place = agent, place
+        """`agent` asks a sandbox's agent for its health; "" without one. `folders` reads a container's in-memory ones.
+
+        `place` is this host among others.
+        """
+        self._agent, self._folders, self._place = agent, folders, place
         self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
         self._policy = policy or Policy()
 
@@ -79,7 +93,9 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
-        return replace(found, seen=_with_agent(found.seen, self._agent(obj)))
+        seen = _with_agent(found.seen, self._agent(obj))
+        full = [fact for each in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(each))]
+        return replace(found, seen=(*seen, *full))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
@@ -94,6 +110,16 @@ class Why:
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, self._clock.now(), found, [event_object(each) for each in events])
+
+
+def _full(folders: Sequence[FolderUse]) -> Iterator[tuple[str, str]]:
+    """Yield the in-memory folders that are full, or nearly so."""
+    for each in folders:
+        if each.share >= NEAR:
+            files = " (too many files)" if each.files >= NEAR else ""
+            use = f"{format_bytes(each.used_bytes)} of {format_bytes(each.size_bytes)}"
+            action = "delete files in it, or give it a larger `size`"
+            yield "in-memory folder", f"`{each.path}` is {each.share:.0%} full{files}: {use}; {action}"
 
 
 def _with_agent(seen: Facts, health: str) -> Facts:
