@@ -1,17 +1,18 @@
 """Arguments and results of tools as models, and their JSON schemas.
 
 Models that call tools often send a nested object or list as a JSON string: it is accepted where no string is. So is
-null for a field that may be left out.
+null for a field that may be left out, and another usual name of some fields.
 """
 
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from controller.documents.error_messages import faults
+from controller.documents import model_fields
+from controller.documents.error_messages import Fault, faults
 from controller.kinds.base import FORM
 from controller.kinds.common.problem import field_text
 from controller.service.errors import BadRequest
@@ -20,21 +21,72 @@ from controller.service.parsing import loads
 _NESTED = {"object", "array"}
 _MOST_FIELDS = 16  # of an object in the audit log
 _MOST_FIELD_LETTERS = 32
+# Arguments of other tools, without case and underscores, and their names here: the first that the tool has is meant.
+_USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
+    "allowlist": ("allowedHosts",),
+    "args": ("command", "arguments"),
+    "buildargs": ("arguments",),
+    "cmd": ("command", "code"),
+    "container": ("id",),
+    "containerid": ("id",),
+    "contents": ("content",),
+    "cpus": ("cpu",),
+    "cwd": ("workingDir",),
+    "data": ("content", "stdin"),
+    "directory": ("path", "workingDir"),
+    "entrypoint": ("command",),
+    "environment": ("env",),
+    "filepath": ("path",),
+    "files": ("context",),
+    "folder": ("path",),
+    "hosts": ("allowedHosts",),
+    "input": ("stdin",),
+    "lang": ("language",),
+    "length": ("maxBytes",),
+    "limit": ("maxBytes", "tail"),
+    "lines": ("tail",),
+    "mem": ("memory",),
+    "network": ("allowedHosts",),
+    "sandbox": ("id",),
+    "sandboxid": ("id",),
+    "script": ("code", "command"),
+    "source": ("code",),
+    "text": ("content", "code"),
+    "timeout": ("timeoutSeconds", "waitSeconds"),
+    "timeoutms": ("timeoutSeconds", "waitSeconds"),
+    "workdir": ("workingDir",),
+    "workingdirectory": ("workingDir",),
+    "yaml": ("file", "documents"),
+}
 
 
 class Arguments(BaseModel):
-    """Base of all tools' arguments, and of the objects in them. Unknown fields are refused."""
+    """Base of all tools' arguments, and of the objects in them. Unknown fields are refused.
+
+    `other_names` are accepted for fields: the field's name by each of them.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    other_names: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _parse_json_strings(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
+        given = cls._prepared(given)
         nested, required = _nested_fields(cls), {name for name, each in cls.model_fields.items() if each.is_required()}
         given = {name: value for name, value in given.items() if value is not None or name in required}
-        return {name: _parsed(value) if name in nested else value for name, value in given.items()}
+        return {name: parsed(value) if name in nested else value for name, value in given.items()}
+
+    @classmethod
+    def _prepared(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments by the names of the fields."""
+        named = dict(given)
+        for other, name in cls.other_names.items():
+            if other in named and named.get(name) in (None, named[other]):
+                named[name] = named.pop(other)
+        return named
 
 
 class Result(BaseModel):
@@ -58,7 +110,9 @@ def validated(model: type[Arguments], given: Mapping[str, Any]) -> Any:
         return model.model_validate(given)
     except ValidationError as error:
         found = faults(model, error, (), lambda _path: "")
-        causes = [{"field": field_text(each.path), "message": each.message, "reason": each.reason} for each in found]
+        causes = [
+            {"field": field_text(each.path), "message": _message(model, each), "reason": each.reason} for each in found
+        ]
         lines = "\n".join(f"{each['field'] or 'arguments'}: {each['message']}" for each in causes)
         raise BadRequest(f"the arguments are not valid; nothing was done\n{lines}", causes=causes) from error
 
@@ -73,6 +127,18 @@ def shape(value: Any, depth: int = 2) -> Any:
     if isinstance(value, list | tuple):
         return f"list[{len(value)}]"
     return {str: "string", bool: "boolean", int: "integer", float: "number"}.get(type(value), "null")
+
+
+def _message(model: type[Arguments], fault: Fault) -> str:
+    """Return the message of a fault. An unknown argument gets the name of a tool's, not of a spec's field."""
+    if fault.reason != "FieldValueForbidden":
+        return fault.message
+    name = str(fault.path[-1])
+    holder = model_fields.model_at(model, fault.path[:-1])
+    known = list(model_fields.spelled(holder)) if holder else []
+    usual = _USUAL_NAMES.get(name.lower().replace("_", "").replace("-", ""), ())
+    meant = next((each for each in usual if each in known), "") or model_fields.closest(name, known)
+    return f"unknown argument; did you mean `{meant}`?" if meant else f"unknown argument; known: {', '.join(known)}"
 
 
 @cache
@@ -91,7 +157,8 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {found} if isinstance(found, str) else set(found)
 
 
-def _parsed(value: Any) -> Any:
+def parsed(value: Any) -> Any:
+    """Return the object or list that a string holds as JSON; else the value itself."""
     if not isinstance(value, str):
         return value
     try:

@@ -13,12 +13,13 @@ from controller.kinds.common.json_size import json_bytes
 from controller.mcp.arguments import shape, validated
 from controller.mcp.names import Style, Toolset
 from controller.mcp.outputs import Outputs
-from controller.mcp.text import STREAM_BYTES, plain, shortened
+from controller.mcp.sandboxes import ObjectArguments, existing
+from controller.mcp.text import STREAM_BYTES, for_models, plain, shortened
 from controller.mcp.tool import Call, Progress, Tool
 from controller.policy.access import decide_tool
 from controller.ports import Meter
 from controller.service.access import access
-from controller.service.errors import BadRequest, Forbidden, ServiceError, Unauthorized
+from controller.service.errors import BadRequest, Forbidden, NotFound, ServiceError, Unauthorized
 from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 
@@ -100,8 +101,12 @@ class Calls:
             else:
                 arguments = validated(tool.arguments, given)
             call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs)
-            result = await tool.run(call, arguments)
-            return fitted(tool, result), "ok"
+            try:
+                return fitted(tool, await tool.run(call, arguments)), "ok"
+            except NotFound as error:
+                if not isinstance(arguments, ObjectArguments):
+                    raise
+                return Answer(error_text(error) + await existing(call, arguments)), "error"
         except ServiceError as error:
             refused = isinstance(error, Forbidden | Unauthorized)
             return Answer(error_text(error)), "refused" if refused else "error"
@@ -130,14 +135,18 @@ def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
 
 
 def error_text(error: ServiceError) -> str:
-    """Return the message of an error, with every cause of an invalid document by its field."""
+    """Return the message of an error for a model, with every cause of an invalid document by its field."""
+    return for_models(plain(_message(error)))
+
+
+def _message(error: ServiceError) -> str:
     if not error.causes or any("file" in each and each["file"] != "body" for each in error.causes):
-        return plain(str(error))
+        return str(error)
     first, _, rest = str(error).partition("\n")
     if not rest:
-        return plain(first)
+        return first
     lines = (": ".join(filter(None, (str(each.get("field", "")), str(each["message"])))) for each in error.causes)
-    return plain("\n".join((first, *lines)))
+    return "\n".join((first, *lines))
 
 
 def _refusal(tool: Tool, options: Options) -> str:

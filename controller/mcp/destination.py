@@ -9,7 +9,7 @@ from controller.mcp.tool import Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
 from controller.service.services import Services
 
-_NAMING = ("id", "container", "name")  # arguments that name a tool's sandbox
+_NAMING = ("id", "container", "name", "sandbox")  # arguments that name a tool's sandbox
 
 
 def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, str] | None:

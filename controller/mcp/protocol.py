@@ -16,6 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from controller.documents.model_fields import closest
 from controller.kinds.sandbox import status_word
 from controller.mcp import prompts, resources
 from controller.mcp.arguments import schema_of
@@ -37,6 +38,7 @@ INSTRUCTIONS = (
 )
 _RESOURCE_NOT_FOUND = -32002  # before 2026-07-28
 _MINUTE_MS = 60_000
+_LONGEST_NAME = 100  # of a tool that does not exist
 _Context = ServerRequestContext[Any, Any]
 
 
@@ -90,11 +92,9 @@ class Protocol:
         return types.ListToolsResult(tools=[_described(each, options) for each in visible])
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = TOOLS.get(NAMES.get(params.name, ""))
+        options, tool = _options(ctx), TOOLS.get(NAMES.get(params.name, ""))
         if tool is None:
-            message = f"Unknown tool: {params.name[:100]}; tools/list names all that you may call"
-            raise MCPError(types.INVALID_PARAMS, message)
-        options = _options(ctx)
+            raise MCPError(types.INVALID_PARAMS, self._unknown(params.name, options))
         answer = await self._calls.call(tool, params.arguments or {}, options, _progress(ctx))
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
         if answer.data is not None and (uri := answer.data.get(RESOURCE)):
@@ -102,6 +102,15 @@ class Protocol:
             content.append(types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type="text/plain"))
         structured = None if options.toolset == "basic" else answer.data
         return types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
+
+    def _unknown(self, name: str, options: Options) -> str:
+        """Return the message for a tool that does not exist: the name of one that is similar, or ends alike."""
+        known = {each: shown(each, options.names) for each, tool in TOOLS.items() if self._calls.visible(tool, options)}
+        words = name[:_LONGEST_NAME].replace("_", ".").lower()
+        alike = [each for each in known if each.rpartition(".")[2] == words.rpartition(".")[2]]
+        meant = closest(words, known) or (alike[0] if alike else "")
+        hint = f"did you mean `{known[meant]}`?" if meant else f"known: {', '.join(known.values())}"
+        return f"Unknown tool: {name[:_LONGEST_NAME]}; {hint}"
 
     async def _list_resources(
         self, _ctx: _Context, params: types.PaginatedRequestParams | None

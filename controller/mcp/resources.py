@@ -14,11 +14,12 @@ from urllib.parse import unquote
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.arguments import Arguments, Result
+from controller.mcp.arguments import Result
 from controller.mcp.calls import Answer, Calls, Options
+from controller.mcp.sandboxes import SandboxArguments
 from controller.mcp.text import STREAM_BYTES
 from controller.mcp.tool import Call, Progress, Tool
-from controller.mcp.tools.objects import OneArguments, SandboxObject
+from controller.mcp.tools.objects import SandboxObject
 from controller.mcp.tools.registry import TOOLS
 from controller.service.access import access
 from controller.service.errors import NotFound
@@ -61,16 +62,16 @@ class Content:
     blob: str | None = None
 
 
-async def _metrics(call: Call, asked: OneArguments) -> dict[str, Any]:
-    call.require("get", SANDBOX, asked.namespace, asked.name, "metrics")
-    return as_json(await call.thread(call.services.usages.one, SANDBOX, asked.namespace, asked.name))
+async def _metrics(call: Call, asked: SandboxArguments) -> dict[str, Any]:
+    call.require("get", SANDBOX, asked.namespace, asked.id, "metrics")
+    return as_json(await call.thread(call.services.usages.one, SANDBOX, asked.namespace, asked.id))
 
 
 METRICS = Tool(
     name="sandbox.metrics",
     title="",
     description="",
-    arguments=OneArguments,
+    arguments=SandboxArguments,
     result=SandboxObject,
     run=_metrics,
     role="viewer",
@@ -79,10 +80,8 @@ METRICS = Tool(
 )
 
 
-class OutputArguments(Arguments):
-    id: str
+class OutputArguments(SandboxArguments):
     output: str
-    namespace: str
 
 
 class KeptText(Result):
@@ -149,12 +148,12 @@ def call_of(target: Target) -> tuple[Tool, Mapping[str, Any]]:
         case "output":
             return OUTPUT, {**named, "id": target.name, "output": target.path}
         case "metrics":
-            return METRICS, {**named, "name": target.name}
+            return METRICS, {**named, "id": target.name}
         case "files":
-            given = {**named, "container": target.name, "path": target.path, "encoding": "base64"}
+            given = {**named, "id": target.name, "path": target.path, "encoding": "base64"}
             return TOOLS["docker.file.read"], {**given, "maxBytes": STREAM_BYTES}
         case _:
-            return TOOLS["sandbox.get"], {**named, "name": target.name}
+            return TOOLS["sandbox.get"], {**named, "id": target.name}
 
 
 def list_visible(services: Services, begin: int) -> tuple[Sequence[StoredObject], int | None]:

@@ -2,23 +2,47 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from controller.documents.model_fields import closest
+from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import status_word
-from controller.mcp.arguments import Result
-from controller.mcp.text import plain
+from controller.mcp.arguments import Arguments, Result
+from controller.mcp.text import for_models, plain
 from controller.mcp.tool import Call
+from controller.service.access import access
 from controller.service.errors import NotFound
 from controller.service.objects import serialize
 from controller.service.services import Services
 
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 _RUNTIME_NAME = "pdk-"
-ID = "the sandbox: its name, NAMESPACE/NAME, or its container's id"
+_MOST_NAMED = 10
+Namespace = Annotated[str, Field(max_length=63, description="default: this client's own")]
+
+
+class ObjectArguments(Arguments):
+    """Arguments that name an object of one kind."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"name": "id"}
+    kind: ClassVar[Kind]
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    namespace: Namespace = ""
+
+
+class SandboxArguments(ObjectArguments):
+    """Arguments of a tool that works in a sandbox."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"container": "id", "name": "id", "sandbox": "id"}
+    kind: ClassVar[Kind] = SANDBOX
+
+    id: Annotated[str, Field(min_length=1, max_length=256, description="the sandbox: its name, or its container's id")]
 
 
 class ContainerState(Result):
@@ -60,12 +84,32 @@ async def find(call: Call, given: str, namespace: str = "") -> tuple[str, str]:
     """
     found = named(given, namespace or call.namespace)
     if found is None:
-        raise NotFound(f"sandboxes `{given[:100]}` not found; docker.container.list shows all that you may use")
+        raise NotFound(f"sandboxes `{given[:100]}` not found")
     place, name = found
     if may_be_container(name):
         call.require("list", SANDBOX, place)
         name = await call.thread(by_container, call.services, place, name)
     return place, name
+
+
+async def existing(call: Call, asked: ObjectArguments) -> str:
+    """Return the end of a message that names those there are; "" if the named one is there, or none may be listed.
+
+    What is missing then is something in it, such as a file.
+    """
+    target = named(asked.id, asked.namespace or call.namespace)
+    place = target[0] if target is not None else call.namespace
+    if not access.decision(AccessRequest("list", asked.kind.name, place)).allowed:
+        return ""
+    names = [each.name for each in (await call.thread(call.services.objects.list, asked.kind, place)).objects]
+    if target is not None and target[1] in names:
+        return ""
+    if not names:
+        return "; there are none"
+    meant = closest(target[1], names) if target is not None else ""
+    names.sort(key=lambda each: (each != meant, each))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def state_of(call: Call, obj: StoredObject) -> ContainerState:
@@ -128,7 +172,7 @@ def _message(obj: StoredObject) -> str:
     wrong = ("False", "True", "True", "False")
     for each, status in zip(conditions, wrong, strict=True):
         if each.get("status") == status:
-            return plain(f"{each.get('reason', '')}: {each.get('message', '')}".strip(": "))
+            return for_models(plain(f"{each.get('reason', '')}: {each.get('message', '')}".strip(": ")))
     return ""
 
 

@@ -18,6 +18,20 @@ _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_COMMAND = re.compile(
+    r"`((?:sudo )?(?:\.venv/bin/)?"
+    r"(?:paddock ((?:image )?[a-z]+)\b|(?:docker|make|modprobe|nft|systemctl|\S+/\S+\.sh)\b)[^`]*)`"
+)
+_TOOLS = {  # by the command's verb
+    "apply": "sandbox.apply",
+    "cp": "docker.file.write",
+    "exec": "docker.container.exec",
+    "image build": "docker.image.build",
+    "image pull": "docker.image.pull",
+    "logs": "docker.container.logs",
+    "shell": "docker.container.exec",
+    "why": "sandbox.why",
+}
 
 
 def plain(text: str) -> str:
@@ -59,6 +73,19 @@ def head_and_tail(text: str, most_bytes: int, total_bytes: int) -> str:
     half = most_bytes // 2
     head, tail = data[:half].decode(errors="ignore"), data[len(data) - half :].decode(errors="ignore")
     return f"{head}\n[... {max(total_bytes, len(data)) - 2 * half} bytes left out ...]\n{tail}"
+
+
+def for_models(text: str) -> str:
+    """Return a message of Paddock's for a model: its hints name tools, and the operator's commands as such.
+
+    The model can't run commands on the host, and shall not try.
+    """
+    return _COMMAND.sub(_hint, text)
+
+
+def _hint(command: re.Match[str]) -> str:
+    tool = _TOOLS.get(command[2] or "")
+    return f"`{tool}`" if tool else f"`{command[1]}` (for the operator to run, not for you)"
 
 
 def _escape(character: re.Match[str]) -> str:

@@ -158,6 +158,84 @@ def test_nested_arguments_may_be_json_strings(mcp: Mcp, running: World) -> None:
     assert running.streams.asked[-1][1]["command"] == ("ls", "/")
 
 
+def test_create_takes_flat_arguments_or_a_config(mcp: Mcp, running: World) -> None:
+    mcp.data("docker.container.create", {"name": "flat", "env": {"A": "b"}, "memory": "64Mi", "waitSeconds": 0})
+    mcp.data("docker.container.create", {"config": {"name": "x", "memory": "64Mi"}, "id": "both", "waitSeconds": 0})
+    specs = [running.sandbox(name).spec for name in ("flat", "both")]
+    assert {each["resources"]["limits"]["memory"] for each in specs} == {"64Mi"}
+    assert specs[0]["template"]["env"] == [{"name": "A", "value": "b"}]
+    assert mcp.error("docker.container.create", {"config": {"config": {"name": "a"}}}).startswith("config:")
+    assert "config: must be a mapping" in mcp.error("docker.container.create", {"config": "a"})
+
+
+@pytest.mark.parametrize("name", ["id", "container", "name", "sandbox"])
+def test_a_sandbox_is_named_by_any_usual_argument(mcp: Mcp, running: World, name: str) -> None:
+    running.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
+    running.streams.log = lambda **_: iter(())
+    mcp.data("docker.container.exec", {name: "quickstart", "command": ["x"]})
+    mcp.data("docker.container.logs", {name: "quickstart", "options": {"tail": 1}})
+    mcp.data("docker.file.list", {name: "quickstart", "path": "/workspace"})
+    for tool in ("sandbox.get", "docker.container.stop", "sandbox.delete"):
+        mcp.data(tool, {name: "quickstart"} | ({} if tool == "sandbox.get" else {"waitSeconds": 0}))
+    assert "unknown argument" in mcp.error("sandbox.get", {"id": "quickstart", "container": "another"})
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "hint"),
+    [
+        (
+            "docker.container.exec",
+            {"id": "quickstart", "cmd": ["ls"]},
+            "cmd: unknown argument; did you mean `command`?",
+        ),
+        ("docker.container.exec", {"cwd": "/tmp"}, "cwd: unknown argument; did you mean `workingDir`?"),
+        ("docker.container.exec", {"environment": {}}, "did you mean `env`?"),
+        ("docker.container.create", {"cpus": 2}, "cpus: unknown argument; did you mean `cpu`?"),
+        ("docker.container.create", {"privileged": True}, "privileged: unknown argument; known: name, "),
+        ("docker.container.logs", {"options": {"lines": 3}}, "options.lines: unknown argument; did you mean `tail`?"),
+        ("docker.file.write", {"text": "a"}, "did you mean `content`?"),
+        ("docker.image.list", {"all": True}, "all: unknown argument"),
+    ],
+)
+def test_unknown_arguments_get_the_name_meant(mcp: Mcp, tool: str, given: dict[str, object], hint: str) -> None:
+    assert hint in mcp.error(tool, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "hint"),
+    [
+        ("docker.container.exce", "", "did you mean `docker.container.exec`?"),
+        ("exec", "", "did you mean `docker.container.exec`?"),
+        ("docker_file_reed", "?names=underscore", "did you mean `docker_file_read`?"),
+        ("search_the_web", "", "known: docker.container.create, "),
+    ],
+)
+def test_unknown_tools_get_the_name_meant(mcp: Mcp, name: str, query: str, hint: str) -> None:
+    with pytest.raises(MCPError) as raised:
+        mcp.call(name, query=query)
+    assert hint in str(raised.value)
+
+
+def test_wrong_ids_name_those_that_exist(mcp: Mcp, running: World) -> None:
+    text = "sandboxes `quickstar` not found in namespace `default`; there is quickstart"
+    assert mcp.error("docker.container.exec", {"id": "quickstar", "command": ["x"]}) == text
+    assert mcp.error("docker.file.read", {"id": "quickstar", "path": "/a"}) == text
+    for number in range(12):
+        mcp.data("docker.container.create", {"name": f"a-{number:02}", "waitSeconds": 0})
+    text = mcp.error("sandbox.why", {"id": "quickstrat"})
+    assert text.endswith(f"; there are quickstart, {', '.join(f'a-{number:02}' for number in range(9))} and 3 more")
+    assert "there are" not in mcp.error("docker.file.read", {"id": "quickstart", "path": "/workspace/none"})
+    assert mcp.error("docker.volume.remove", {"name": "x"}).endswith("; there are none")
+
+
+def test_hints_name_tools_not_commands(mcp: Mcp, running: World) -> None:
+    running.set_ready("False", "Wrong", "see `paddock why x`; build it with `make images`")
+    message = mcp.data("docker.container.list")["items"][0]["message"]
+    assert message.endswith("see `sandbox.why`; build it with `make images` (for the operator to run, not for you)")
+    [ready] = mcp.data("sandbox.get", {"id": "quickstart"})["status"]["conditions"]
+    assert "for the operator to run" in ready["message"]
+
+
 def test_every_error_of_arguments_is_reported(mcp: Mcp, running: World) -> None:
     text = mcp.error("docker.container.exec", {"command": "ls -l", "timeoutSeconds": -1, "foo": 1})
     assert [line.partition(":")[0] for line in text.splitlines()[1:]] == ["id", "command", "timeoutSeconds", "foo"]

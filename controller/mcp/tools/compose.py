@@ -10,13 +10,12 @@ from pydantic import Field
 
 from controller.kinds.access.access import AccessRequest
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import leaving
+from controller.mcp.sandboxes import Namespace, leaving
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.mcp.tools.objects import AppliedObject, Wait, applied_objects
 from controller.service.access import access
 
 _WRITTEN_BY = "mcp"
-Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 File = Annotated[
     str | dict[str, Any], Field(description="the Compose file: its YAML text, or the same as an object; not a path")
 ]

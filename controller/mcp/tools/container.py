@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -15,8 +15,17 @@ from pydantic_core import PydanticCustomError
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import ID, ContainerState, find, leaving, starting, state_of, stopping
+from controller.mcp.arguments import Arguments, Result, parsed
+from controller.mcp.sandboxes import (
+    ContainerState,
+    Namespace,
+    SandboxArguments,
+    find,
+    leaving,
+    starting,
+    state_of,
+    stopping,
+)
 from controller.mcp.text import KEPT_BYTES, OUTPUT_BYTES, STREAM_BYTES, decoded, head_and_tail
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
@@ -33,8 +42,6 @@ _MOST_LISTED = 500
 _MOST_LETTERS = 256
 _SHOWN_CHARACTERS = 60
 
-Id = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
-Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS, description="seconds to wait for it, at most 25")]
 Quantity = Annotated[str | float | None, Field(description="such as 500m or 2 (cpu), 512Mi or 2Gi (bytes)")]
 
@@ -45,8 +52,10 @@ MaxOutput = Annotated[
 Resource = Annotated[str, Field(description="URI of the longer output, if some was left out")]
 
 
-class ContainerConfig(Arguments):
+class CreateArguments(Arguments):
     """A sandbox to create. One of `image` and `template` gives its container; without both it is `paddock/python:1`."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"id": "name", "container": "name"}
 
     name: Annotated[str, Field(max_length=52, description="empty: a name is made up")] = ""
     namespace: Namespace = ""
@@ -75,17 +84,21 @@ class ContainerConfig(Arguments):
     spec: Annotated[
         dict[str, Any], Field(description="further fields of the Sandbox's spec, as in a spec file; they win")
     ] = {}
-
-
-class CreateArguments(Arguments):
-    config: ContainerConfig = ContainerConfig()
+    config: Annotated[dict[str, Any], Field(description="the same arguments as one object")] = {}
     start: Annotated[bool, Field(description="false: created, but not started")] = True
     waitSeconds: Wait = WAIT_SECONDS
 
+    @classmethod
+    def _prepared(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put the fields of `config` among the others, which win."""
+        config = parsed(given.get("config"))
+        if isinstance(config, Mapping) and "config" not in config:
+            flat = {name: value for name, value in given.items() if name != "config"}
+            return {**super()._prepared(config), **super()._prepared(flat)}
+        return super()._prepared(given)
 
-class IdArguments(Arguments):
-    id: Id
-    namespace: Namespace = ""
+
+class IdArguments(SandboxArguments):
     waitSeconds: Wait = WAIT_SECONDS
 
 
@@ -117,14 +130,12 @@ def _not_one_string(found: Any) -> Any:
     raise PydanticCustomError("one_string", "must be a list of strings, not one string; write {shell}", example)
 
 
-class ExecArguments(Arguments):
-    id: Id
+class ExecArguments(SandboxArguments):
     command: Annotated[
         list[str],
         Field(min_length=1, max_length=4096, description='program and arguments; for a shell ["sh","-c",LINE]'),
         BeforeValidator(_not_one_string),
     ]
-    namespace: Namespace = ""
     env: Annotated[
         dict[str, str | dict[str, str]], Field(max_length=4096, description="variables: a value, or {secret: NAME}")
     ] = {}
@@ -157,9 +168,7 @@ class LogOptions(Arguments):
     maxOutputBytes: MaxOutput = OUTPUT_BYTES
 
 
-class LogArguments(LogOptions):
-    id: Id
-    namespace: Namespace = ""
+class LogArguments(LogOptions, SandboxArguments):
     options: Annotated[LogOptions | None, Field(description="the same options as an object")] = None
 
 
@@ -173,7 +182,9 @@ class LogOutput(Result):
 
 
 async def create(call: Call, asked: CreateArguments) -> ContainerState:
-    config = asked.config
+    config = asked
+    if config.config:
+        raise BadRequest("config: is an object of these arguments, not of another `config`; leave the inner one out")
     namespace, name = config.namespace or call.namespace, config.name or f"sb-{secrets.token_hex(4)}"
     call.require("create", SANDBOX, namespace)
     document = {
@@ -361,7 +372,7 @@ def _environment(given: Mapping[str, Any]) -> dict[str, str | SecretRef]:
     return found
 
 
-def _spec(config: ContainerConfig, *, start: bool) -> dict[str, Any]:
+def _spec(config: CreateArguments, *, start: bool) -> dict[str, Any]:
     """Return the spec of a Sandbox. Raises BadRequest for fields that contradict each other."""
     limits = {each: getattr(config, each) for each in ("cpu", "memory", "pids", "disk", "gpus")}
     spec: dict[str, Any] = {"resources": {"limits": {k: _written(v) for k, v in limits.items() if v is not None}}}
@@ -387,11 +398,11 @@ def _spec(config: ContainerConfig, *, start: bool) -> dict[str, Any]:
     return {"template": template, **spec}
 
 
-def _refuse_with_template(config: ContainerConfig) -> None:
+def _refuse_with_template(config: CreateArguments) -> None:
     fixed = [each for each in ("image", "command", "env", "workingDir") if getattr(config, each)]
     if fixed:
         given = ", ".join(fixed)
-        raise BadRequest(f"config: the template gives {given} already; leave them out, or leave `template` out")
+        raise BadRequest(f"the template gives {given} already; leave them out, or leave `template` out")
 
 
 def _variables(env: Mapping[str, str] | Sequence[str]) -> list[dict[str, str]]:
@@ -402,7 +413,7 @@ def _variables(env: Mapping[str, str] | Sequence[str]) -> list[dict[str, str]]:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise BadRequest(f"config.env: `{text[:60]}` is not NAME=VALUE")
+        raise BadRequest(f"env: `{text[:60]}` is not NAME=VALUE")
     return name, value
 
 

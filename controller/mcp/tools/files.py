@@ -4,9 +4,9 @@ import base64
 import binascii
 import contextlib
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -14,8 +14,8 @@ from pydantic import Field
 
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import ID, find
+from controller.mcp.arguments import Result
+from controller.mcp.sandboxes import SandboxArguments, find
 from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, uncontrolled
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, NotFound
@@ -27,17 +27,15 @@ Encoding = Literal["utf-8", "base64"]
 _MOST_SKIPPED = 256 << 20
 _PIECE_BYTES = 1 << 20
 
-Container = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
-Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 Path = Annotated[
     str, Field(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at /")
 ]
 
 
-class ReadArguments(Arguments):
-    container: Container
+class ReadArguments(SandboxArguments):
+    other_names: ClassVar[Mapping[str, str]] = {**SandboxArguments.other_names, "maxOutputBytes": "maxBytes"}
+
     path: Path
-    namespace: Namespace = ""
     offset: Annotated[
         int,
         Field(ge=-_MOST_SKIPPED, le=_MOST_SKIPPED, description="bytes to skip; -1000: the last 1000 bytes of the file"),
@@ -58,11 +56,9 @@ class FileContent(Result):
     resource: str = Field(default="", description="URI of the whole file, if this is a part of it")
 
 
-class WriteArguments(Arguments):
-    container: Container
+class WriteArguments(SandboxArguments):
     path: Path
     content: Annotated[str, Field(max_length=3 << 20)]
-    namespace: Namespace = ""
     encoding: Encoding = "utf-8"
     mode: Annotated[str | None, Field(pattern="^0?[0-7]{3}$", description="octal; default: the replaced file's")] = None
     parents: Annotated[bool, Field(description="create missing parent folders")] = True
@@ -87,10 +83,8 @@ class Written(Result):
     mode: str
 
 
-class ListArguments(Arguments):
-    container: Container
+class ListArguments(SandboxArguments):
     path: Path = "/workspace"
-    namespace: Namespace = ""
     limit: Annotated[int, Field(ge=1, le=2000)] = 500
 
 
@@ -103,7 +97,7 @@ class Listing(Result):
 
 
 async def read(call: Call, asked: ReadArguments) -> FileContent:
-    namespace, name = await find(call, asked.container, asked.namespace)
+    namespace, name = await find(call, asked.id, asked.namespace)
     use = Use(call, namespace, name, call.use("get", namespace, name, "files"))
     size, begin, data = await _read_bytes(use, asked)
     end = begin + len(data)
@@ -130,7 +124,7 @@ def _uri(namespace: str, name: str, path: str) -> str:
 
 
 async def write(call: Call, asked: WriteArguments) -> Written:
-    namespace, name = await find(call, asked.container, asked.namespace)
+    namespace, name = await find(call, asked.id, asked.namespace)
     data = _bytes(asked)
     use = Use(call, namespace, name, call.use("use", namespace, name, "files"))
     mode = None if asked.mode is None else int(asked.mode, 8)
@@ -148,7 +142,7 @@ async def write(call: Call, asked: WriteArguments) -> Written:
 
 
 async def list_(call: Call, asked: ListArguments) -> Listing:
-    namespace, name = await find(call, asked.container, asked.namespace)
+    namespace, name = await find(call, asked.id, asked.namespace)
     use = Use(call, namespace, name, call.use("get", namespace, name, "files/list"))
     found = await _work(use, FileRequest("list", asked.path, limit=asked.limit), Work.result)
     items = [_entry(each) for each in found["items"]]

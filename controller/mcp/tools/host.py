@@ -1,26 +1,29 @@
 """docker.volume.* and docker.network.list: what sandboxes may have."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.volume import KIND as VOLUME
 from controller.mcp.arguments import Arguments, Result
+from controller.mcp.sandboxes import Namespace, ObjectArguments
 from controller.mcp.tool import Call, Tool
 
 _WRITTEN_BY = "mcp"
-Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 
 
 class NamespaceArguments(Arguments):
     namespace: Namespace = ""
 
 
-class VolumeArguments(NamespaceArguments):
-    name: Annotated[str, Field(min_length=1, max_length=110)]
+class VolumeArguments(ObjectArguments):
+    other_names: ClassVar[Mapping[str, str]] = {"name": "id", "volume": "id"}
+    kind: ClassVar[Kind] = VOLUME
 
 
 class Volume(Result):
@@ -77,10 +80,10 @@ async def list_volumes(call: Call, asked: NamespaceArguments) -> VolumeList:
 
 async def remove_volume(call: Call, asked: VolumeArguments) -> VolumeRemoved:
     namespace = asked.namespace or call.namespace
-    call.require("delete", VOLUME, namespace, asked.name)
+    call.require("delete", VOLUME, namespace, asked.id)
     delete = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
-    await call.thread(delete, VOLUME, namespace, asked.name)
-    return VolumeRemoved(name=asked.name, namespace=namespace)
+    await call.thread(delete, VOLUME, namespace, asked.id)
+    return VolumeRemoved(name=asked.id, namespace=namespace)
 
 
 async def list_networks(call: Call, _asked: NoArguments) -> NetworkList:

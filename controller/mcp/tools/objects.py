@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from controller.kinds.access.access import AccessRequest
+from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import status_word
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import ID, find, leaving, starting
+from controller.mcp.sandboxes import Namespace, SandboxArguments, find, leaving, starting
+from controller.mcp.text import for_models
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.service.access import access
 from controller.service.explain import why as explain
@@ -26,8 +28,6 @@ _FILE = "documents"
 _WRITTEN_BY = "mcp"
 _MOST_LISTED, _MOST_LISTED_BYTES = 200, 1 << 20
 
-Name = Annotated[str, Field(min_length=1, max_length=256, description=ID)]
-Namespace = Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")]
 Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS, description="seconds to wait, at most 25")]
 
 
@@ -59,12 +59,7 @@ class Applied(Result):
     items: list[AppliedObject]
 
 
-class OneArguments(Arguments):
-    name: Name
-    namespace: Namespace = ""
-
-
-class DeleteArguments(OneArguments):
+class DeleteArguments(SandboxArguments):
     waitSeconds: Wait = WAIT_SECONDS
 
 
@@ -144,10 +139,10 @@ async def applied_objects(call: Call, applied: Sequence[AppliedByService], secon
     return items
 
 
-async def get(call: Call, asked: OneArguments) -> dict[str, Any]:
-    namespace, name = await find(call, asked.name, asked.namespace)
+async def get(call: Call, asked: SandboxArguments) -> dict[str, Any]:
+    namespace, name = await find(call, asked.id, asked.namespace)
     call.require("get", SANDBOX, namespace, name)
-    return serialize.obj(await call.thread(call.services.objects.get, SANDBOX, namespace, name))
+    return _shown(await call.thread(call.services.objects.get, SANDBOX, namespace, name))
 
 
 async def list_(call: Call, asked: ListArguments) -> dict[str, Any]:
@@ -156,14 +151,16 @@ async def list_(call: Call, asked: ListArguments) -> dict[str, Any]:
     return await call.thread(_listed, call, namespace, asked.labels)
 
 
-async def why(call: Call, asked: OneArguments) -> dict[str, Any]:
-    namespace, name = await find(call, asked.name, asked.namespace)
+async def why(call: Call, asked: SandboxArguments) -> dict[str, Any]:
+    namespace, name = await find(call, asked.id, asked.namespace)
     call.require("get", SANDBOX, namespace, name, "why")
-    return explain.as_json(await call.thread(call.services.why.why, SANDBOX, namespace, name))
+    reasons = explain.as_json(await call.thread(call.services.why.why, SANDBOX, namespace, name))
+    events = [_advised(each) for each in reasons["events"]]
+    return {**_advised(reasons), "events": events}
 
 
 async def delete(call: Call, asked: DeleteArguments) -> Deleted:
-    namespace, name = await find(call, asked.name, asked.namespace)
+    namespace, name = await find(call, asked.id, asked.namespace)
     call.require("delete", SANDBOX, namespace, name)
     remove = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
     deleted = await call.thread(remove, SANDBOX, namespace, name)
@@ -184,8 +181,22 @@ def _listed(call: Call, namespace: str, labels: str) -> dict[str, Any]:
         size += len(call.services.watches.texts.json(obj))
         if items and size > _MOST_LISTED_BYTES:
             break
-        items.append(serialize.obj(obj))
+        items.append(_shown(obj))
     return {"items": items, "more": len(found) - len(items)}
+
+
+def _shown(obj: StoredObject) -> dict[str, Any]:
+    """Return a sandbox as JSON."""
+    shown = serialize.obj(obj)
+    status = shown.get("status", {})
+    if "conditions" not in status:
+        return shown
+    return {**shown, "status": {**status, "conditions": [_advised(each) for each in status["conditions"]]}}
+
+
+def _advised(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a condition, event or explanation with hints for a model."""
+    return {**entry, "message": for_models(str(entry.get("message", "")))}
 
 
 def _sources(documents: str | dict[str, Any] | list[dict[str, Any]]) -> list[Source]:
@@ -213,7 +224,7 @@ TOOLS = (
         name="sandbox.get",
         title="Show a sandbox",
         description="Return a sandbox with its spec, status and conditions.",
-        arguments=OneArguments,
+        arguments=SandboxArguments,
         result=SandboxObject,
         run=get,
         role="viewer",
@@ -233,7 +244,7 @@ TOOLS = (
         name="sandbox.why",
         title="Explain a sandbox",
         description="Explain the state of a sandbox and what it waits for.",
-        arguments=OneArguments,
+        arguments=SandboxArguments,
         result=Why,
         run=why,
         role="viewer",

@@ -1,11 +1,8 @@
 """mcp.server.list: other people's MCP servers, with their state and how they are confined."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from controller.kinds.mcpserver import KIND, is_sandboxed, ready_condition, state_word
 from controller.mcp.arguments import Arguments, Result
+from controller.mcp.sandboxes import Namespace
 from controller.mcp.text import plain
 from controller.mcp.tool import Call, Tool
 
@@ -13,7 +10,7 @@ _MOST_LISTED = 200
 
 
 class ListArguments(Arguments):
-    namespace: Annotated[str, Field(max_length=63, description="the namespace; empty: this client's own")] = ""
+    namespace: Namespace = ""
 
 
 class ServerItem(Result):
