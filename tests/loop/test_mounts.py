@@ -209,3 +209,18 @@ def test_a_member_without_a_record_is_replaced_and_never_handed_out(house: LoopH
     house.settle()
     assert launch(house, "a").startswith("Cold")
     assert not set(lost) & set(boxes(house))
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/workspace"])
+def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(house: LoopHarness, path: str) -> None:
+    house.apply("a")
+    house.settle()
+    box = house.engine.box(house.container_name("a"))
+    assert path in {each.path for each in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
+    house.engine.unmount_inside(box.name, path)
+    house.engine.observe_now()
+    house.run_pass()
+    assert house.condition("a", "Secured") == "False MountsGone"
+    house.settle()
+    assert house.condition("a", "Secured") == "True Attested"
+    assert (house.condition("a", "Ready"), house.engine.box(box.name).id) == ("True Running", box.id)

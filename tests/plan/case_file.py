@@ -78,6 +78,10 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
     """The container desired by `box`, running for 100 s, with the given differences."""
     made = rendered(box)
     limits = dict(said.pop("limits", {}))
+    unmounted = said.pop("unmounted", None)
+    if unmounted is not None:
+        here = inside_of(made.config, ("none",), {}).mounts
+        said["inside"] = {"mounts": tuple(each for each in here if each.path not in unmounted)}
     unread = said.pop("limits_unread", False)
     old = said.pop("template", "") == "old"
     wanted = made.config.limits

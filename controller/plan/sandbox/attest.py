@@ -17,7 +17,8 @@ from controller.policy.attest.attest import Fact, differing, facts, hides_proces
 from controller.policy.attest.mounted import unjudged
 from controller.policy.sandbox import Rendered
 
-REASON, UNRECORDED = "NotSecured", "MountsUnrecorded"
+REASON, UNRECORDED, MOUNTS_GONE = "NotSecured", "MountsUnrecorded", "MountsGone"
+_RESTARTS = 3  # what that many do not mend is not secured
 _UNRECORDED = (
     "mounted, and the record of what was bound there is lost; it runs on, and its next start binds all anew "
     "(`paddock restart`)"
@@ -49,6 +50,15 @@ def decide(context: ReconcileContext) -> Decision | None:
     if not message or rest(context) is not None:
         return None
     return Decision(context.memory, REASON, f"{message}; it waits for a change of its spec")
+
+
+def restart_reason(context: ReconcileContext) -> tuple[str, str]:
+    """Return the reason and message why only a restart mends a running container; empty ones if none does."""
+    if context.container is not None and context.container.cgroups_lost:
+        return drift.CGROUPS_LOST, drift.LOST_MESSAGE
+    found = verdict(context)
+    lacks = found.reason == MOUNTS_GONE and context.rendered is not None and not context.rendered.report_only
+    return (found.reason, found.message) if lacks else ("", "")
 
 
 def condition(context: ReconcileContext) -> Condition:
@@ -94,6 +104,8 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
+    if context.memory.crashes < _RESTARTS and all(each.holds or each.gone for each in compared):
+        return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)
     return Verdict("False", REASON, message, compared)
 
 

@@ -253,8 +253,8 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.half):
         return _replace(context, container, rendered, why)
-    if container.cgroups_lost and container.state in ALIVE and resting is None:
-        return _restart(context, container, drift.CGROUPS_LOST, drift.LOST_MESSAGE)
+    if container.state in ALIVE and resting is None and (broken := attest.restart_reason(context))[0]:
+        return _restart(context, container, *broken)
     if container.state is State.DEAD and resting is None:
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)

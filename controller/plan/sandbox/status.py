@@ -16,7 +16,7 @@ from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, mode
 
 _INTERRUPTIONS = (
     *("Recreating", "Restarting", "Suspending", "Stopping", "Terminating"),
-    *(CLAIMING, attest.REASON, drift.CGROUPS_LOST),
+    *(CLAIMING, attest.REASON, attest.MOUNTS_GONE, drift.CGROUPS_LOST),
 )
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.

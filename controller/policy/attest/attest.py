@@ -152,7 +152,7 @@ def _gpus(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
 def _agent(found: ObservedMount | None) -> Fact:
     """Compare the agent's runtime. An older one is right, too: a newer image recreates nothing."""
     if found is None:
-        return Fact(FOLDER, "no mount", _AGENT, holds=False)
+        return Fact(FOLDER, "no mount", _AGENT, holds=False, gone=True)
     ours, mode = is_runtime(found.origin), "read-write" if found.writable else "read-only"
     shown = f"the agent's runtime {mode}" if ours else f"{found.kind} {found.origin} {mode}"
     return Fact(FOLDER, shown, _AGENT, ours and not found.writable)
@@ -161,7 +161,7 @@ def _agent(found: ObservedMount | None) -> Fact:
 def _tmpfs(wanted: Tmpfs, found: ObservedMount | None) -> Fact:
     asked = f"tmpfs {_size(wanted.size_bytes)} nosuid nodev{' noexec' if wanted.noexec else ''}"
     if found is None:
-        return Fact(wanted.path, "no mount", asked, holds=False)
+        return Fact(wanted.path, "no mount", asked, holds=False, gone=True)
     flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(found, name))
     sized = 0 < found.size_bytes <= _pages(wanted.size_bytes)
     holds = found.kind == "tmpfs" and sized and found.nosuid and found.nodev and (found.noexec or not wanted.noexec)
