@@ -61,13 +61,12 @@ class UsageReader:
     def _tokens(self, *, ended: bool) -> tuple[int, int]:
         estimated_in = self._request_bytes // _BYTES_A_TOKEN
         estimated_out = self._events if self.is_stream else self._bytes // _BYTES_A_TOKEN
-        found = self._found
-        given = max((found[each] for each in _INPUT if each in found), default=estimated_in)
-        given += sum(found.get(each, 0) for each in _CACHED)
-        made = max(
-            (found[each] for each in _OUTPUT if each in found), default=0 if self._is_complete else estimated_out
-        )
-        return given, made if ended else max(made, estimated_out)
+        usage = self._found
+        tokens_in = max((usage[name] for name in _INPUT if name in usage), default=estimated_in)
+        tokens_in += sum(usage.get(name, 0) for name in _CACHED)
+        unreported = 0 if self._is_complete else estimated_out
+        tokens_out = max((usage[name] for name in _OUTPUT if name in usage), default=unreported)
+        return tokens_in, tokens_out if ended else max(tokens_out, estimated_out)
 
     @property
     def _is_complete(self) -> bool:

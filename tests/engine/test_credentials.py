@@ -33,6 +33,8 @@ def test_headers_are_written_as_squid_reads_them(tmp_path: Path) -> None:
     bearer = HostCredential(HOST, "token", "Authorization", "Bearer")
     raw, basic = HostCredential(HOST, "token", "X-Key", "Raw"), HostCredential(HOST, "token", "X-Basic", "Basic", "me")
     assert lines(made, bearer, raw, basic).splitlines() == [
+        "acl inside connections_encrypted",
+        "http_access deny CONNECT inside",
         f'request_header_add Authorization "Bearer a\\"b\\\\c%%d" {bearer.acl}',
         f'request_header_add X-Key "a\\"b\\\\c%%d" {bearer.acl}',
         f'request_header_add X-Basic "Basic bWU6YSJiXGMlZA==" {bearer.acl}',

@@ -11,6 +11,7 @@ from controller.engine.kernel.engine_namespace import EngineNamespace, Namespace
 from controller.kinds.runtime.images import BUILD_PIDS
 
 _NAME, _SLICE = "paddock-builds", "paddockbuilds.slice"
+_SYSTEMD = Path("/run/systemd/system")
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -42,9 +43,13 @@ def _limited_folder(cgroups: Path, version: str) -> tuple[str, str]:
 
 
 def _limited_slice(root: Path) -> tuple[str, str]:
-    """Set the limit by systemd, which would take back one that is written past it."""
+    """Set the limit by systemd, which would take back one that is written past it.
+
+    A daemon in a container, where systemd is not to be seen, asks it from the engine's root folder.
+    """
     command = ["systemctl", "set-property", "--runtime", _SLICE, f"TasksMax={BUILD_PIDS}"]
-    command = command if root == Path("/") else ["chroot", str(root), *command]
+    if not _SYSTEMD.is_dir():
+        command = ["chroot", str(root), *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
     if done.returncode:
         return "", (done.stderr.strip() or f"systemctl ended with {done.returncode}").splitlines()[0]
