@@ -84,7 +84,7 @@ class ActivityLog:
             return True
 
     def clock_jumped(self, seconds: float, recorded: Mapping[str, tuple[float, ...]]) -> None:
-        """Move the last uses with the clock, which jumped by `seconds`. CPU samples begin anew.
+        """Move the last uses and the CPU samples with the clock, which jumped by `seconds`.
 
         `recorded` are the times by the clock before the jump that count beside those known here: of the last use as it
         is stored, and of the run's start.
@@ -100,7 +100,11 @@ class ActivityLog:
                     continue
                 last_at = min(max(moved), now)
                 self._used[uid] = ticks - (now - last_at)
-                self._entries[uid] = replace(known, last_at=last_at, mark=None, cpu=None, void=times)
+                mark, cpu = (
+                    each and replace(each, at=max(last_at, now - (ticks - each.ticks)))
+                    for each in (known.mark, known.cpu)
+                )
+                self._entries[uid] = replace(known, last_at=last_at, mark=mark, cpu=cpu, void=times)
 
     def release(self, runs: Mapping[str, Run]) -> None:
         """Allow uses again: these runs are not stopped after all."""
@@ -111,7 +115,7 @@ class ActivityLog:
     def sampled(self, uid: str, sample: CpuSample, since: float) -> None:
         """Keep a CPU sample. The first one of its run since `since` is the mark."""
         with self._changed:
-            known = self._entries.get(uid, _NONE)
+            known, sample = self._entries.get(uid, _NONE), replace(sample, ticks=self._ticks())
             earlier = [each for each in (known.mark, known.cpu) if each is not None]
             fit = [each for each in earlier if each.run == sample.run and each.at >= since]
             self._entries[uid] = replace(known, mark=fit[0] if fit else sample, cpu=sample)

@@ -95,6 +95,21 @@ def test_idle_time_goes_on_across_a_clock_jump(house: LoopHarness, seconds: floa
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
 
+def test_short_idle_time_goes_on_too(house: LoopHarness) -> None:
+    ticks = HandClock()
+    house.ticks = ticks.now
+    house.daemon()
+    house.apply("web", lifecycle=IDLE)
+    house.settle(seconds=0)
+    box = house.engine.box(house.container_name("web"))
+    for second in range(62):
+        assert box.state is State.RUNNING or second > 59
+        house.clock.advance(1 - 3600 * (second == 30))
+        ticks.advance(1)
+        house.settle(seconds=0)
+    assert box.state is State.EXITED
+
+
 def test_a_use_right_after_the_clock_jump_counts(house: LoopHarness) -> None:
     ticks = HandClock()
     house.ticks = ticks.now

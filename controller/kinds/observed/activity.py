@@ -7,11 +7,15 @@ Run = tuple[str, float]  # one run of a container: its id, and when it was start
 
 @dataclass(frozen=True, slots=True)
 class CpuSample:
-    """CPU seconds used by a run at one time; None if they could not be read."""
+    """CPU seconds used by a run at one time; None if they could not be read.
+
+    `ticks` is that time by a clock that nobody sets.
+    """
 
     run: Run
     at: float
     seconds: float | None
+    ticks: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
