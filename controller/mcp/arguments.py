@@ -4,7 +4,7 @@ Models that call tools often send a nested object or list as a JSON string: it i
 null for a field that may be left out, and another usual name of some fields.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from controller.service.errors import BadRequest
 from controller.service.parsing import loads
 
 _NESTED = {"object", "array"}
+_BOUNDS = ("minLength", "maxLength", "minItems", "maxItems", "maxProperties", "minimum", "maximum", "exclusiveMinimum")
 _MOST_FIELDS = 16  # of an object in the audit log
 _MOST_FIELD_LETTERS = 32
 # Arguments of other tools, without case and underscores, and their names here: the first that the tool has is meant.
@@ -102,6 +103,32 @@ def schema_of(model: type[BaseModel], *, result: bool = False) -> dict[str, Any]
     made: dict[str, Any] = _inlined(raw, raw.get("$defs", {}))
     made.pop("$defs", None)
     return made
+
+
+def short_schema(model: type[BaseModel], names: Sequence[str]) -> dict[str, Any]:
+    """Return the model's JSON schema with these fields only, and without what a model need not read.
+
+    Others are accepted, and bounds are checked when the tool is called.
+    """
+    whole = schema_of(model)
+    required = [each for each in whole.get("required", ()) if each in names]
+    properties = {each: _short(whole["properties"][each]) for each in names}
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+
+def _short(schema: Any) -> Any:
+    """Return a part of a schema without bounds, defaults that are empty, and null."""
+    if not isinstance(schema, Mapping):
+        return schema
+    options = [_short(each) for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    kept = {key: value for key, value in schema.items() if key not in (*_BOUNDS, "anyOf")}
+    if kept.get("default", 0) in ("", None, [], {}):
+        del kept["default"]
+    if isinstance(kept.get("items"), Mapping):
+        kept["items"] = _short(kept["items"])
+    if isinstance(kept.get("additionalProperties"), Mapping):
+        kept["additionalProperties"] = _short(kept["additionalProperties"])
+    return {**kept, **(options[0] if len(options) == 1 else {"anyOf": options} if options else {})}
 
 
 def validated(model: type[Arguments], given: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from controller.documents.model_fields import closest
 from controller.kinds.sandbox import status_word
 from controller.mcp import prompts, resources
-from controller.mcp.arguments import schema_of
+from controller.mcp.arguments import schema_of, short_schema
 from controller.mcp.calls import OPTIONS_KEY, Calls, IsHere, Options
 from controller.mcp.names import shown
 from controller.mcp.outputs import Outputs
@@ -88,7 +88,8 @@ class Protocol:
 
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         options = _options(ctx)
-        visible = [each for each in TOOLS.values() if self._calls.visible(each, options)]
+        tools = [each for each in TOOLS.values() if each.basic is not None or options.toolset == "all"]
+        visible = [each for each in tools if self._calls.visible(each, options)]
         return types.ListToolsResult(tools=[_described(each, options) for each in visible])
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -194,6 +195,13 @@ def _no_resource(ctx: _Context, uri: Any, message: str) -> MCPError:
 
 
 def _described(tool: Tool, options: Options) -> types.Tool:
+    if options.toolset == "basic" and tool.basic is not None:
+        return types.Tool(
+            name=shown(tool.name, options.names),
+            description=tool.basic.description,
+            input_schema=short_schema(tool.arguments, tool.basic.arguments),
+            annotations=types.ToolAnnotations(read_only_hint=tool.read_only, destructive_hint=tool.destructive),
+        )
     return types.Tool(
         name=shown(tool.name, options.names),
         title=tool.title,

@@ -31,12 +31,20 @@ _POLL_SECONDS = 0.1
 _REPORT_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Basic:
+    """A tool as the toolset `basic` lists it: in few words, with the arguments that most calls need."""
+
+    description: str
+    arguments: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool. `role` is the least one that any use of it needs; what it does is decided by each object's own rules.
 
-    `long_texts` are the fields of the result that may be shortened so that the message fits. `at_host`: only the
-    daemon of the sandbox's host can answer.
+    `basic` is None for a tool that this toolset lacks. `long_texts` are the fields of the result that may be
+    shortened so that the message fits. `at_host`: only the daemon of the sandbox's host can answer.
     """
 
     name: str
@@ -50,6 +58,7 @@ class Tool:
     destructive: bool = False
     idempotent: bool = False
     long_texts: tuple[str, ...] = ()
+    basic: Basic | None = None
     at_host: bool = False
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +20,11 @@ from tests.helpers_api import World
 from tests.mcpserver.clients import serving
 
 Run = Callable[..., Result]
-OWN = {"command": "paddock", "args": ["mcp"]}
+COMMAND = str(Path(sys.executable).absolute().parent / "paddock")
+PLAIN = ["mcp", "--namespace", "default"]
+BASIC = [*PLAIN, "--toolset", "basic"]
+UNDERSCORE = [*PLAIN, "--names", "underscore", "--toolset", "basic"]
+OWN = {"command": COMMAND, "args": BASIC}
 
 
 @pytest.fixture
@@ -66,6 +71,8 @@ def test_tools_are_listed(paddock: Run) -> None:
     assert found["docker.container.exec"] == "yes"
     assert found["docker.file.read"] == "no"
     assert "docker.container.exec" not in paddock("--read-only", "tools").output
+    basic = {line.split()[0] for line in paddock("tools", "--toolset", "basic").output.splitlines()[1:]}
+    assert {"docker.container.exec", "docker.file.read"} < basic < set(found)
     shown = json.loads(paddock("tools", "--names", "underscore", "-o", "json").output)["tools"]
     assert "docker_container_exec" in {each["name"] for each in shown}
 
@@ -114,15 +121,15 @@ def test_config_prints_what_to_paste(config: Run, client: str, tmp_path: Path) -
     found = read(done.stdout)
     key = {"vscode": "servers", "codex": "mcp_servers"}.get(client, "mcpServers")
     made = found[key]["paddock"]
-    assert made["command"] == "paddock"
-    assert made["args"] == (["mcp"] if client == "claude" else ["mcp", "--names", "underscore"])
+    assert made["command"] == COMMAND
+    assert made["args"] == (BASIC if client == "claude" else UNDERSCORE)
     assert "--write merges it" in done.stderr
     assert not list((tmp_path / "home").iterdir())
 
 
 def test_config_without_a_client_is_for_most_of_them(config: Run, tmp_path: Path) -> None:
     done = config()
-    assert json.loads(done.stdout)["mcpServers"]["paddock"]["args"] == ["mcp", "--names", "underscore"]
+    assert json.loads(done.stdout)["mcpServers"]["paddock"]["args"] == UNDERSCORE
     for client in ("claude", "cursor", "vscode", "codex"):
         assert f"`paddock mcp config {client} --write` merges it into /" in done.stderr
     assert (config("--write").exit_code, "name one" in config("--write").stderr) == (2, True)
@@ -136,10 +143,10 @@ def test_config_carries_the_address_and_never_a_token(config: Run) -> None:
     done = config("claude", "--namespace", "team-a", "--read-only", **environment)
     made = json.loads(done.stdout)["mcpServers"]["paddock"]
     assert made["env"] == {"PADDOCK_SERVER": "https://host:9465", "PADDOCK_TOKEN_FILE": "/t"}
-    assert made["args"] == ["mcp", "--namespace", "team-a", "--read-only"]
+    assert made["args"] == ["mcp", "--namespace", "team-a", "--toolset", "basic", "--read-only"]
     assert "pdk_secret" not in done.output
     agent = json.loads(config("cursor", "--sandbox", "my-app").stdout)["mcpServers"]["paddock"]
-    assert agent["args"] == ["mcp", "--sandbox", "my-app"]
+    assert agent["args"] == ["mcp", "--sandbox", "my-app", "--namespace", "default"]
 
 
 def test_write_merges_and_keeps_everything_else(config: Run, tmp_path: Path) -> None:
@@ -158,6 +165,13 @@ def test_write_merges_and_keeps_everything_else(config: Run, tmp_path: Path) -> 
     assert sorted(each.name for each in file.parent.iterdir()) == [".mcp.json"]
 
 
+def test_config_names_the_command_by_its_path(config: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["bin/paddock", "mcp", "config"])
+    made = json.loads(config("claude", PADDOCK_NAMESPACE="team-b").stdout)["mcpServers"]["paddock"]
+    assert made["command"] == str(tmp_path / "project/bin/paddock")
+    assert made["args"][:3] == ["mcp", "--namespace", "team-b"]
+
+
 def test_write_follows_links_and_takes_a_byte_order_mark(config: Run, tmp_path: Path) -> None:
     real, link = tmp_path / "dotfiles.json", tmp_path / "home/.cursor/mcp.json"
     real.write_bytes(b'\xef\xbb\xbf{"mcpServers": {}}')
@@ -165,7 +179,7 @@ def test_write_follows_links_and_takes_a_byte_order_mark(config: Run, tmp_path: 
     link.symlink_to(real)
     config("cursor", "--write")
     assert link.is_symlink()
-    assert json.loads(real.read_text())["mcpServers"]["paddock"]["command"] == "paddock"
+    assert json.loads(real.read_text())["mcpServers"]["paddock"]["command"] == COMMAND
 
 
 @pytest.mark.parametrize(
@@ -198,7 +212,7 @@ def test_toml_is_edited_without_touching_the_rest(config: Run, tmp_path: Path) -
     text = file.read_text()
     assert text.startswith(before)
     found = tomllib.loads(text)
-    assert found["mcp_servers"]["paddock"] == {"command": "paddock", "args": ["mcp", "--names", "underscore"]}
+    assert found["mcp_servers"]["paddock"] == {"command": COMMAND, "args": UNDERSCORE}
     assert found["tail"] == {"z": 1}
     assert "unchanged" in config("codex", "--write").stdout
     file.write_text('mcp_servers = {paddock = {command = "inline"}}\n')
@@ -212,12 +226,13 @@ def test_toml_is_edited_without_touching_the_rest(config: Run, tmp_path: Path) -
 def test_enabling_configures_the_clients_in_use(command: Run, tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
     assert command("config", "mcp", "enable", "docker-desktop").exit_code == 0
-    assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"paddock": OWN}}
+    everything = {"command": COMMAND, "args": [*PLAIN, "--toolset", "all"]}
+    assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"paddock": everything}}
     (home / ".cursor").mkdir()
     said = command("-n", "team-a", "config", "mcp", "enable").stdout
     assert said.splitlines() == [f"{project}/.mcp.json configured", f"{home}/.cursor/mcp.json configured"]
     made = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["paddock"]
-    assert made["args"] == ["mcp", "--namespace", "team-a", "--names", "underscore"]
+    assert made["args"] == ["mcp", "--namespace", "team-a", "--names", "underscore", "--toolset", "basic"]
     assert not (home / ".codex").exists()
     assert command("config", "mcp", "enable", "codex").exit_code == 0
     assert (home / ".codex/config.toml").exists()

@@ -55,6 +55,25 @@ def test_names_with_underscores_are_listed_and_called(mcp: Mcp) -> None:
     assert calls[0] == calls[1]
 
 
+@pytest.mark.parametrize("era", ERAS)
+def test_the_basic_toolset_is_small(mcp: Mcp, running: World, era: str) -> None:
+    tools = mcp.do("list_tools", era=era, query="?toolset=basic").tools
+    assert 9 <= len(tools) <= 12
+    listed = json.dumps([each.model_dump(by_alias=True, exclude_none=True) for each in tools], separators=(",", ":"))
+    assert len(listed) < 8_000  # about 2,000 tokens
+    assert {each.name for each in tools} == {each.name for each in TOOLS.values() if each.basic is not None}
+    for each in tools:
+        known = schema_of(TOOLS[each.name].arguments)
+        assert set(each.input_schema["properties"]) <= set(known["properties"])
+        assert each.input_schema.get("required", []) == known.get("required", [])
+    given = {"id": "quickstart", "command": ["x"], "namespace": "default"}  # accepted, though it is not listed
+    running.streams.run = lambda **_: iter([Chunk("stdout", b"hi"), Chunk("exit", b"0")])
+    result = mcp.call("docker.container.exec", given, era=era, query="?toolset=basic")
+    assert (result.structured_content, len(result.content)) == (None, 1)
+    assert json.loads(result.content[0].text)["stdout"] == "hi"
+    assert json.loads(mcp.call("sandbox.list", era=era, query="?toolset=basic").content[0].text)["items"]
+
+
 def test_long_names_are_cut_and_hashed() -> None:
     long, other = f"docker.{'x' * 80}", f"docker.{'x' * 81}"
     names = {shown(each, style) for each in (long, other) for style in ("dots", "underscore")}

@@ -126,19 +126,20 @@ def mcp() -> None:
 
 
 @mcp.command("enable")
-@click.argument("name", default=_SERVER, type=click.Choice([_SERVER, *_CLIENTS]))
+@click.argument("name", required=False, type=click.Choice([_SERVER, *_CLIENTS]))
 @click.pass_context
-def enable(ctx: click.Context, name: str) -> None:
+def enable(ctx: click.Context, name: str | None) -> None:
     """Write Paddock's MCP server into the configuration of one client (claude, cursor, vscode, codex).
 
     Without a name, or with docker-desktop: of each client that is in use here, else of Claude Code in this folder.
+    With docker-desktop clients get all tools (`--toolset all`), else the basic ones.
     """
     from controller.cli.commands.mcp import write_config
     from controller.cli.mcp.client_config import CLIENTS
 
     found = [each for each in CLIENTS.values() if each.found] or [CLIENTS["claude"]]
-    for client in found if name == _SERVER else [CLIENTS[name]]:
-        write_config(ctx, client, {"namespace": ctx.find_root().obj.namespace or ""}, client.file())
+    for client in found if name in (None, _SERVER) else [CLIENTS[str(name)]]:
+        write_config(ctx, client, {"toolset": "all" if name == _SERVER else "basic"}, client.file())
 
 
 @mcp.command("set")

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
+_TOOLSETS = ("basic", "all")
 _CLIENTS = ("claude", "cursor", "vscode", "codex")
 _ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
-_NOTHING_CHOSEN = {"sandbox": "", "server": "", "namespace": "", "names": "", "read_only": False}
+_NOTHING_CHOSEN = {"sandbox": "", "server": "", "namespace": "", "names": "", "toolset": "", "read_only": False}
 _PAGES = 100
+_COMMAND = "paddock"
 
 
 def _address_options(command: F) -> F:
@@ -34,6 +36,11 @@ def _address_options(command: F) -> F:
             "--names",
             type=click.Choice(_STYLES),
             help="Names of tools: docker.container.exec, or docker_container_exec for LLM APIs that refuse dots.",
+        ),
+        click.option(
+            "--toolset",
+            type=click.Choice(_TOOLSETS),
+            help="Tools to list: about ten for running code, with texts alone as results; or all. [default: all]",
         ),
         namespace_option,
         click.option("--sandbox", default="", metavar="NAME", help="The agent in this sandbox, not Paddock's tools."),
@@ -47,7 +54,13 @@ def _address_options(command: F) -> F:
 @_address_options
 @click.pass_context
 def mcp_(
-    ctx: click.Context, sandbox: str, server: str, namespace: str | None, names: str | None, read_only: bool
+    ctx: click.Context,
+    sandbox: str,
+    server: str,
+    namespace: str | None,
+    names: str | None,
+    toolset: str | None,
+    read_only: bool,
 ) -> None:
     """Serve Paddock's tools to an MCP client on stdin and stdout.
 
@@ -62,6 +75,7 @@ def mcp_(
         "server": server,
         "namespace": namespace or "",
         "names": names or "",
+        "toolset": toolset or "",
         "read_only": read_only,
     }
     ctx.meta["mcp"] = chosen
@@ -158,9 +172,11 @@ def _entry(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any]) -
 
     chosen = {**_NOTHING_CHOSEN, **chosen}
     _path(chosen)  # refuses contradictions
-    if client.underscore and not any(chosen[name] for name in ("names", "sandbox", "server")):
-        chosen["names"] = "underscore"
-    return entry(client, command_word(), _words(chosen), environment(ctx))
+    if not chosen["sandbox"] and not chosen["server"]:
+        chosen["names"] = chosen["names"] or ("underscore" if client.underscore else "")
+        chosen["toolset"] = chosen["toolset"] or "basic"
+    chosen["namespace"] = chosen["namespace"] or ctx.find_root().obj.namespace or DEFAULT_NAMESPACE
+    return entry(client, command_path(), _words(chosen), environment(ctx))
 
 
 def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
@@ -191,16 +207,20 @@ def _chosen(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(chosen: dict[str, Any]) -> str:
-    if chosen["sandbox"] and (chosen["names"] or chosen["read_only"]):
-        raise UsageProblem("--names and --read-only are for Paddock's own tools; leave them out with --sandbox")
+    of_tools = any(chosen[name] for name in ("names", "toolset", "read_only"))
+    if chosen["sandbox"] and of_tools:
+        raise UsageProblem("--names, --toolset and --read-only are for Paddock's tools; leave them out with --sandbox")
     if chosen["server"]:
-        if chosen["sandbox"] or chosen["names"] or chosen["read_only"]:
-            raise UsageProblem("--sandbox, --names and --read-only can't be combined with --server; leave them out")
+        if chosen["sandbox"] or of_tools:
+            options = "--sandbox, --names, --toolset and --read-only"
+            raise UsageProblem(f"{options} can't be combined with --server; leave them out")
         return server_endpoint(chosen["server"], chosen["namespace"] or DEFAULT_NAMESPACE)
-    if chosen["namespace"] == DEFAULT_NAMESPACE:
-        chosen["namespace"] = ""
     return endpoint(
-        chosen["sandbox"], namespace=chosen["namespace"], names=chosen["names"], read_only=chosen["read_only"]
+        chosen["sandbox"],
+        namespace="" if chosen["namespace"] == DEFAULT_NAMESPACE else chosen["namespace"],
+        names=chosen["names"],
+        read_only=chosen["read_only"],
+        toolset="" if chosen["toolset"] == "all" else chosen["toolset"],
     )
 
 
@@ -269,19 +289,17 @@ def _changes(tool: dict[str, Any]) -> str:
     return "no" if tool.get("annotations", {}).get("readOnlyHint") else "yes"
 
 
-def command_word() -> str:
-    """Return the command as the client finds it: by its name if that is on the path, else where it is."""
-    name = Path(sys.argv[0]).name
-    found = shutil.which("paddock")
-    own = Path(sys.argv[0]).absolute()
-    if name != "paddock":
-        return found or "paddock"
-    return "paddock" if found is not None and Path(found).resolve() == own.resolve() else str(own)
+def command_path() -> str:
+    """Return the command by its absolute path: a client has a PATH of its own."""
+    if Path(sys.argv[0]).name == _COMMAND:
+        return str(Path(sys.argv[0]).absolute())
+    beside = Path(sys.executable).absolute().parent / _COMMAND  # started as a module of this interpreter
+    return str(beside) if beside.exists() else shutil.which(_COMMAND) or _COMMAND
 
 
 def _words(chosen: dict[str, Any]) -> list[str]:
     words = ["mcp"]
-    for name in ("sandbox", "server", "namespace", "names"):
+    for name in ("sandbox", "server", "namespace", "names", "toolset"):
         words += [f"--{name}", chosen[name]] if chosen[name] else []
     return words + (["--read-only"] if chosen["read_only"] else [])
 

@@ -143,7 +143,7 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
 @click.pass_context
 def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     """Print the configuration of an MCP client whose servers are those of a namespace, in their sandboxes."""
-    from controller.cli.commands.mcp import command_word, environment
+    from controller.cli.commands.mcp import command_path, environment
     from controller.cli.mcp import client_config, client_import
     from controller.cli.output import json_text, say
 
@@ -151,7 +151,7 @@ def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     place = _namespace(ctx, namespace)
     words = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
     table = client_config.CLIENTS[client].key
-    say(json_text(client_import.exported(names, table, command_word(), words, environment(ctx))))
+    say(json_text(client_import.exported(names, table, command_path(), words, environment(ctx))))
 
 
 def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> None:

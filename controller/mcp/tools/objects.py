@@ -16,7 +16,7 @@ from controller.kinds.sandbox import status_word
 from controller.mcp.arguments import Arguments, Result
 from controller.mcp.sandboxes import Namespace, SandboxArguments, find, leaving, starting
 from controller.mcp.text import for_models
-from controller.mcp.tool import WAIT_SECONDS, Call, Tool
+from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.access import access
 from controller.service.explain import why as explain
 from controller.service.objects import serialize
@@ -247,6 +247,7 @@ TOOLS = (
         arguments=SandboxArguments,
         result=Why,
         run=why,
+        basic=Basic("Explain the state of a sandbox and what it waits for.", ("id",)),
         role="viewer",
         read_only=True,
         at_host=True,

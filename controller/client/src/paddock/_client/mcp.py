@@ -46,12 +46,14 @@ _TOO_LARGE = f"the answer has a message of over {_MOST_ANSWER_BYTES >> 20} MiB; 
 Message = dict[str, Any]
 
 
-def endpoint(sandbox: str = "", *, namespace: str = "", names: str = "", read_only: bool = False) -> str:
+def endpoint(
+    sandbox: str = "", *, namespace: str = "", names: str = "", read_only: bool = False, toolset: str = ""
+) -> str:
     """Return the path of Paddock's own tools, or of the agent in a sandbox."""
     if sandbox:
         place = f"/apis/{API_VERSION}/namespaces/{quote(namespace or 'default', safe='')}"
         return f"{place}/sandboxes/{quote(sandbox, safe='')}{PATH}"
-    query = {"names": names, "namespace": namespace, "readOnly": "true" if read_only else ""}
+    query = {"names": names, "namespace": namespace, "readOnly": "true" if read_only else "", "toolset": toolset}
     given = {name: value for name, value in query.items() if value}
     return f"{PATH}?{urlencode(given)}" if given else PATH
 
