@@ -225,9 +225,10 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
         link = held.enter_context(socket.create_connection(("127.0.0.1", port)))
         link.sendall(b"flood\n")
         assert link.recv(16)
-        wait_for("the command's end", lambda: "0123456789abcdef" not in processes(daemon, "open"))
         wait_for("the worker's end", lambda: not workers(daemon))
         wait_for("the connection's end", lambda: connections(box) == before)
+        assert "0123456789abcdef" in processes(daemon, "open"), "a command waits for its reader"
+    wait_for("the command's end with its client", lambda: "0123456789abcdef" not in processes(daemon, "open"))
 
 
 @pytest.mark.parametrize("end", ["kill", "delete"])
