@@ -18,6 +18,8 @@ import docker.errors
 
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.engine_namespace import EngineNamespace
+from controller.engine.kernel.mount_calls import detach
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed.observed import Container
@@ -214,12 +216,22 @@ class DockerHand:
     def unmount_places(self, name: str) -> None:
         """Unmount all that is mounted at the container's mount points on the host."""
         for each in self._places(name):
-            while os.path.ismount(each):
-                subprocess.run(["umount", "-l", str(each)], check=True)
+            self._unmount(each)
 
     def lose_record(self, name: str) -> None:
         """Unmount the folder of all mount points, with their records."""
-        subprocess.run(["umount", "-l", str(self._places(name)[0].parents[1])], check=True)
+        self._unmount(self._places(name)[0].parents[1])
+
+    def _unmount(self, path: Path) -> None:
+        """Unmount all at a path, where the engine sees it: a lab's engine has mounts of its own."""
+
+        def unmount() -> None:
+            while os.path.ismount(path):
+                detach(str(path))
+
+        engine = EngineNamespace(self._base_url)
+        with contextlib.closing(engine):
+            engine.run(unmount)
 
     def _places(self, name: str) -> list[Path]:
         sources = [Path(each["Source"]) for each in self.inspect(name)["Mounts"]]

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -145,6 +146,30 @@ def test_one_cut_off_the_store_alone_is_frozen_and_not_moved(hosts: Fleet, daemo
         wait_for("it is Ready", lambda: reason(asked, "half") == "True", seconds=60)
     assert most[0] == 1, f"of {most[1]} looks"
     asked.paddock("delete", "sandbox", "half")
+
+
+def test_a_stopped_daemon_leaves_no_sentinel(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+    asked, stopped = daemons["one"], daemons["three"]
+    uid = placed_on_three(asked, "kept", _RECREATE)
+    wait_for("it is held", lambda: _is_held(stopped, asked.get("kept")))
+
+    def sentinels() -> list[Path]:
+        lines = [(each, read_line(each)) for each in Path("/proc").glob("[0-9]*/cmdline")]
+        return [file for file, line in lines if "kernel.sentinel" in line and str(stopped.folder) in line]
+
+    wait_for("it is watched", sentinels)
+    assert stopped.stop() == 0
+    assert sentinels() == []
+    assert states(hosts, uid) == {"three": "running"}
+    daemons["three"] = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
+    wait_for("it is watched again", sentinels)
+    asked.paddock("delete", "sandbox", "kept")
+
+
+def read_line(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text(errors="replace")
+    return ""
 
 
 def test_one_cut_off_the_swarm_alone_runs_on(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
