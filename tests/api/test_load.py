@@ -24,6 +24,8 @@ from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
 from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.peer_credentials import HOST_NAMES
+from controller.kinds.access.access import Caller, Grant
+from controller.service.access.access import acting
 from tests.api.listeners import API, asked_as, client, token
 from tests.api.listeners import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
@@ -185,6 +187,35 @@ def test_large_bodies_over_budget_get_429() -> None:
     with pytest.raises(HTTPException) as refused:
         asyncio.run(ask(limit, 101))
     assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "1"})
+
+
+def test_bodies_of_one_caller_fill_only_its_share() -> None:
+    async def ask(name: str, limit: BodyLimit, wait: asyncio.Event) -> None:
+        async def receive() -> Any:
+            await wait.wait()
+            return {"type": "http.request", "body": b"x" * 40}
+
+        with acting(Caller(name, "", (Grant.model_validate({"role": "user", "namespaces": ["*"]}),))):
+            await limit({"type": "http", "path": "/", "headers": []}, receive, receive)
+
+    async def hold(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await over.wait()
+
+    async def run() -> None:
+        limit, now = BodyLimit(hold, budget=ByteBudget(100, share=0.5)), asyncio.Event()
+        now.set()
+        first = asyncio.create_task(ask("attacker", limit, now))
+        await asyncio.sleep(0)
+        with pytest.raises(HTTPException):
+            await ask("attacker", limit, now)
+        neighbour = asyncio.create_task(ask("neighbour", limit, now))
+        await asyncio.sleep(0)
+        over.set()
+        await asyncio.gather(first, neighbour)
+
+    over = asyncio.Event()
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

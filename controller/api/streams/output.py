@@ -38,5 +38,7 @@ class OutputResponse(StreamingResponse):
 
 async def _text(relay: Relay) -> AsyncIterator[bytes]:
     async for chunks in relay.batches():
-        if data := b"".join(chunk.data for chunk in chunks if chunk.stream in _OUTPUT):
+        data = b"".join(chunk.data for chunk in chunks if chunk.stream in _OUTPUT)
+        chunks.clear()  # a client that reads nothing holds the data once
+        if data:
             yield data

@@ -92,24 +92,28 @@ class _Lines:
 
     async def read(self) -> AsyncIterator[bytes]:
         try:
-            async for events in self._events():
-                yield b"".join(map(self._encode, events))
+            async for lines in self._lines():
+                yield lines
         except ServiceError as error:
             yield _error(error)
 
-    async def _events(self) -> AsyncIterator[Sequence[WatchEvent]]:
-        """Yield all events in order. Raises the ServiceError that ends the watch."""
-        while not self._watch.ended and (events := await self._earlier()) is not None:
-            if events:
-                yield events
+    def _encoded(self, events: Sequence[WatchEvent] | None) -> bytes | None:
+        """Return the lines of events: a client that reads nothing holds these, and no object."""
+        return None if events is None else b"".join(map(self._encode, events))
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of all events in order. Raises the ServiceError that ends the watch."""
+        while not self._watch.ended and (lines := self._encoded(await self._earlier())) is not None:
+            if lines:
+                yield lines
         while True:
             self._signal.ready.clear()
             over = time.monotonic() >= self._deadline
             if over:
                 self._bookmark()
             ended = self._watch.ended  # read first: buffered events are sent before the end
-            while events := self._watch.take():
-                yield events
+            while lines := self._encoded(self._watch.take()):
+                yield lines
             if isinstance(ended, ServiceError):
                 raise ended
             if ended or over:

@@ -16,7 +16,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.service.turns import turns
 
 _log = structlog.get_logger("paddock.streams")
-_AHEAD, _AHEAD_BYTES = 8, 256 << 10  # read ahead of a slow client; then the source waits
+_AHEAD, _AHEAD_BYTES = 8, 128 << 10  # read ahead of a slow client; then the source waits
 _POLL_SECONDS = 5.0  # how late a waiting thread notices that the event loop has ended
 _END = None
 _Item = Chunk | Exception | None

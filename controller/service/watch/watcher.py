@@ -17,7 +17,7 @@ from controller.service.watch.label_history import Membership
 
 AHEAD_BYTES = 16 << 20  # of changes that a watcher may lag behind; all watchers share their texts
 _PIECE_BYTES = 256 << 10  # of events that are taken at a time
-_FIRST_READ, _MOST_READ = 50, 500  # changes that a catching-up watcher reads from the store at a time
+_FIRST_READ, _MOST_READ = 1, 500  # changes that a catching-up watcher reads from the store at a time
 
 
 class SerializedObject:
