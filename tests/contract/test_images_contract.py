@@ -309,7 +309,12 @@ def test_commands_of_builds_share_a_limit_of_processes(engine: PrivateEngine, na
             texts.append(step.text)
             if step.text == "begun":
                 break
-        [id_] = engine.docker("ps", "-q", "--no-trunc").split()
+
+        def running() -> list[str]:
+            listed = engine.docker("ps", "--no-trunc", "--format", "{{.ID}} {{.Command}}").splitlines()
+            return [each.partition(" ")[0] for each in listed if "sleep 3458" in each]
+
+        [id_] = wait_for("the engine lists it", running)  # its output may come before
         [inspected] = json.loads(engine.docker("inspect", id_))
         parent = inspected["HostConfig"]["CgroupParent"]
         groups = [line.split(":") for line in Path(f"/proc/{inspected['State']['Pid']}/cgroup").read_text().split()]
