@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from controller.mcp.names import Style, Toolset
 from controller.mcp.outputs import Outputs
 from controller.mcp.sandboxes import ObjectArguments, existing
 from controller.mcp.text import STREAM_BYTES, for_models, plain, shortened
-from controller.mcp.tool import Call, Progress, Tool
+from controller.mcp.tool import Call, IsHere, Progress, Tool
 from controller.policy.access import decide_tool
 from controller.ports import Meter
 from controller.service.access import access
@@ -24,7 +24,6 @@ from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 
 MESSAGE_BYTES = 900 << 10  # the official client refuses events over 1 MiB
-IsHere = Callable[[str, str], bool]  # if a sandbox, by namespace and name, is of no other host
 OPTIONS_KEY = "paddock.mcp"  # in the scope of a request: the options of its address
 _LEAST_TEXT = 1024
 _INTERNAL = "internal error; the daemon's log has the details"
@@ -67,8 +66,8 @@ class Calls:
     Work and changes are in the audit log before they happen. The entry of the call itself, with its duration, follows.
     """
 
-    def __init__(self, services: Services, meter: Meter, outputs: Outputs) -> None:
-        self._services, self._meter, self._outputs = services, meter, outputs
+    def __init__(self, services: Services, meter: Meter, outputs: Outputs, is_here: IsHere | None = None) -> None:
+        self._services, self._meter, self._outputs, self._is_here = services, meter, outputs, is_here
 
     def visible(self, tool: Tool, options: Options) -> bool:
         """Return True if the caller may call the tool at all."""
@@ -100,7 +99,7 @@ class Calls:
                 arguments = await self._services.parsing.run(options.size_bytes, validated, tool.arguments, given)
             else:
                 arguments = validated(tool.arguments, given)
-            call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs)
+            call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs, self._is_here)
             try:
                 return fitted(tool, await tool.run(call, arguments)), "ok"
             except NotFound as error:

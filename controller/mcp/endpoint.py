@@ -14,12 +14,13 @@ from starlette.types import Receive, Scope, Send
 
 from controller.kinds.common.http_head import is_local
 from controller.mcp import sdk
-from controller.mcp.calls import OPTIONS_KEY, IsHere, Options
+from controller.mcp.calls import OPTIONS_KEY, Options
 from controller.mcp.json_rpc import body_of, refusal_of, replayed
 from controller.mcp.names import STYLES, TOOLSETS, Style, Toolset
 from controller.mcp.outputs import Outputs
 from controller.mcp.servers.endpoint import ServersEndpoint
 from controller.mcp.servers.sessions import Sessions
+from controller.mcp.tool import IsHere
 from controller.ports import Meter
 from controller.service.access.access import FAILURE_KEY, FORWARDED
 from controller.service.errors import BadRequest

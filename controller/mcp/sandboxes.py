@@ -1,7 +1,7 @@
 """Sandboxes as the containers of docker.* tools: their ids, their state, and what a call waits for."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -23,6 +23,7 @@ from controller.service.services import Services
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 _RUNTIME_NAME = "pdk-"
 _MOST_NAMED = 10
+NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing")
 Namespace = Annotated[str, Field(max_length=63, description="default: this client's own")]
 
 
@@ -123,7 +124,7 @@ def state_of(call: Call, obj: StoredObject) -> ContainerState:
         image=_image(obj),
         status=status_word(obj),
         ready=is_ready and obj.deleted_at is None,
-        message="" if is_ready else _message(obj),
+        message="" if is_ready else message_of(obj),
         restarts=int(obj.status.get("restartCount", 0)),
         created=serialize.timestamp(obj.created_at) if obj.created_at else "",
     )
@@ -131,12 +132,12 @@ def state_of(call: Call, obj: StoredObject) -> ContainerState:
 
 def starting(obj: StoredObject | None) -> str | None:
     """Return what a sandbox waits for until it is ready; None: it is, or it will not be."""
-    if obj is None or obj.deleted_at is not None or _is_over(obj):
+    if obj is None or obj.deleted_at is not None or _is_over(obj) or image_problem(obj):
         return None
     ready = _condition(obj, "Ready")
     if ready.get("status") == "True" and _is_current(ready, obj):
         return None
-    return _message(obj) or "Pending: not reconciled yet"
+    return message_of(obj) or "Pending: not reconciled yet"
 
 
 def stopping(obj: StoredObject | None) -> str | None:
@@ -146,12 +147,25 @@ def stopping(obj: StoredObject | None) -> str | None:
     suspended = _condition(obj, "Suspended")
     if suspended.get("status") == "True" and _is_current(suspended, obj):
         return None
-    return _message(obj) or "stopping"
+    return message_of(obj) or "stopping"
 
 
 def leaving(obj: StoredObject | None) -> str | None:
     """Return what a deleted sandbox waits for; None: it is gone."""
     return None if obj is None else "Terminating: its container is being removed"
+
+
+def image_problem(obj: StoredObject) -> str:
+    """Return the message for a sandbox whose image can't be had now; "" for any other."""
+    ready = _condition(obj, "Ready")
+    is_missing = ready.get("status") == "False" and ready.get("reason") in NO_IMAGE and _is_current(ready, obj)
+    return message_of(obj) if is_missing else ""
+
+
+async def image_names(call: Call) -> Sequence[str]:
+    """Return the names of the images that the caller may use, as many as a message takes."""
+    names = [name for each in await call.thread(call.services.images.list) for name in each.names]
+    return names[:_MOST_NAMED]
 
 
 def _is_over(obj: StoredObject) -> bool:
@@ -166,7 +180,7 @@ def _is_current(condition: Mapping[str, Any], obj: StoredObject) -> bool:
     return int(condition.get("observedGeneration", 0)) >= obj.generation
 
 
-def _message(obj: StoredObject) -> str:
+def message_of(obj: StoredObject) -> str:
     """Return the reason and message of the condition that explains why it is not ready."""
     conditions = [_condition(obj, type_) for type_ in ("Accepted", "Finished", "Suspended", "Ready")]
     wrong = ("False", "True", "True", "False")

@@ -29,6 +29,7 @@ _TOOLS = {  # by the command's verb
     "image build": "docker.image.build",
     "image pull": "docker.image.pull",
     "logs": "docker.container.logs",
+    "run": "code.run",
     "shell": "docker.container.exec",
     "why": "sandbox.why",
 }

@@ -23,6 +23,7 @@ from controller.service.sandbox.reading import Reading
 from controller.service.services import Services
 
 T = TypeVar("T")
+IsHere = Callable[[str, str], bool]  # if a sandbox, by namespace and name, is of no other host
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 Run = Callable[["Call", Any], Awaitable[Result | Mapping[str, Any]]]
 RESOURCE = "resource"  # the field of a result with the URI of what was left out
@@ -66,7 +67,8 @@ class Tool:
 class Call:
     """One call. `namespace` is that of arguments that name none. `progress` takes done, total and a message.
 
-    `size_bytes` is the size of its request. `outputs` keeps what is too long for its answer.
+    `size_bytes` is the size of its request. `outputs` keeps what is too long for its answer. `is_here` is None where
+    there is one host.
     """
 
     services: Services
@@ -74,6 +76,7 @@ class Call:
     progress: Progress
     size_bytes: int = 0
     outputs: Outputs = field(default_factory=Outputs)
+    is_here: IsHere | None = None
 
     async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return the result of a blocking call."""

@@ -27,8 +27,9 @@ from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, Subscrip
 
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.calls import Calls, IsHere, Options
+from controller.mcp.calls import Calls, Options
 from controller.mcp.resources import MOST_URIS, Target, target_of, tool_of
+from controller.mcp.tool import IsHere
 from controller.policy.access import is_work
 from controller.ports import StreamError
 from controller.service.access import access

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,6 +73,31 @@ def test_a_sandbox_lives_by_tools(mcp: Mcp, daemon: RunningDaemon, era: str) -> 
     assert mcp.data("docker.container.exec", {"id": container[:12], "command": ["true"]}, era=era)["success"]
     assert mcp.data("docker.container.remove", {"id": name}, era=era)["gone"]
     assert container not in docker("ps", "-aq", "--no-trunc")
+
+
+def test_code_runs_in_one_call(mcp: Mcp) -> None:
+    first = mcp.data("code.run", {"code": "open('/workspace/a', 'w').write('kept'); print(6 * 7)"})
+    assert (first["stdout"], first["created"]) == ("42\n", True)
+    again = mcp.data("code.run", {"code": "cat a; yes | head -c 100000", "language": "bash", "id": first["id"]})
+    assert again["stdout"].startswith("kept")
+    assert len(again["stdout"]) < (32 << 10) + 64
+    assert mcp.do("read_resource", again["resource"]).contents[0].text == "kept" + "y\n" * 50_000
+    mcp.data("docker.container.remove", {"id": first["id"]})
+
+
+def sandboxes_of(mcp: Mcp) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = mcp.data("docker.container.list")["items"]
+    return listed
+
+
+def test_a_missing_image_is_an_error(mcp: Mcp) -> None:
+    began = time.monotonic()
+    for name, image in (("imageless", "paddock/nowhere:1"), ("imageless-too", "registry.invalid/nowhere:1")):
+        text = mcp.error("docker.container.create", {"name": name, "image": image})
+        assert "nowhere:1" in text
+        assert "images here: " in text
+    assert time.monotonic() - began < 25  # before the end of either wait
+    wait_for("their end", lambda: not any("imageless" in each["name"] for each in sandboxes_of(mcp)))
 
 
 def test_what_is_refused_starts_nothing(mcp: Mcp) -> None:

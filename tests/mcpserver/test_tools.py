@@ -20,7 +20,7 @@ MISSION = (
     + [f"docker.file.{each}" for each in ("read", "write", "list")]
     + ["docker.volume.list", "docker.volume.remove", "docker.network.list"]
     + [f"sandbox.{each}" for each in ("apply", "get", "list", "why", "delete")]
-    + ["mcp.server.list"]
+    + ["mcp.server.list", "code.run"]
 )
 
 
@@ -226,7 +226,8 @@ def test_unknown_arguments_get_the_name_meant(mcp: Mcp, tool: str, given: dict[s
         ("docker.container.exce", "", "did you mean `docker.container.exec`?"),
         ("exec", "", "did you mean `docker.container.exec`?"),
         ("docker_file_reed", "?names=underscore", "did you mean `docker_file_read`?"),
-        ("search_the_web", "", "known: docker.container.create, "),
+        ("run_code", "", "did you mean `code.run`?"),
+        ("search_the_web", "", "known: code.run, docker.container.create, "),
     ],
 )
 def test_unknown_tools_get_the_name_meant(mcp: Mcp, name: str, query: str, hint: str) -> None:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Arguments, Result, parsed
@@ -21,6 +22,8 @@ from controller.mcp.sandboxes import (
     Namespace,
     SandboxArguments,
     find,
+    image_names,
+    image_problem,
     leaving,
     starting,
     state_of,
@@ -34,7 +37,7 @@ from controller.service.sandbox.collected_output import ENDED_EARLY, Capped, Col
 from controller.version import API_VERSION
 
 IMAGE = "paddock/python:1"
-_FOREVER = ("sleep", "infinity")
+FOREVER = ("sleep", "infinity")
 _WRITTEN_BY = "mcp"
 _REPORT_SECONDS = 5.0
 _LOG_LINES = 1000
@@ -48,6 +51,12 @@ Quantity = Annotated[str | float | None, Field(description="such as 500m or 2 (c
 
 MaxOutput = Annotated[
     int, Field(ge=1024, le=STREAM_BYTES, description="of longer output the beginning and the end are returned")
+]
+Environment = Annotated[
+    dict[str, str | dict[str, str]], Field(max_length=4096, description="variables: a value, or {secret: NAME}")
+]
+TimeLimit = Annotated[
+    float | None, Field(gt=0, le=1e7, description="then it is killed, exit code 124; default: the sandbox's limit")
 ]
 Resource = Annotated[str, Field(description="URI of the longer output, if some was left out")]
 
@@ -136,14 +145,10 @@ class ExecArguments(SandboxArguments):
         Field(min_length=1, max_length=4096, description='program and arguments; for a shell ["sh","-c",LINE]'),
         BeforeValidator(_not_one_string),
     ]
-    env: Annotated[
-        dict[str, str | dict[str, str]], Field(max_length=4096, description="variables: a value, or {secret: NAME}")
-    ] = {}
+    env: Environment = {}
     workingDir: Annotated[str, Field(max_length=4096)] = ""
     stdin: Annotated[str, Field(max_length=2 << 20)] = ""
-    timeoutSeconds: Annotated[
-        float | None, Field(gt=0, le=1e7, description="then it is killed, exit code 124; default: the sandbox's limit")
-    ] = None
+    timeoutSeconds: TimeLimit = None
     maxOutputBytes: MaxOutput = OUTPUT_BYTES
 
 
@@ -193,11 +198,25 @@ async def create(call: Call, asked: CreateArguments) -> ContainerState:
         "metadata": {"name": name, "namespace": namespace, **({"labels": config.labels} if config.labels else {})},
         "spec": _merged(_spec(config, start=asked.start), config.spec),
     }
-    make = partial(call.services.write.create, written_by=_WRITTEN_BY)
-    made = await call.thread(make, SANDBOX, namespace, json.dumps(document, ensure_ascii=False))
-    if not asked.start:
-        return state_of(call, made)
-    return state_of(call, await call.wait(namespace, name, starting, asked.waitSeconds) or made)
+    seconds = asked.waitSeconds if asked.start else None
+    return state_of(call, await create_sandbox(call, namespace, json.dumps(document, ensure_ascii=False), seconds))
+
+
+async def create_sandbox(call: Call, namespace: str, document: str, wait_seconds: float | None) -> StoredObject:
+    """Create a sandbox and wait until it is ready; None: don't wait. Raises ServiceError.
+
+    One whose image can't be had is an error, and deleted again.
+    """
+    create = partial(call.services.write.create, written_by=_WRITTEN_BY)
+    created = await call.thread(create, SANDBOX, namespace, document)
+    if wait_seconds is None:
+        return created
+    obj = await call.wait(namespace, created.name, starting, wait_seconds) or created
+    if obj.uid != created.uid or not (message := image_problem(obj)):
+        return obj
+    delete = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
+    await call.thread(delete, SANDBOX, namespace, created.name)
+    raise NotFound(f"{message}; images here: {', '.join(await image_names(call)) or 'none'}")
 
 
 async def start(call: Call, asked: IdArguments) -> ContainerState:
@@ -388,7 +407,7 @@ def _spec(config: CreateArguments, *, start: bool) -> dict[str, Any]:
         return spec | ({"securityLevel": config.securityLevel} if config.securityLevel else {})
     if "templateRef" in config.spec:
         return spec
-    template: dict[str, Any] = {"image": config.image or IMAGE, "command": config.command or list(_FOREVER)}
+    template: dict[str, Any] = {"image": config.image or IMAGE, "command": config.command or list(FOREVER)}
     if config.env:
         template["env"] = _variables(config.env)
     if config.workingDir:

@@ -5,10 +5,9 @@ from types import MappingProxyType
 
 from controller.mcp.names import by_shown
 from controller.mcp.tool import Tool
-from controller.mcp.tools import compose, container, files, host, image, objects, servers
+from controller.mcp.tools import code, compose, container, files, host, image, objects, servers
 
-TOOLS: Mapping[str, Tool] = MappingProxyType(
-    {each.name: each for module in (container, files, image, compose, host, objects, servers) for each in module.TOOLS}
-)
+_MODULES = (code, container, files, image, compose, host, objects, servers)
+TOOLS: Mapping[str, Tool] = MappingProxyType({each.name: each for module in _MODULES for each in module.TOOLS})
 NAMES: Mapping[str, str] = by_shown(TOOLS)
 """The tool's own name by each name that a call may use."""
