@@ -13,6 +13,7 @@ import pytest
 from controller.service.parsing import MOST_WAITING, SMALL_BYTES
 from tests.api.listeners import API, client, token
 from tests.api.test_large_bodies import Held
+from tests.api.test_unread_answers import typical_seconds
 from tests.helpers_api import QUICKSTART, World
 from tests.mcpserver.clients import serving
 
@@ -81,6 +82,26 @@ def test_one_large_text_of_a_caller_is_parsed_at_a_time(
             parsed.may_end.set()
         wait(calls)
     assert (parsed.most, parsed.twice) == (1, False)
+
+
+def test_texts_of_many_values_leave_neighbours_alone(world: World, neighbour: httpx.Client) -> None:
+    over = threading.Event()
+    text = "x: [" + "1," * 100_000 + "1]"
+
+    def attack(attacker: httpx.Client) -> None:
+        while not over.is_set():
+            called(attacker, "sandbox.apply", {"documents": text})
+
+    alone = typical_seconds(neighbour)
+    with client(world, token(world, "user")) as attacker, ThreadPoolExecutor(12) as pool:
+        attacks = [pool.submit(attack, attacker) for _ in range(12)]
+        try:
+            beside = typical_seconds(neighbour)
+        finally:
+            over.set()
+        for each in attacks:
+            each.result()
+    assert beside < 40 * alone + 0.3, f"{alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside"
 
 
 def test_values_are_counted_while_they_are_read(neighbour: httpx.Client) -> None:
