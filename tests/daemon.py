@@ -214,6 +214,8 @@ def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
         instance_id = daemon.instance_id()
         remove_containers(instance_id)
         unmount_below(Path("/run/paddock/mounts") / instance_id)
+        for claim in Path("/run/paddock/claims").glob(f"{instance_id}-*"):  # of one that was killed
+            claim.unlink()
 
 
 def docker(*arguments: str, check: bool = True) -> str:
