@@ -11,10 +11,12 @@ from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.networks import Networks
 from controller.engine.kernel.engine_rules import forwarded_by, translated_by, translated_by_nft
 from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.view import View
 from controller.kinds.common.labels import container_labels
 from controller.kinds.planning.outcome import Ok, Transient
 from controller.kinds.runtime.network import EngineRules, EnsureNetwork, Network, NetworkConfig
+from controller.policy.network.canary import canary
 from controller.ports import NullMeter
 from tests.conftest import HandClock
 from tests.lab.engine import private_engine
@@ -103,6 +105,8 @@ def test_flushed_rules_and_a_removed_bridge_are_noticed() -> None:
             assert read().leads_out is False
             with pytest.raises(Fault) as refused:
                 networks.ensure(ensure("pdp-two", "10.213.9.16/28"))
+            tried = DockerCanary("i", client).observe_now(canary(), "10.213.0.0/16")
+            assert "systemctl restart docker" in tried.trouble
             outcome = outcome_of(refused.value)
             assert isinstance(outcome, Transient)
             assert outcome.reason == "EngineRulesLost"

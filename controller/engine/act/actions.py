@@ -222,6 +222,8 @@ class Actor:
             now = self._observer.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
+            if fault.rules_lost:
+                raise
             if _NO_DRIVER in fault.message:
                 return Terminal("NoDeviceDriver", f"{action.name} requests gpus; {_WITHOUT_DRIVER}: {fault.message}")
             reason = START_BLOCKED if fault.left_behind else "StartFailed"

@@ -51,6 +51,11 @@ class Fault(Exception):
         return _LEFT_BEHIND.search(self.message) is not None
 
     @property
+    def rules_lost(self) -> bool:
+        """True if the engine misses its own firewall rules."""
+        return _RULES_LOST.search(self.message) is not None
+
+    @property
     def gone(self) -> bool:
         """True if the engine answered 404: the object does not exist."""
         return self.status == 404
@@ -88,13 +93,19 @@ def outcome_of(fault: Fault) -> Outcome:
         return Terminal("InvalidConfig", f"the engine refuses this configuration: {fault.message}")
     if fault.status == 409:
         return Transient("Conflict", fault.message)
-    if _RULES_LOST.search(fault.message):
-        words = f"the engine's firewall rules are gone, so it makes no network: {RESTART}; it said: {fault.message}"
-        return Transient(RULES_LOST, words)
+    if fault.rules_lost:
+        return Transient(RULES_LOST, advised(fault))
     # Stopping the engine during a container's start can leave a stray mount below its root (seen: 20.10).
     lost = "failed to remove root filesystem" in fault.message and "resource busy" in fault.message
     advice = "; stop the engine, `umount` that folder, and start the engine again" if lost else ""
     return Transient("EngineError", f"the engine answered with an error: {fault.message}{advice}")
+
+
+def advised(fault: Fault) -> str:
+    """Return the fault's message, with what to do where that does not follow from it."""
+    if fault.rules_lost:
+        return f"the engine's firewall rules are gone, so it makes no network: {RESTART}; it said: {fault.message}"
+    return fault.message
 
 
 def _cause(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body
-from controller.engine.docker.errors import Fault
+from controller.engine.docker.errors import Fault, advised
 from controller.engine.docker.networks import body
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
@@ -57,7 +57,7 @@ class DockerCanary:
                 self._remove_containers()
                 return self._tried(config, range_)
             except Fault as fault:
-                return CanaryTry(trouble=fault.message)
+                return CanaryTry(trouble=advised(fault))
             except (NetworkUnreachable, NoProfile, OSError) as error:
                 return CanaryTry(trouble=str(error))
             finally:
