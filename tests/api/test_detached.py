@@ -328,6 +328,17 @@ def test_command_whose_stream_breaks_is_adopted(sandbox: Sandbox, box: World) ->
     assert sandbox.exec_log(begun.id).startswith(b"x\n[... the daemon was restarted")
 
 
+def test_arguments_that_are_not_utf8_are_bytes(sandbox: Sandbox, box: World) -> None:
+    odd = ["a", "\udcff", "é"]
+    sandbox.detach(odd)
+    assert box.streams.asked[-1][1]["command"] == tuple(odd)
+    assert sandbox.execs()[0].command == ("a", "\ufffd", "é")
+    sandbox.exec(odd)
+    assert box.streams.asked[-1][1]["command"] == tuple(odd)
+    with pytest.raises(Refused, match="must be valid text"):
+        sandbox.detach(["\ud800"])
+
+
 def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
     killed = threading.Event()  # its own: the first daemon may still be letting go
     box.streams.run, box.streams.again = box.streams.endless, lambda **_: Endless(killed)

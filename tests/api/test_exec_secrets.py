@@ -1,10 +1,11 @@
 """Secrets by name for one command: over POST, a WebSocket and detached, as clients ask for them."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
-from starlette.datastructures import QueryParams
+from starlette.requests import HTTPConnection
 
 from controller.api.streams.exec_websocket import ExecQuery
 from controller.kinds.runtime.secret import SecretRef
@@ -48,9 +49,12 @@ def test_a_wrong_variable_has_one_message(http: httpx.Client, path: str, value: 
     assert (answer.status_code, answer.json()["message"]) == (400, f"body.env.X: {message}")
 
 
+def asked_by(*query: tuple[str, Any]) -> ExecQuery:
+    return ExecQuery.of(HTTPConnection({"type": "websocket", "query_string": urlencode(query).encode()}))
+
+
 def test_a_query_names_them_as_a_body_does() -> None:
-    query: list[tuple[str, Any]] = [("command", "a"), *as_query(ENV)]
-    assert ExecQuery.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}
+    assert asked_by(("command", "a"), *as_query(ENV)).env == {"A": "1", "TOKEN": SecretRef("token")}
     for wrong in ("TOKEN", "=token", "TOKEN="):
         with pytest.raises(BadRequest, match="NAME=SECRET"):
-            ExecQuery.of(QueryParams([("command", "a"), ("secret", wrong)]))
+            asked_by(("command", "a"), ("secret", wrong))

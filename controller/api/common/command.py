@@ -1,10 +1,11 @@
 """A command of a request: its arguments, and its variables as values or secrets by name."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from controller.documents.error_messages import kind_of
@@ -29,7 +30,25 @@ def _not_one_string(found: Any) -> Any:
     raise PydanticCustomError("list_type", message, examples)
 
 
-Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
+def _argument(found: Any) -> str:
+    """Return an argument. It is bytes, of which those that are not UTF-8 are surrogate escapes."""
+    if not isinstance(found, str):
+        raise PydanticCustomError("string_type", "must be text, not {kind}", {"kind": kind_of(found)})
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:
+        raise PydanticCustomError("string_unicode", "must be valid text") from None
+    if "\0" in found or len(found) > _TEXT_CHARACTERS:
+        raise PydanticCustomError("string_too_long", "must have no NUL and at most 1 MiB")
+    return found
+
+
+Argument = Annotated[
+    str,
+    PlainValidator(_argument),
+    WithJsonSchema({"type": "string", "maxLength": _TEXT_CHARACTERS, "pattern": r"^[^\x00]*$"}),
+]
+Command = Annotated[list[Argument], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class SecretName(BaseModel):

@@ -3,7 +3,6 @@
 A daemon that is killed can't end them. The next one finds their records, lists them as detached, and ends them in time.
 """
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 
@@ -11,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import Clock
 from controller.service.access import access
-from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, Record
+from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, Record, shown_command
 
 
 class AttachedExecs:
@@ -32,8 +31,7 @@ class AttachedExecs:
 
         def prepared(ref: ExecRef) -> None:
             now = self._clock.now()
-            # Arguments need not be UTF-8; what is shown is.
-            shown = DetachedExec(id_, tuple(os.fsencode(each).decode(errors="replace") for each in command), now)
+            shown = DetachedExec(id_, shown_command(command), now)
             deadline = now + limit if limit else 0.0
             place = (obj.kind, obj.namespace, obj.name, obj.uid)
             saved.append(id_)

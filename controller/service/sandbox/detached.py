@@ -22,7 +22,7 @@ from controller.service.access import access
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.activity import TrackedStream
 from controller.service.sandbox.exec_log import ExecLog
-from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, ExecState, Record
+from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, ExecState, Record, shown_command
 from controller.service.sandbox.streams import SandboxStreams
 
 # Records on the whole host: each holds up to exec_output_bytes.
@@ -113,7 +113,7 @@ class Detached:
         )
         now = self._clock.now()
         limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)
-        shown = DetachedExec(id_ or secrets.token_hex(6), tuple(command), now)
+        shown = DetachedExec(id_ or secrets.token_hex(6), shown_command(command), now)
         asking = access.caller()
         deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
         record = Record(shown, kind.name, namespace, name, obj.uid, deadline, by=by)

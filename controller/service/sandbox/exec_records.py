@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class DetachedExec:
     exit_code: int | None = None
     message: str = ""
     omitted_bytes: int = 0
+
+
+def shown_command(command: Sequence[str]) -> Sequence[str]:
+    """Return a command as it can be shown: its arguments need not be UTF-8."""
+    return tuple(os.fsencode(each).decode(errors="replace") for each in command)
 
 
 @dataclass(frozen=True, slots=True)

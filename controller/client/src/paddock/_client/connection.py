@@ -63,12 +63,10 @@ class Connection:
 
         The body is `json` or `text`; `content_type` is its type, if it is not plain JSON.
         """
-        types = {"Content-Type": content_type} if content_type else {}
+        body, types = body_of(json, text, content_type)
         headers = {**(TABLE if table else {}), **types, **(headers or {})}
         with self._translated():
-            answer = self._http.request(
-                method, full_path(path), params=params, json=json, content=text, headers=headers
-            )
+            answer = self._http.request(method, full_path(path), params=params, content=body, headers=headers)
             body = json_of(answer)
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
@@ -280,6 +278,22 @@ def date_of(answer: httpx.Response) -> float:
     """Return the end of the second in which a response was written; of this machine's clock if it has no date."""
     text = answer.headers.get("Date")
     return (parsedate_to_datetime(text).timestamp() if text else time.time()) + 1.0
+
+
+def body_of(json: Any, text: str | None, content_type: str) -> tuple[str | None, Mapping[str, str]]:
+    """Return the body of a request, and the header of its type.
+
+    Surrogate escapes stand for bytes that are not UTF-8: JSON can write those by their numbers alone.
+    """
+    types = {"Content-Type": content_type} if content_type else {}
+    if json is None:
+        return text, types
+    body = json_.dumps(json, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        body = json_.dumps(json)
+    return body, {"Content-Type": "application/json", **types}
 
 
 def json_of(answer: httpx.Response) -> Any:

@@ -18,6 +18,7 @@ from paddock._client.connection import (
     AGENT,
     MAX_RETRIES,
     LineSplitter,
+    body_of,
     date_of,
     full_path,
     json_of,
@@ -130,11 +131,10 @@ class AsyncTransport:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request with a JSON or text body; return the JSON response. Raises Refused."""
-        headers = {**({"Content-Type": content_type} if content_type else {}), **(headers or {})}
+        content, types = body_of(json, text, content_type)
+        headers = {**types, **(headers or {})}
         with self._translated():
-            answer = await self._http.request(
-                method, full_path(path), params=params, json=json, content=text, headers=headers
-            )
+            answer = await self._http.request(method, full_path(path), params=params, content=content, headers=headers)
         body = json_of(answer)
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
