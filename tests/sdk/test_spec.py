@@ -63,6 +63,18 @@ def test_a_secret_is_never_a_variable_of_the_container() -> None:
     assert made["template"]["env"] == [{"name": "A", "value": "1"}]
 
 
+def test_a_list_of_hosts_means_level_development() -> None:
+    made = valid(spec_of({"allowed_hosts": ["example.org"]}))["spec"]
+    assert (made["securityLevel"], made["network"]) == ("development", {"allowedHosts": ["example.org"]})
+    assert "securityLevel" not in spec_of({"allowed_hosts": []})
+    assert "securityLevel" not in spec_of({"template": "t", "allowed_hosts": ["example.org"]})
+    assert spec_of({"level": "build", "allowed_hosts": ["example.org"]})["securityLevel"] == "build"
+    with pytest.raises(TypeError, match="level full-isolation has no network, so `allowed_hosts` can't apply"):
+        spec_of({"level": "full-isolation", "allowed_hosts": ["example.org"]})
+    with pytest.raises(TypeError, match="`allowed_hosts` must be a list"):
+        spec_of({"allowed_hosts": "example.org"})
+
+
 def test_names_of_documents() -> None:
     whole = {"kind": "Sandbox", "metadata": {"name": "own", "labels": {"a": "1"}}, "spec": spec_of({})}
     assert document("", "ns", {"b": "2"}, {}, whole)["metadata"] == {

@@ -27,7 +27,10 @@ class SandboxOptions(TypedDict, total=False):
     env: Mapping[str, str]
     """Variables of the main process and of every command. With `template` or `pool`: of every command only."""
     level: str
-    """Security level: full-isolation (default), development, build or production, or a SecurityProfile's name."""
+    """Security level: full-isolation (default), development, build or production, or a SecurityProfile's name.
+
+    Default with `allowed_hosts`: development; with `template` or `pool`: theirs.
+    """
     cpu: str | float
     """CPU limit, such as "500m" or 2."""
     memory: str | int
@@ -43,7 +46,7 @@ class SandboxOptions(TypedDict, total=False):
     volumes: Sequence[Mapping[str, Any]]
     """Volumes: `{"name": NAME, "mountPath": PATH, "size": "1Gi"}` each. Only with `image`."""
     allowed_hosts: Sequence[str]
-    """Host names that it may reach."""
+    """Host names that it may reach, through a proxy, and no others; `*.` in front stands for its subdomains."""
     restart: str
     """Always (default), OnFailure or Never."""
     idle_timeout: float
@@ -60,6 +63,7 @@ class SandboxOptions(TypedDict, total=False):
 
 _LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
 _IN_TEMPLATE = ("command", "volumes")
+_ISOLATED, _WITH_HOSTS = "full-isolation", "development"
 
 
 def new_name() -> str:
@@ -88,6 +92,8 @@ def spec_of(options: SandboxOptions, pool_template: str = "") -> dict[str, Any]:
     spec: dict[str, Any] = {"templateRef": {"name": template}} if template else {"template": _template(options)}
     if pool_template:
         spec["poolPolicy"] = "Require"
+    if options.get("allowed_hosts") and not template and not options.get("level"):
+        spec["securityLevel"] = _WITH_HOSTS
     for option, field in (("level", "securityLevel"), ("workspace", "workspace"), ("restart", "restartPolicy")):
         if option in options:
             spec[field] = options[option]  # type: ignore[literal-required] # the names above
@@ -116,6 +122,13 @@ def _check(options: SandboxOptions) -> None:
             for each in _IN_TEMPLATE
             if each in options
         ]
+    if options.get("allowed_hosts") and options.get("level") == _ISOLATED:
+        faults.append(
+            f"level {_ISOLATED} has no network, so `allowed_hosts` can't apply; leave out `level` (then it is "
+            f"{_WITH_HOSTS}), or leave out `allowed_hosts`"
+        )
+    if isinstance(options.get("allowed_hosts"), str):
+        faults.append('`allowed_hosts` must be a list of strings; write ["HOST"] for one')
     if isinstance(options.get("command"), str):
         faults.append('`command` must be a list of strings; write ["sh", "-c", LINE] for a shell line')
     if faults:
