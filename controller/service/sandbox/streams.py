@@ -120,9 +120,9 @@ class SandboxStreams:
         options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or prepared) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
-        ended: Callable[[], None] = lambda: None  # noqa: E731
+        forget_record: Callable[[], None] = lambda: None  # noqa: E731
         if prepared is None and self._attached is not None:
-            prepared, ended = self._attached.recorder(obj, command, limit, tty=tty)
+            prepared, forget_record = self._attached.recorder(obj, command, limit, tty=tty)
 
         def start(found: Container) -> ExecStream:
             escaped = self._escapes.handler(obj, found)
@@ -136,7 +136,7 @@ class SandboxStreams:
             found, release = self.occupy(kind, obj, wait_seconds)
             with ExitStack() as lease:
                 lease.callback(release)
-                lease.callback(ended)
+                lease.callback(forget_record)
                 return TrackedStream(start(found), lease.pop_all().close)
 
         return partial(self._insist, open_, kind, obj)
