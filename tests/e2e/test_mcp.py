@@ -35,7 +35,7 @@ services:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_IMAGE_BUILD="run") as made:
         yield made
 
 
@@ -83,6 +83,16 @@ def test_code_runs_in_one_call(mcp: Mcp) -> None:
     assert len(again["stdout"]) < (32 << 10) + 64
     assert mcp.do("read_resource", again["resource"]).contents[0].text == "kept" + "y\n" * 50_000
     mcp.data("docker.container.remove", {"id": first["id"]})
+
+
+def test_an_image_is_built_of_two_arguments(mcp: Mcp) -> None:
+    dockerfile = "FROM paddock/test-tiny:1\nCOPY a.txt /a.txt\n"
+    [name] = mcp.data("docker.image.build", {"dockerfile": dockerfile, "context": {"a.txt": "x"}})["image"]["names"]
+    docker("rmi", name)
+    failing = f"{dockerfile}RUN echo about to fail && exit 3\n"
+    text = mcp.error("docker.image.build", {"dockerfile": failing, "context": {"a.txt": "x"}})
+    assert "about to fail" in text
+    assert "non-zero code: 3" in text
 
 
 def sandboxes_of(mcp: Mcp) -> list[dict[str, Any]]:

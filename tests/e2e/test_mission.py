@@ -214,12 +214,11 @@ TOOLS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("docker.container.stop", {"id": "asked"}, ("Suspended",)),
     ("docker.container.start", {"id": "asked"}, ('"ready": true',)),
     ("docker.container.remove", {"id": "asked"}, ('"gone": true',)),
-    ("docker.image.build", {"dockerfile": "FROM scratch", "context": {}}, ("add `tag:`",)),
-    ("docker.image.build", {"dockerfile": "FROM scratch", "context": {}, "tag": "x:1"}, ("image_build",)),
+    ("docker.image.build", {"dockerfile": "FROM scratch", "context": {}}, ("image_build",)),
     ("docker.image.push", {"name": "example.org/x:1"}, ("push_registries",)),
     ("docker.image.pull", {"name": "127.0.0.1:1/x:1"}, ("127.0.0.1:1",)),
     ("docker.compose.up", {"file": COMPOSE, "options": {"project": "asked"}}, ("one",)),
-    ("docker.compose.down", {"file": "asked"}, ("one",)),
+    ("docker.compose.down", {"file": "asked"}, ("asked-one",)),
 ]
 
 

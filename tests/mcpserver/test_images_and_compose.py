@@ -1,5 +1,6 @@
 """Images within the operator's rules, and Compose projects as sets of sandboxes."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -81,6 +82,47 @@ def test_a_compose_file_becomes_sandboxes_and_goes(mcp: Mcp, world: World) -> No
     assert (sorted(gone["names"]), gone["gone"]) == (["shop-db", "shop-web"], False)
     assert world.sandbox().deleted_at is None
     assert mcp.data("docker.compose.down", {"project": "other"}) == {"names": [], "gone": True}
+
+
+def test_a_build_needs_a_dockerfile_and_a_context(mcp: Mcp, images: FakeImages) -> None:
+    context = {"Dockerfile": "FROM paddock/python:1\nCOPY a.txt /a.txt\n", "a.txt": "hello"}
+    for given in ("Dockerfile", context["Dockerfile"]):
+        built = mcp.data("docker.image.build", {"dockerfile": given, "context": json.dumps(context)})
+        assert built["image"]["names"][0].startswith("local/build:")
+    assert images.asked[-1].tag == images.asked[-2].tag == built["image"]["names"][0]
+    mcp.data("docker.image.build", {"dockerfile": "FROM paddock/python:1\n", "context": "."})
+    text = mcp.error("docker.image.build", {"dockerfile": "FROM paddock/python:1\n", "context": "/home/me/app"})
+    assert "context: must be the files by path, such as {app.py: TEXT}, not a folder" in text
+
+
+def test_a_failing_build_shows_its_last_steps(mcp: Mcp, images: FakeImages) -> None:
+    text = mcp.error("docker.image.build", {"dockerfile": "FROM paddock/python:1\nCOPY b.txt /\n", "context": {}})
+    assert "COPY failed" in text
+    assert text.splitlines()[-1].startswith("Step ")
+
+
+def test_compose_without_a_name_takes_one(mcp: Mcp, world: World) -> None:
+    file = {"services": {"web": {"image": "paddock/python:1", "mem_limit": "64m"}}}
+    assert mcp.data("docker.compose.up", {"file": file, "waitSeconds": 0})["project"] == "web"
+    assert mcp.data("docker.compose.down", {"file": file, "waitSeconds": 0})["names"] == ["web-web"]
+    up = {"file": file, "project": "flat", "waitSeconds": 0}
+    assert [each["name"] for each in mcp.data("docker.compose.up", up)["items"]] == ["flat-web"]
+    assert mcp.data("docker.compose.down", {"file": "flat", "waitSeconds": 0})["names"] == ["flat-web"]
+    assert "services" in mcp.error("docker.compose.up", {"file": "a: b", "waitSeconds": 0})
+
+
+def test_compose_names_a_missing_image(mcp: Mcp, world: World) -> None:
+    async def progress(_done: float, _total: float | None, _message: str | None) -> None:
+        world.set_ready("False", "ImagePullFailed", "paddock/no:1 is not on this host", name="web-web")
+
+    file = {"services": {"web": {"image": "paddock/no:1", "mem_limit": "64m"}}}
+    result = mcp.call("docker.compose.up", {"file": file}, progress_callback=progress)
+    assert result.is_error
+    assert result.content[0].text.splitlines() == [
+        "web-web: ImagePullFailed: paddock/no:1 is not on this host",
+        "images here: paddock/python:1",
+        "change the file and call docker.compose.up again, or docker.compose.down(project: web)",
+    ]
 
 
 def test_compose_refusals_have_positions(mcp: Mcp, world: World) -> None:

@@ -24,6 +24,7 @@ MAX_SERVICES = 200
 MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in each
 MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
 _TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
+_MADE_LETTERS = 30  # of a project's name
 _TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
 
 
@@ -121,6 +122,15 @@ def is_named(file: str, text: str) -> bool:
     """Return True if the file names its project, rightly or not, or can't be read."""
     trees, problems = read(file, text, merges=True)
     return bool(problems) or any("name" in (each.root.fields or {}) for each in trees)
+
+
+def name_of_services(file: str, text: str) -> str:
+    """Return a project's name made of those of its services; "" if the file can't be read or has none."""
+    trees, problems = read(file, text, merges=True)
+    root = trees[0].root if trees and not problems else None
+    services = (root.fields or {}).get("services") if root is not None else None
+    names = sorted(services[1].fields or {}) if services is not None else []
+    return like_name("-".join(names)[:_MADE_LETTERS]) if names else ""
 
 
 def _letters(node: Node, known: dict[int, int]) -> int:

@@ -2,18 +2,20 @@
 
 import base64
 import binascii
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.images import HostImage
-from controller.mcp.arguments import Arguments, Result
+from controller.mcp.arguments import Arguments, Result, parsed
 from controller.mcp.text import plain
 from controller.mcp.tool import Call, Tool
-from controller.service.errors import BadRequest
+from controller.service.errors import BadRequest, ServiceError
 from controller.service.images.context import pack_files
 from controller.service.images.images import BuildRequest, ImageTask
 from controller.service.objects import serialize
@@ -21,6 +23,8 @@ from controller.service.sandbox.relay import Relay
 
 _REPORT_SECONDS = 1.0
 _LAST_LINES = 50
+_LAST_OF_FAILURE = 20
+_DIGITS = 12  # of a name that is made up
 _MOST_LETTERS = 500  # of one line
 
 Name = Annotated[str, Field(min_length=1, max_length=512, description="an image with its tag or digest")]
@@ -31,16 +35,35 @@ class NoArguments(Arguments):
 
 
 class ImageArguments(Arguments):
+    other_names: ClassVar[Mapping[str, str]] = {"id": "name", "image": "name", "tag": "name"}
+
     name: Name
 
 
+def _files(context: Any) -> Any:
+    """Return the files of a context that is a string: of JSON, or the folder that has none."""
+    if not isinstance(context, str):
+        return context
+    if context.strip() in ("", ".", "./"):
+        return {}
+    if isinstance(files := parsed(context), Mapping):
+        return files
+    message = "must be the files by path, such as {{app.py: TEXT}}, not a folder: only you can read yours"
+    raise PydanticCustomError("folder", message.replace("{{", "{").replace("}}", "}"))
+
+
 class BuildArguments(Arguments):
-    dockerfile: Annotated[str, Field(min_length=1, max_length=1 << 20, description="text of the Dockerfile")]
-    tag: Annotated[str, Field(min_length=1, max_length=512, description="name and tag of the image")]
+    other_names: ClassVar[Mapping[str, str]] = {"name": "tag"}
+
+    dockerfile: Annotated[
+        str, Field(min_length=1, max_length=1 << 20, description="text of the Dockerfile, or its path in the context")
+    ]
     context: Annotated[
         dict[str, str | dict[str, str]],
         Field(max_length=10_000, description="files by path: their text, or {base64: DATA}"),
+        BeforeValidator(_files),
     ] = {}
+    tag: Annotated[str, Field(max_length=512, description="name and tag of the image; empty: one is made up")] = ""
     arguments: Annotated[dict[str, str], Field(max_length=100, description="build arguments")] = {}
 
 
@@ -81,8 +104,10 @@ async def push(call: Call, asked: ImageArguments) -> ImageDone:
 
 async def build(call: Call, asked: BuildArguments) -> ImageDone:
     files = {path: _bytes(path, content) for path, content in asked.context.items()}
+    dockerfile = files[asked.dockerfile].decode(errors="replace") if asked.dockerfile in files else asked.dockerfile
     context = await call.thread(pack_files, files)
-    request = BuildRequest(asked.tag, context, dockerfile=asked.dockerfile, arguments=asked.arguments)
+    tag = asked.tag or f"local/build:{hashlib.sha256(dockerfile.encode() + context).hexdigest()[:_DIGITS]}"
+    request = BuildRequest(tag, context, dockerfile=dockerfile, arguments=asked.arguments)
     return await _done(call, lambda: call.services.images.build(request))
 
 
@@ -103,7 +128,7 @@ class _Steps(Iterator[Chunk]):
 
 
 async def _done(call: Call, start: Callable[[], ImageTask]) -> ImageDone:
-    """Carry out the work to its end, and report its steps. Cancelling ends it."""
+    """Carry out the work to its end, and report its steps. Cancelling ends it. A failure has the last steps."""
     task = await call.thread(start)
     relay, lines, began = Relay(lambda: _Steps(task)), list[str](), time.monotonic()
     reported = began
@@ -114,6 +139,8 @@ async def _done(call: Call, start: Callable[[], ImageTask]) -> ImageDone:
             if now - reported >= _REPORT_SECONDS:
                 reported = now
                 await call.progress(round(now - began, 1), None, lines[-1])
+    except ServiceError as error:
+        raise type(error)("\n".join((str(error), *lines[-_LAST_OF_FAILURE:])), causes=error.causes) from error
     finally:
         relay.stop()
     return ImageDone(image=_image(task.image) if task.image else None, log="\n".join(lines))

@@ -14,7 +14,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import status_word
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import Namespace, SandboxArguments, find, leaving, starting
+from controller.mcp.sandboxes import Namespace, SandboxArguments, find, leaving, message_of, starting
 from controller.mcp.text import for_models
 from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.access import access
@@ -44,13 +44,14 @@ class ApplyArguments(Arguments):
 
 
 class AppliedObject(Result):
-    """One object. `result`: created, configured, unchanged or pruned. `status` is a sandbox's."""
+    """One object. `result`: created, configured, unchanged or pruned. `status` and `message` are a sandbox's."""
 
     kind: str
     namespace: str
     name: str
     result: str
     status: str = ""
+    message: str = ""
 
 
 class Applied(Result):
@@ -128,14 +129,14 @@ async def applied_objects(call: Call, applied: Sequence[AppliedByService], secon
     deadline = time.monotonic() + seconds
     items = []
     for each in applied:
-        obj, status = each.obj, ""
+        obj, status, message = each.obj, "", ""
         if obj.kind == SANDBOX.name and each.result != "pruned" and seconds:
             left = max(0.0, deadline - time.monotonic())
             found = await call.wait(obj.namespace, obj.name, starting, left)
             status = status_word(found) if found is not None else "Deleted"
-        items.append(
-            AppliedObject(kind=obj.kind, namespace=obj.namespace, name=obj.name, result=each.result, status=status)
-        )
+            message = "" if found is None or status == "Running" else message_of(found)
+        named = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name}
+        items.append(AppliedObject(**named, result=each.result, status=status, message=message))
     return items
 
 
