@@ -595,8 +595,8 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
     assert deaths > 10, "they did die"
 
 
-def pool(fleet: Fleet, warm: int, **spec: object) -> None:
-    fleet.hosts.one.apply_template("t", image=TINY, command=["sleep", "1000000"], **limits("64Mi"))
+def pool(fleet: Fleet, warm: int, image: str = TINY, **spec: object) -> None:
+    fleet.hosts.one.apply_template("t", image=image, command=["sleep", "1000000"], **limits("64Mi"))
     spec = {"templateRef": {"name": "t"}, "warmReplicas": warm, "shutdownGracePeriodSeconds": 0, **spec}
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxPool", "metadata": {"name": "warm"}, "spec": spec}
     fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document))])
@@ -627,6 +627,19 @@ def test_a_pool_that_names_no_host_is_spread_over_them(fleet: Fleet) -> None:
     assert [f"{each['type']} {each['status']}" for each in status["conditions"]] == [
         *("Ready True", "Accepted True", "Degraded False")
     ]
+
+
+def test_warm_sandboxes_move_to_where_their_image_is(fleet: Fleet) -> None:
+    pool(fleet, 4, image=APP)
+    fleet.settle()
+    assert shares(fleet) == {"one": 2, "two": 2}
+    assert made(fleet) == [0, 0], "nobody can pull it"
+    has_image(fleet, fleet.hosts.two, APP)
+    fleet.settle()
+    for house in (fleet.hosts.one, fleet.hosts.two):
+        house.clock.advance(600)  # those that failed are tried again
+    fleet.settle()
+    assert (shares(fleet), made(fleet)) == ({"one": 0, "two": 4}, [0, 4])
 
 
 def test_images_that_appear_move_no_warm_sandbox(fleet: Fleet) -> None:

@@ -336,9 +336,13 @@ def _admitted_slots(
         ready = sum(int(part.obj.status.get("readyReplicas", 0)) for part in spread.parts_of(pool, pools))
         for _ in placed[ready:]:
             quota.admit_slot(pool, is_placed=True)
+        imageless = spread.hosts_without_image(pool, pools)
+        elsewhere = _slots(pool, pools, policy, had, replace(images, anywhere=frozenset())) if imageless else ()
+        selectors = {slot.uid: slot.node_selector for slot in elsewhere}
         for slot in placed:
             selector = keeping_images(slot.node_selector, had[slot.uid].placement.node_selector)
-            yield replace(slot, node_selector=selector)
+            moves = spread.host_of_slot(had.get(slot.uid)) in imageless
+            yield replace(slot, node_selector=selectors.get(slot.uid, selector) if moves else selector)
         for slot in slots:
             if spread.host_of_slot(had.get(slot.uid)):
                 continue

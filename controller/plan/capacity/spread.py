@@ -108,6 +108,15 @@ def parts_of(pool: Pool, pools: Iterable[Pool]) -> list[Pool]:
     return [each for each in pools if any(owner.get("uid") == uid for owner in each.obj.owner_references)]
 
 
+def hosts_without_image(pool: Pool, pools: Iterable[Pool]) -> frozenset[str]:
+    """Return the hosts whose daemon says that it can't get the image of the pool's members."""
+    return frozenset(
+        host_of(part.obj, UNBOUND)
+        for part in parts_of(pool, pools)
+        if stored_condition(part.obj, "Degraded").get("reason") == "ImagePullFailed"
+    )
+
+
 def part_name(pool: str, host: str) -> str:
     """Return the name of a pool's part on a host."""
     name = f"{pool}-{host}"

@@ -21,7 +21,7 @@ from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.kinds.sandboxpool import whole, whole_uid
-from controller.plan.common.backoff import waits
+from controller.plan.common.backoff import lacks_image, waits
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.status_json import dated
 from controller.plan.sandbox import drift, probes
@@ -36,12 +36,16 @@ _FULL = "its pool is at its maxReplicas over all hosts"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """State of a warm member. `stale`: too old, or not as the template is now. `trouble`: why it fails."""
+    """State of a warm member. `stale`: too old, or not as the template is now. `trouble`: why it fails.
+
+    `lacks_image`: for want of its image.
+    """
 
     instance: Instance
     ready: bool
     stale: bool
     trouble: str = ""
+    lacks_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,10 @@ def member_of(
         trouble = f"{end.reason}: exit code {end.exit_code}"
     if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
-    return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
+    imageless = failure is not None and lacks_image(failure)
+    return Member(
+        instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble, imageless
+    )
 
 
 def plan_turnover(
@@ -292,7 +299,9 @@ def _conditions(
         message = "; ".join(filter(None, (f"{ready} of {wanted} members are ready", trouble, full)))
         yield Condition("Ready", "False", "Filling", message)
     yield Condition("Accepted", "True", "Admitted")
-    if trouble:
+    if trouble and any(each.lacks_image for each in members):
+        yield Condition("Degraded", "True", "ImagePullFailed", trouble)
+    elif trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
     elif image:
         yield Condition("Degraded", "True", "ImagePullFailed", image)
