@@ -86,7 +86,8 @@ class View:
 
     def show(self, obj: StoredObject, state: State = State.RUNNING, **more: Any) -> Container:
         name = container_name(obj.name, obj.uid)
-        container = Container(id=f"c-{obj.name}", name=name, uid=obj.uid, state=state, object_name=obj.name, **more)
+        more = {"working_dir": "/workspace", "object_name": obj.name, **more}
+        container = Container(id=f"c-{obj.name}", name=name, uid=obj.uid, state=state, **more)
         self.seen = replace(self.seen, containers={**self.seen.containers, obj.uid: (container,)})
         return container
 

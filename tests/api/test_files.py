@@ -97,7 +97,7 @@ def test_folders_and_archives(files: Files) -> None:
         ("GET", "/list", "/none", 404, "NotFound"),
         ("DELETE", "", "/", 400, "BadPath"),
         ("POST", "/folder", "/tmp", 409, "Exists"),
-        ("PUT", "", "/none/x", 404, "NotFound"),
+        ("PUT", "", "/none/../..", 400, "BadPath"),
         ("PUT", "/archive", "/tmp", 400, "BadArchive"),
     ],
 )
@@ -110,6 +110,13 @@ def test_a_refusal_is_a_status_with_the_kind(
     assert answer.json()["details"]["causes"][0]["reason"] == kind
     assert answer.json()["message"].startswith(f"sandbox `quickstart`: {path}: ")
     files.freed()
+
+
+def test_relative_paths_and_missing_folders(files: Files) -> None:
+    assert files.ask("PUT", "a/b/file", content=b"x").status_code == 200
+    assert files.ask("PUT", "none/file", content=b"x", parents=False).status_code == 404
+    assert (files.root / "workspace/a/b/file").read_bytes() == b"x"
+    assert [each["name"] for each in files.http.get(f"{BASE}/list").json()["items"]] == ["a"]
 
 
 def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:

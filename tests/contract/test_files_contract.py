@@ -102,7 +102,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(box: Box) -> None:
     told = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
     assert (told["name"], told["type"], told["size"], told["mode"]) == ("file", "file", 6, "0751")
-    assert box.receive("read", "workspace/file") == b"onetwo"
+    assert box.receive("read", "file") == b"onetwo"
     seen = box.ask("stat", "/workspace/file")
     assert (seen["size"], seen["mode"]) == (6, "0751")
     if box.real:
@@ -164,6 +164,37 @@ def test_folders(box: Box) -> None:
     box.fails("NotEmpty", "remove", "/tmp/a")
     box.ask("remove", "/tmp/a", recursive=True)
     box.fails("NotFound", "stat", "/tmp/a")
+
+
+def test_relative_paths_begin_where_commands_run(box: Box) -> None:
+    box.send("write", "relative/deep/file", [b"x"], parents=True)
+    box.fails("NotFound", "write", "missing/file")
+    assert box.receive("read", "/workspace/relative/deep/file") == b"x"
+    assert "relative" in [each["name"] for each in box.ask("list", ".")["items"]]
+    assert (box.ask("stat", ".")["name"], box.ask("stat", "relative/.")["name"]) == ("workspace", "relative")
+    box.send("unpack", "relative/new/tree", [tree()], parents=True)
+    names = {each.name for each in Reader(io.BytesIO(box.receive("pack", "relative/.", top=".")).read)}
+    assert {b"deep/file", b"new/tree/d/run"} <= names
+    box.fails("BadPath", "remove", ".", recursive=True)
+    box.ask("remove", "relative", recursive=True)
+    if box.real:
+        said = read_all(box.world.streams.exec(box.container.id, ["pwd"]))[0]
+        assert said == b"/workspace\n"
+
+
+def test_a_tilde_is_the_users_home(box: Box) -> None:
+    homed = Box(box.world)
+    homed.container = box.world.running(
+        box.world.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
+    )
+    homed.send("write", "~/file", [b"x"], parents=True)
+    assert homed.receive("read", "/tmp/me/file") == b"x"
+    assert homed.ask("stat", "~")["name"] == "me"
+    homed.send("write", "./~", [b"y"])
+    assert homed.receive("read", "/workspace/~") == b"y"
+    if box.real:
+        said = read_all(box.world.streams.exec(box.container.id, ["sh", "-c", "echo $HOME"]))[0]
+        assert box.ask("stat", "~", follow=False)["name"] == (said.decode().strip().rpartition("/")[2] or "/")
 
 
 def test_what_can_not_be_done_says_so(box: Box) -> None:

@@ -168,6 +168,8 @@ class Box:
             agent=agents.volume_name(self.config.agent) if self.config else "",
             user=user_of(self.config) if self.config else "",
             stop_signal=self.stop_signal,
+            working_dir=(self.config and self.config.working_dir) or "/workspace",  # as Paddock's images have it
+            home=dict(self.config.env).get("HOME", "") if self.config else "",
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 

@@ -40,7 +40,8 @@ class FakeFiles:
         if container.state not in allowed:
             raise FileError("NotRunning", "the sandbox is not running")
         self.begun[ask.op] += 1
-        work = FakeWork(self.root(container.id), ask, self.open.discard)
+        folders = {"working_dir": container.working_dir, "home": container.home}
+        work = FakeWork(self.root(container.id), {**asdict(ask), **folders}, self.open.discard)
         self.open.add(work)
         return work
 
@@ -54,7 +55,7 @@ class FakeFiles:
 class FakeWork:
     """ports.FileWork."""
 
-    def __init__(self, root: Path, ask: FileRequest, forget: Any) -> None:
+    def __init__(self, root: Path, ask: dict[str, Any], forget: Any) -> None:
         self._in: queue.Queue[bytes | None] = queue.Queue(4)
         self._out: queue.Queue[bytes] = queue.Queue(4)
         self._words: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -65,11 +66,11 @@ class FakeWork:
         self._thread = threading.Thread(target=self._run, args=(root, ask), daemon=True)
         self._thread.start()
 
-    def _run(self, root: Path, ask: FileRequest) -> None:
+    def _run(self, root: Path, ask: dict[str, Any]) -> None:
         fd = os.open(root, os.O_PATH | os.O_DIRECTORY)
         try:
-            job = Job(fd, asdict(ask), self._read, self._write, lambda words: self._words.put({"head": words}))
-            self._words.put(outcome(lambda: OPERATIONS[ask.op](job)))
+            job = Job(fd, ask, self._read, self._write, lambda words: self._words.put({"head": words}))
+            self._words.put(outcome(lambda: OPERATIONS[ask["op"]](job)))
         except Exception as error:
             self._words.put({"error": "Failed", "message": repr(error)})
         finally:

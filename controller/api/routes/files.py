@@ -35,7 +35,12 @@ _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 _Path = Annotated[
-    str, Query(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at `/`")
+    str,
+    Query(
+        min_length=1,
+        max_length=4095,
+        description="a path in the sandbox; a relative one starts where commands run, `~` is the home",
+    ),
 ]
 _Top = Annotated[
     str, Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents")
@@ -50,7 +55,13 @@ async def _top(connection: HTTPConnection, top: _Top = ".") -> str:
     return exact(connection, "top", top)
 
 
+async def _folder(connection: HTTPConnection, path: _Path = ".") -> str:
+    return exact(connection, "path", path)
+
+
 Path = Annotated[str, Depends(_path)]
+Folder = Annotated[str, Depends(_folder)]
+Parents = Annotated[bool, Query(description="create missing parent folders")]
 Top = Annotated[str, Depends(_top)]
 Mode = Annotated[
     str | None,
@@ -170,10 +181,17 @@ async def read(files: Files, namespace: str, name: str, path: Path) -> Response:
 
 @routes.put(_PATH, operation_id="writeSandboxFile", responses=_json(FileInfo), openapi_extra=_body(_BYTES))
 async def write(
-    files: Files, request: Request, namespace: str, name: str, path: Path, mode: Mode = None
+    files: Files,
+    request: Request,
+    namespace: str,
+    name: str,
+    path: Path,
+    mode: Mode = None,
+    parents: Parents = True,
 ) -> JSONResponse:
     """Create or replace a regular file, atomically once the whole body is received. A symlink is replaced."""
-    return await files.upload(request, namespace, name, FileRequest("write", path, mode=_octal(mode)))
+    ask = FileRequest("write", path, mode=_octal(mode), parents=parents)
+    return await files.upload(request, namespace, name, ask)
 
 
 @routes.delete(_PATH, operation_id="removeSandboxFile", responses=_json(FileRemoved))
@@ -205,10 +223,10 @@ async def list_(
     files: Files,
     namespace: str,
     name: str,
-    path: Path,
+    path: Folder,
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of entries")] = 1000,
 ) -> JSONResponse:
-    """The entries of a folder."""
+    """The entries of a folder; without `path` of that where commands run."""
     return await files.result(namespace, name, FileRequest("list", path, limit=limit))
 
 
@@ -249,13 +267,15 @@ async def pack(
     responses=_json(ArchiveUnpacked),
     openapi_extra=_body(_TAR),
 )
-async def unpack(files: Files, request: Request, namespace: str, name: str, path: Path) -> JSONResponse:
-    """Unpack a tar stream into an existing folder.
+async def unpack(
+    files: Files, request: Request, namespace: str, name: str, path: Path, parents: Parents = True
+) -> JSONResponse:
+    """Unpack a tar stream into a folder.
 
     Paths outside of it and devices are refused. Hard links to files below it are made. Owners, setuid and setgid are
     not kept.
     """
-    return await files.upload(request, namespace, name, FileRequest("unpack", path))
+    return await files.upload(request, namespace, name, FileRequest("unpack", path, parents=parents))
 
 
 def _octal(text: str | None) -> int | None:

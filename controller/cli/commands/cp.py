@@ -15,7 +15,7 @@ from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
 from controller.cli.output import note
 from controller.cli.progress import transferring
-from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
+from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files, folder_of_content
 from paddock._client.sandbox import Sandbox
 from paddock._client.transfer import PIECE_BYTES
 
@@ -55,7 +55,8 @@ def cp_(
 ) -> None:
     """Copy files and folders into or out of a sandbox.
 
-    If TARGET is a folder, SOURCE is copied into it; else SOURCE gets the name TARGET. `SOURCE/.` copies its content.
+    A relative path in a sandbox starts in the folder where its commands run; missing folders are created there. If
+    TARGET is a folder, SOURCE is copied into it; else SOURCE gets the name TARGET. `SOURCE/.` copies its content.
     `-` is a tar archive on stdin (also with gzip) or stdout. Permissions and symlinks are kept; owners and the setuid,
     setgid and sticky bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files
     stay holes.
@@ -111,9 +112,8 @@ def _archive(files: Files, path: str, follow: bool) -> list[str]:
     if sys.stdout.isatty():
         raise UsageProblem("stdout is a terminal, which takes no archive; add `> FILE` or `| tar -x`")
     top = path.removesuffix("/.").rstrip("/").rpartition("/")[2] or "."
-    contents = top == "." or path.endswith("/.")
-    asked = path.removesuffix(".") if contents else path
-    with files.archive(asked, top="." if contents else top, follow=follow) as answer:
+    content = folder_of_content(path)
+    with files.archive(content or path, top="." if content else top, follow=follow) as answer:
         for piece in answer.pieces():
             sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()

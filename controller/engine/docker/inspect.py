@@ -55,10 +55,17 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         agent=_agent(data.get("Mounts") or ()),
         slots=tuple(sorted(_slots(data.get("Mounts") or (), labels.get(own.UID, "")))),
         user=str(config.get("User") or ""),
+        working_dir=str(config.get("WorkingDir") or ""),
+        home=_home(config.get("Env") or ()),
         stop_signal=stop_signal_of(str(config.get("StopSignal") or "")),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured
+
+
+def _home(env: Iterable[str]) -> str:
+    """Return the home folder among the variables of an inspect; "" if it is not one of them."""
+    return next((each.removeprefix("HOME=") for each in env if each.startswith("HOME=")), "")
 
 
 def _agent(mounts: Iterable[Mapping[str, Any]]) -> str:

@@ -62,7 +62,8 @@ class DockerFiles:
         try:
             if ask.op not in READ_OPERATIONS:
                 self._charge(worker.pid, container)
-            worker.send(marshal.dumps({**asdict(ask), **user}))
+            folders = {"working_dir": container.working_dir, "home": container.home}
+            worker.send(marshal.dumps({**asdict(ask), **user, **folders}))
         except BaseException:
             worker.close()
             raise

@@ -28,6 +28,8 @@ from controller.engine.files.sandbox_root import (
 )
 
 _LIST_BYTES = 2 << 20  # of names and link targets; as JSON they may be six times as long
+_PASSWD_BYTES = 1 << 18
+_PASSWD_UID, _PASSWD_HOME = 2, 5  # its fields
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 
 
@@ -57,7 +59,10 @@ class Job(NamedTuple):
     @property
     def path(self) -> bytes:
         """Requested path, absolute in the sandbox."""
-        return clean(self.ask["path"])
+        path = str(self.ask["path"])
+        if path == "~" or path.startswith("~/"):
+            path = home(self.root, self.ask) + path[1:]
+        return clean(path, str(self.ask.get("working_dir") or "/"))
 
 
 def stat_(job: Job) -> Result:
@@ -65,9 +70,8 @@ def stat_(job: Job) -> Result:
     flags = os.O_PATH | (0 if job.ask.get("follow", True) else os.O_NOFOLLOW)
     fd = open_path(job.root, job.path, flags)
     try:
-        return _stat_result(
-            job.path.rstrip(b"/").rpartition(b"/")[2] or b"/", os.fstat(fd), lambda: os.readlink(b"", dir_fd=fd)
-        )
+        names = [each for each in job.path.split(b"/") if each not in (b"", b".")]
+        return _stat_result(names[-1] if names else b"/", os.fstat(fd), lambda: os.readlink(b"", dir_fd=fd))
     finally:
         os.close(fd)
 
@@ -149,7 +153,7 @@ def write(job: Job) -> Result:
     folder, name = split(job.path)
     if not name:
         raise NotAFile("IsAFolder", "it is a folder; give the path of a file")
-    parent, count = _open_parent(job.root, folder), 0
+    parent, count = _open_parent(job.root, folder, create=bool(job.ask.get("parents"))), 0
     try:
         mode = job.ask.get("mode")
         if mode is None:
@@ -169,8 +173,9 @@ def pack_(job: Job) -> Result:
     """Send a file, link or tree as a tar stream with the first name `top`."""
     top = clean(job.ask["top"]).lstrip(b"/")
     path, sent = job.path, 0
-    folder, name = split(path)
-    into = path.endswith(b"/") or not name
+    path = path[:-1] if path.endswith(b"/.") else path
+    into = path.endswith(b"/")
+    folder, name = (path, b"") if into else split(path)
     fd = open_path(job.root, path if into else folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
     try:
         found = os.fstat(fd) if into else os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -201,8 +206,10 @@ def _packed(job: Job, fd: int, name: bytes, top: bytes) -> Iterator[Piece]:
 
 
 def unpack_(job: Job) -> Result:
-    """Unpack a tar stream into an existing folder."""
-    folder = open_folder(job.root, job.path)
+    """Unpack a tar stream into a folder."""
+    folder = (
+        _open_parent(job.root, job.path, create=True) if job.ask.get("parents") else open_folder(job.root, job.path)
+    )
     try:
         rules = Rules(links_below=None, max_bytes=int(job.ask["max_bytes"]), hard_links=True)
         done = unpack(Reader(job.read), folder, rules)
@@ -225,11 +232,33 @@ OPERATIONS: dict[str, Callable[[Job], Result]] = {
 }
 
 
-def _open_parent(root: int, folder: bytes) -> int:
-    """Open the folder of a new file. Raises OSError, and NotAFile with its name if it does not exist."""
+def home(root: int, ask: Result) -> str:
+    """Return the home of the sandbox's user as its commands have it: its HOME, else that of /etc/passwd, else `/`."""
+    if ask.get("home"):
+        return str(ask["home"])
+    with suppress(OSError, NotAFile):
+        fd = open_file(root, b"/etc/passwd")
+        try:
+            text = os.read(fd, _PASSWD_BYTES).decode("utf-8", "surrogateescape")
+        finally:
+            os.close(fd)
+        for fields in (line.split(":") for line in text.split("\n")):
+            if len(fields) > _PASSWD_HOME and fields[_PASSWD_UID] == str(os.getuid()):
+                return fields[_PASSWD_HOME] or "/"
+    return "/"
+
+
+def _open_parent(root: int, folder: bytes, *, create: bool = False) -> int:
+    """Open the folder of a new file; `create` what is missing of it.
+
+    Raises OSError, and NotAFile with its name if it does not exist.
+    """
     try:
         return open_folder(root, folder)
     except FileNotFoundError:
+        if create:
+            _make_all(root, folder)
+            return open_folder(root, folder)
         text = f"the folder {folder.decode('utf-8', 'replace')} does not exist; create it first"
         raise NotAFile("NotFound", text) from None
 

@@ -36,12 +36,13 @@ class NotAFile(Exception):
         self.kind = kind
 
 
-def clean(path: str) -> bytes:
-    """Return an absolute path in the sandbox, as bytes. A relative path starts at `/`. Raises NotAFile."""
+def clean(path: str, working_dir: str = "/") -> bytes:
+    """Return an absolute path in the sandbox, as bytes. A relative path starts at `working_dir`. Raises NotAFile."""
     name = path.encode("utf-8", "surrogateescape")
     if b"\0" in name or not 0 < len(name) < 4096:
         raise NotAFile("BadPath", "a path has 1 to 4095 bytes and no NUL; write one as /workspace/file")
-    return b"/" + name.lstrip(b"/")
+    base = b"" if name.startswith(b"/") else working_dir.encode("utf-8", "surrogateescape").strip(b"/")
+    return b"/" + (base + b"/" + name).lstrip(b"/")
 
 
 def open_path(root: int, path: bytes, flags: int) -> int:

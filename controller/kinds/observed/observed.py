@@ -51,6 +51,7 @@ class Container:
     `bound` the bind mounts that this host made there. `unrecorded`: the record of them is lost.
     `agent` is the volume of its agent's runtime; "": it has no agent.
     `user` is the user that it was created to run as, as the engine has it: the spec's or the image's.
+    `working_dir` and `home` are the folders where its commands run, and of its user; "": `/`, and that of /etc/passwd.
     `stop_signal` is its image's, without `SIG` ("": it names none that the engine knows).
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
     """
@@ -89,6 +90,8 @@ class Container:
     agent: str = ""
     user: str = ""
     stop_signal: str = ""
+    working_dir: str = ""
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack"))
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One operation on a path in a sandbox; a relative path starts at `/`.
+    """One operation on a path in a sandbox; a relative path starts where its commands run, `~` is its user's home.
 
     `follow`: follow a symlink at the end of the path (stat, pack). `recursive`: with all contents (remove). `parents`:
-    with missing parent folders (mkdir). `mode`: permission bits (write, mkdir); None keeps a file's. `top`: the first
-    name in the archive (pack). `limit`: maximum of entries (list). `max_bytes`: maximum of one transfer.
+    with missing parent folders (mkdir, write, unpack). `mode`: permission bits (write, mkdir); None keeps a file's.
+    `top`: the first name in the archive (pack). `limit`: maximum of entries (list). `max_bytes`: maximum of a transfer.
     """
 
     op: Operation

@@ -18,7 +18,7 @@ from controller.mcp.arguments import Result
 from controller.mcp.sandboxes import SandboxArguments, find
 from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, uncontrolled
 from controller.mcp.tool import Basic, Call, Tool
-from controller.service.errors import BadRequest, NotFound
+from controller.service.errors import BadRequest
 from controller.service.sandbox.files import Work
 from controller.service.sandbox.reading import limiter
 
@@ -28,7 +28,10 @@ _MOST_SKIPPED = 256 << 20
 _PIECE_BYTES = 1 << 20
 
 Path = Annotated[
-    str, Field(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at /")
+    str,
+    Field(
+        min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts in its working folder"
+    ),
 ]
 
 
@@ -84,7 +87,7 @@ class Written(Result):
 
 
 class ListArguments(SandboxArguments):
-    path: Path = "/workspace"
+    path: Path = "."
     limit: Annotated[int, Field(ge=1, le=2000)] = 500
 
 
@@ -128,16 +131,8 @@ async def write(call: Call, asked: WriteArguments) -> Written:
     data = _bytes(asked)
     use = Use(call, namespace, name, call.use("use", namespace, name, "files"))
     mode = None if asked.mode is None else int(asked.mode, 8)
-    request = FileRequest("write", asked.path, mode=mode)
-    try:
-        info = await _work(use, request, lambda work: _send(work, data))
-    except NotFound as error:
-        folder = posixpath.dirname(posixpath.normpath(f"/{asked.path}"))
-        if not asked.parents or not error.causes or folder == "/":  # without causes, it is the sandbox that is missing
-            raise
-        make = FileRequest("mkdir", folder, parents=True, mode=0o755)
-        await _work(use, make, Work.result)
-        info = await _work(use, request, lambda work: _send(work, data))
+    request = FileRequest("write", asked.path, mode=mode, parents=asked.parents)
+    info = await _work(use, request, lambda work: _send(work, data))
     return Written(path=asked.path, size=int(info["size"]), mode=str(info["mode"]))
 
 

@@ -187,10 +187,7 @@ class AgentWorker:
         return _cut(data.decode("utf-8", "replace"))
 
     def _write(self, attempt: Attempt, path: str, content: str) -> str:
-        folder = path.rpartition("/")[0]
-        if folder:
-            self._done(attempt, FileRequest("mkdir", folder, parents=True))
-        self._done(attempt, FileRequest("write", path), content.encode("utf-8", "replace"))
+        self._done(attempt, FileRequest("write", path, parents=True), content.encode("utf-8", "replace"))
         return "written"
 
     def _list(self, attempt: Attempt, path: str) -> str:

@@ -34,7 +34,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
         """Read a text file of the sandbox.
 
         Args:
-            path: Absolute path of the file.
+            path: Path of the file; a relative one starts where commands run.
         """
         return _cut(sandbox.files.read(path, errors="replace", max_bytes=MAX_FILE_BYTES))
 
@@ -42,17 +42,17 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
         """Create or replace a text file in the sandbox.
 
         Args:
-            path: Absolute path of the file.
+            path: Path of the file; a relative one starts where commands run.
             content: The whole content.
         """
         sandbox.files.write(path, content)
         return f"wrote {len(content)} characters to {path}"
 
-    def list_files(path: str) -> str:
+    def list_files(path: str = ".") -> str:
         """List a folder of the sandbox: one entry a line, folders with a slash at the end.
 
         Args:
-            path: Absolute path of the folder.
+            path: Path of the folder; a relative one starts where commands run.
         """
         found = sandbox.files.list(path)
         return _cut("\n".join(each.name + ("/" if each.type == "folder" else "") for each in found))

@@ -175,9 +175,6 @@ class Filesystem:
 
     def write(self, path: str, data: str | bytes) -> EntryInfo:
         """Create or replace a file, and its folder if it is missing."""
-        folder = path.rpartition("/")[0]
-        if folder and not self._files.exists(folder):
-            self._files.mkdir(folder)
         self._files.write(path, data)
         return _entry(path, self._files.stat(path))
 

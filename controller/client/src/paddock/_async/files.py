@@ -15,10 +15,12 @@ MAX_BYTES = 1 << 28  # of a file that is read into memory, unless more is asked 
 
 
 class AsyncFiles:
-    """Files of one sandbox, with the permissions of its user. Relative paths start at `/`.
+    """Files of one sandbox, with the permissions of its user.
 
-    await sandbox.files.write("/tmp/hello.txt", "hello")
-    assert await sandbox.files.read("/tmp/hello.txt") == "hello"
+    Relative paths start in the folder where `run` runs, /workspace in Paddock's images; `~` is the user's home.
+
+    await sandbox.files.write("src/hello.txt", "hello")
+    assert await sandbox.files.read("src/hello.txt") == "hello"
     await sandbox.files.upload("project", "/workspace")
     await sandbox.files.download("/workspace/project/out", "results")
     """
@@ -42,13 +44,13 @@ class AsyncFiles:
         return await self._transport.download(self._path, {"path": path}, max_bytes=max_bytes)
 
     async def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
-        """Create or replace a file atomically, in an existing folder. `mode` None: an existing file keeps its mode."""
+        """Create or replace a file atomically, and missing folders. `mode` None: an existing file keeps its mode."""
         raw = data.encode(encoding) if isinstance(data, str) else data
         query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
         await self._transport.upload(self._path, query, raw)
 
-    async def list(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
-        """List a folder by name, at most `limit` entries (10,000 at most)."""
+    async def list(self, path: str = ".", *, limit: int = 1000) -> list[FileInfo]:
+        """List a folder by name, that where `run` runs without a path; at most `limit` entries (10,000 at most)."""
         return await self._transport.call(self._blocking.entries, path, limit=limit)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:

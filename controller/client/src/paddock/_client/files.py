@@ -1,4 +1,4 @@
-"""Files of a sandbox. Paths in the sandbox are absolute; a relative one starts at `/`.
+"""Files of a sandbox. A relative path starts in the folder where its commands run; `~` is the home of its user.
 
 Copies are named as by `docker cp`. Data from a sandbox is untrusted: it is unpacked below one folder, never through a
 symlink, up to a limit. Symlinks that may lead out of the copied tree are skipped.
@@ -78,7 +78,7 @@ class Files:
                 return None
             raise
 
-    def entries(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
+    def entries(self, path: str = ".", *, limit: int = 1000) -> list[FileInfo]:
         """List a folder by name, at most `limit` entries (10,000 at most)."""
         return [_info(each) for each in self._ask("GET", "/list", {"path": path, "limit": str(limit)})["items"]]
 
@@ -101,7 +101,7 @@ class Files:
             yield answer
 
     def unpack(self, path: str, stream: Iterable[Piece]) -> list[str]:
-        """Unpack a tar stream below a folder of the sandbox; return messages about skipped entries."""
+        """Unpack a tar stream below a folder of the sandbox; create it; return messages about skipped entries."""
         skipped = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
         return _left_out(skipped["leftOut"], skipped["leftOutCount"])
 
@@ -181,12 +181,12 @@ def _pull(
 ) -> list[str]:
     """Implement Files.pull."""
     found = files.stat(path, follow=follow)
-    contents = path.rstrip("/") == "" or path.endswith("/.")
-    name = path.rstrip("/").rpartition("/")[2]
+    content = folder_of_content(path)
+    name = found.name if path.rstrip("/") == "~" else path.rstrip("/").rpartition("/")[2]
     if name == "..":
         raise ClientError(f"{path}: `..` is not a name; name the folder itself")
-    with _target(target, "." if contents else name, found, contents) as (folder, top):
-        asked = path.removesuffix(".") if contents else path.rstrip("/")
+    with _target(target, "." if content else name, found, bool(content)) as (folder, top):
+        asked = content or path.rstrip("/")
         with files.archive(asked, top=top, follow=follow) as answer:
             # Only the copied tree below the target folder is the sandbox's: links stay within it.
             below = 0 if top == "." else 1
@@ -200,6 +200,12 @@ def _pull(
             except OSError as error:
                 raise ClientError(f"{error.filename or target}: {error.strerror}") from error
     return _left_out(done.left_out, done.left_out_count)
+
+
+def folder_of_content(path: str) -> str:
+    """Return the folder, with a slash at its end, whose content the path stands for, as `/app/.`; "" for others."""
+    whole = not path.rstrip("/") or path == "." or path.endswith("/.")
+    return (path.removesuffix(".") or "./") if whole else ""
 
 
 def _source(source: str, *, follow: bool) -> tuple[str, str, str]:
@@ -225,15 +231,10 @@ def _place(files: Files, path: str, name: str, *, is_folder: bool) -> tuple[str,
         return path, name
     if there is not None and is_folder:
         raise ClientError(f"{path}: not a folder in the sandbox; a folder can't replace a file")
-    if name == ".":
-        files.mkdir(path)
-        return path, "."
-    if path.endswith("/"):
-        raise ClientError(f"{path}: no such folder in the sandbox; create it, or leave the last `/` out")
-    folder, _, called = path.rpartition("/")
-    if called in (".", ".."):
-        raise ClientError(f"{path}: no such folder in the sandbox; create it")
-    return folder or "/", called
+    folder, slash, called = path.rpartition("/")
+    if name == "." or called in ("", ".", ".."):
+        return path, name  # its folders are created
+    return folder or slash or ".", called
 
 
 @contextmanager

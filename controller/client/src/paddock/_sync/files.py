@@ -16,10 +16,12 @@ MAX_BYTES = 1 << 28  # of a file that is read into memory, unless more is asked 
 
 
 class Files:
-    """Files of one sandbox, with the permissions of its user. Relative paths start at `/`.
+    """Files of one sandbox, with the permissions of its user.
 
-    sandbox.files.write("/tmp/hello.txt", "hello")
-    assert sandbox.files.read("/tmp/hello.txt") == "hello"
+    Relative paths start in the folder where `run` runs, /workspace in Paddock's images; `~` is the user's home.
+
+    sandbox.files.write("src/hello.txt", "hello")
+    assert sandbox.files.read("src/hello.txt") == "hello"
     sandbox.files.upload("project", "/workspace")
     sandbox.files.download("/workspace/project/out", "results")
     """
@@ -41,13 +43,13 @@ class Files:
         return self._transport.download(self._path, {"path": path}, max_bytes=max_bytes)
 
     def write(self, path: str, data: str | bytes, *, mode: int | None = None, encoding: str = "utf-8") -> None:
-        """Create or replace a file atomically, in an existing folder. `mode` None: an existing file keeps its mode."""
+        """Create or replace a file atomically, and missing folders. `mode` None: an existing file keeps its mode."""
         raw = data.encode(encoding) if isinstance(data, str) else data
         query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
         self._transport.upload(self._path, query, raw)
 
-    def list(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
-        """List a folder by name, at most `limit` entries (10,000 at most)."""
+    def list(self, path: str = ".", *, limit: int = 1000) -> list[FileInfo]:
+        """List a folder by name, that where `run` runs without a path; at most `limit` entries (10,000 at most)."""
         return self._transport.call(self._blocking.entries, path, limit=limit)
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
