@@ -66,6 +66,15 @@ def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> 
     assert found.server_version
 
 
+def test_annotations_of_a_namespace_are_summed(store: SqlStore) -> None:
+    large = {"example.org/note": "x" * 10_000}
+    insert(store, replace(box("a"), annotations=large), replace(box("b"), annotations=large), box("c", "other"))
+    with store.transaction() as transaction:
+        assert 20_000 < transaction.annotation_bytes("default") < 20_200
+        assert transaction.annotation_bytes("other") < 10
+        assert transaction.annotation_bytes("nowhere") == 0
+
+
 def test_the_instance_id_is_kept_for_the_life_of_the_store(world: World) -> None:
     first = world.store()
     first_id = first.instance_id
