@@ -359,7 +359,9 @@ class Settings(BaseSettings):
     )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
-        description="package managers whose hosts, as configured on this host, sandboxes of level build may reach",
+        description=(
+            "package managers whose hosts, as configured on this host or by default, sandboxes of level build may reach"
+        ),
     )
     package_hosts: tuple[HostName, ...] = Field(
         default=(),

@@ -16,7 +16,12 @@ from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.instance_claim import InstanceClaim
-from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
+from controller.engine.kernel.package_hosts import (
+    default_addresses,
+    read_package_hosts,
+    read_registries,
+    registry_hosts,
+)
 from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
@@ -94,7 +99,7 @@ def _take(claim: InstanceClaim) -> str:
 
 
 def make_policy(settings: Settings) -> Policy:
-    """Return the operator's policy, with the package hosts that this host is configured to use."""
+    """Return the operator's policy, with the package hosts that this host's package managers use."""
     policy = Policy(
         report_only=settings.attestation == "report",
         network_range=str(settings.network_range),
@@ -113,7 +118,7 @@ def make_policy(settings: Settings) -> Policy:
         scheduler=settings.scheduler,
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
-    return with_packages(policy, read_package_hosts(settings.package_sources), listed)
+    return with_packages(policy, read_package_hosts(settings.package_sources, defaults=default_addresses), listed)
 
 
 def _image_rules(settings: Settings) -> ImageRules:

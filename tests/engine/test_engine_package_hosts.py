@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from controller.engine.kernel.package_hosts import read_package_hosts, read_registries, registry_hosts
+from controller.engine.kernel.package_hosts import (
+    default_addresses,
+    read_package_hosts,
+    read_registries,
+    registry_hosts,
+)
 from controller.kinds.runtime.package_hosts import Registries
 from controller.settings import Settings
 
@@ -26,6 +31,39 @@ def hosts(root: Path, *tools: str, **env: str) -> tuple[str, ...]:
 def test_a_host_without_configuration_names_none(root: Path) -> None:
     found = read_package_hosts(ALL, root, {})
     assert (found.hosts, found.left_out) == ((), ())
+
+
+def test_a_tool_without_configuration_is_asked(root: Path) -> None:
+    defaults = {
+        "pip": ("https://index.example.org/simple", "https://files.example.org"),
+        "npm": ("https://npm.example.org/",),
+    }
+
+    def found(**env: str) -> tuple[str, ...]:
+        return read_package_hosts(ALL, root, env, lambda tool: defaults.get(tool, ())).hosts
+
+    pip, npm = ("files.example.org", "index.example.org"), ("npm.example.org",)
+    assert found() == (*pip, *npm)
+    assert found(PIP_EXTRA_INDEX_URL="https://more.example.org/") == (*pip, "more.example.org", *npm)
+    assert found(PIP_INDEX_URL="https://own.example.org/") == (*npm, "own.example.org")
+    assert found(npm_config_registry="https://own.example.org/") == (*pip, "own.example.org")
+
+
+def test_pip_names_an_index_and_a_host_for_files() -> None:
+    index, files = default_addresses("pip")
+    assert index.startswith("https://")
+    assert files.startswith("https://")
+    assert default_addresses("apt") == ()
+
+
+def test_a_tool_of_the_path_answers_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho https://npm.example.org/\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert default_addresses("npm") == ("https://npm.example.org/",)
+    npm.write_text("#!/bin/sh\nexit 1\n")
+    assert default_addresses("npm") == ()
 
 
 def test_pip_by_its_files_and_variables(root: Path) -> None:

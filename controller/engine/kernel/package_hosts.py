@@ -1,12 +1,13 @@
-"""Package hosts that this host's pip, npm and apt are configured to use. Only their files are read.
+"""Package hosts that this host's pip, npm and apt use: those of their files, else the default that pip and npm name.
 
-A tool without configuration has no hosts here: an operator lists its built-in default in the settings. Credentials in
-an address are dropped.
+No registry is named here: what is not configured is asked of the tool itself. Credentials in an address are dropped.
 """
 
 import configparser
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,24 +21,63 @@ _PIP_KEYS = ("index-url", "extra-index-url", "find-links")
 _PIP_SECTIONS = ("global", "install", "download", "wheel")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _MOST_BYTES = 1 << 20
+_ASK_SECONDS = 10.0
+# pip's own default: the index, and the host of its files.
+_PIP_DEFAULTS = (
+    "from pip._internal.models.index import PyPI as i; print(i.simple_url, 'https://' + i.file_storage_domain)"
+)
+# The host's own tool first. The daemon's Python has a pip, too.
+_QUESTIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "pip": (("python3", "-I", "-c", _PIP_DEFAULTS), (sys.executable, "-I", "-c", _PIP_DEFAULTS)),
+    "npm": (("npm", "config", "get", "registry"),),
+}
 
 Found = Iterator[tuple[str, str]]  # (address, file)
 
 
-def read_package_hosts(tools: Iterable[str], root: Path = _ROOT, env: Mapping[str, str] | None = None) -> PackageHosts:
-    """Return the hosts of these tools (pip, npm, apt). `root` holds the host's files. Unreadable files are skipped."""
+def default_addresses(tool: str) -> tuple[str, ...]:
+    """Return the addresses that this host's pip or npm uses by default, as the tool says; () without an answer."""
+    for command in _QUESTIONS.get(tool, ()):
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_SECONDS, check=False, cwd="/")
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            continue
+        if answer.returncode == 0 and answer.stdout.strip():
+            return tuple(answer.stdout.split())
+    return ()
+
+
+def read_package_hosts(
+    tools: Iterable[str],
+    root: Path = _ROOT,
+    env: Mapping[str, str] | None = None,
+    defaults: Callable[[str], Iterable[str]] = lambda _: (),
+) -> PackageHosts:
+    """Return the hosts of these tools (pip, npm, apt). `root` holds the host's files. Unreadable files are skipped.
+
+    `defaults` has the addresses of a tool whose index or registry is not configured.
+    """
     readers: Mapping[str, Callable[[Path, Mapping[str, str]], Found]] = {"pip": _pip, "npm": _npm, "apt": _apt}
     env = os.environ if env is None else env
     hosts: set[str] = set()
     left_out: list[str] = []
     for tool in tools:
-        for address, place in readers[tool](root, env):
+        addresses = list(readers[tool](root, env))
+        if not _is_configured(tool, root, env):
+            addresses += [(address, "default") for address in defaults(tool)]
+        for address, place in addresses:
             name, why = _host(address)
             if name:
                 hosts.add(name)
             elif why:
                 left_out.append(f"{tool} ({place}): {why}")
     return PackageHosts(tuple(sorted(hosts)), tuple(dict.fromkeys(left_out)))
+
+
+def _is_configured(tool: str, root: Path, env: Mapping[str, str]) -> bool:
+    if tool == "npm":
+        return "registry" in _npm_values(root, env)
+    return tool != "pip" or any(key == "index-url" for _, key in _pip_values(root, env))
 
 
 def read_registries(root: Path = _ROOT, env: Mapping[str, str] | None = None) -> Registries:
