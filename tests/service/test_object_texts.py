@@ -4,10 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.api.common.listing import list_of
+from controller.api.common.queries import ListQuery
+from controller.api.streams.listing import Parts
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.service.objects import serialize
@@ -36,25 +39,30 @@ def objects_of(store: SqlStore) -> Objects:
     return Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
 
 
+def listed(objects: Objects, texts: ObjectTexts, limit: int = 0) -> list[dict[str, Any]]:
+    """Return the items of a list as they are sent."""
+    parts = Parts(sandbox(), objects, texts, None, ListQuery(limit=limit), "")
+    return [json.loads(item) for item in parts.read()]
+
+
 def test_a_list_shows_each_change_once_cached(store: SqlStore) -> None:
     objects, texts = objects_of(store), ObjectTexts()
     with store.transaction() as transaction:
-        made = [transaction.put(box(f"b-{number}")) for number in range(3)]
+        stored = [transaction.put(box(f"b-{number}")) for number in range(3)]
     for limit in (0, 2, 3):
-        page = objects.page(sandbox(), limit=limit)
-        plain, ours = list_of(sandbox(), page), list_of(sandbox(), page, texts)
-        assert json.loads(bytes(ours.body)) == json.loads(bytes(plain.body))
+        plain = json.loads(bytes(list_of(sandbox(), objects.page(sandbox(), limit=limit)).body))
+        assert listed(objects, texts, limit) == plain["items"]
     with store.transaction() as transaction:
-        transaction.put(replace(made[1], labels={"a": "b"}))
-    shown = json.loads(bytes(list_of(sandbox(), objects.page(sandbox()), texts).body))["items"]
-    assert [each["metadata"].get("labels") for each in shown] == [None, {"a": "b"}, None]
+        transaction.put(replace(stored[1], labels={"a": "b"}))
+    labels = [item["metadata"].get("labels") for item in listed(objects, texts)]
+    assert labels == [None, {"a": "b"}, None]
 
 
 def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     objects, texts = objects_of(store), ObjectTexts()
     with store.transaction() as transaction:
         first = [transaction.put(box(f"b-{number}")) for number in range(3)]
-    list_of(sandbox(), objects.page(sandbox()), texts)
+    listed(objects, texts)
     with store.transaction() as transaction:
         transaction.put(replace(first[2], labels={"a": "b"}))
     decoded: list[str] = []
@@ -65,7 +73,7 @@ def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: 
         return real(obj)
 
     monkeypatch.setattr(serialize, "obj", noted)
-    list_of(sandbox(), objects.page(sandbox()), texts)
+    listed(objects, texts)
     assert decoded == ["b-2"]
 
 
