@@ -12,12 +12,15 @@ PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
 help: ## list the targets (what plain `make` does)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
+up: ## from nothing to a sandbox that is kept: engine, venv, image, guard, daemon, specs/quickstart.yaml, proxy
 	@deploy/engine.sh start
 	@deploy/venv.sh
 	@images/build.sh python agent
+	@deploy/levels.sh guard
 	@deploy/daemon.sh start
 	@deploy/quickstart.sh
+	@deploy/levels.sh proxy
+	@deploy/levels.sh show
 
 down: ## stop the daemon; sandboxes stay as they are
 	@deploy/daemon.sh stop

@@ -96,6 +96,7 @@ remove_files() {
 }
 
 remove_sandboxes
+"$ROOT/deploy/levels.sh" unload # after the sandboxes: until then it confines them
 remove_packages
 remove_images
 remove_state
