@@ -1,12 +1,14 @@
 """`paddock project`: a project is a sandbox of that name, opened and closed with what is worked on."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from controller.cli.client import connect, segment
-from controller.cli.errors import CliError
+from controller.cli.errors import CliError, Refused
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace_option
 from controller.cli.output import columns, note, say
 
@@ -61,7 +63,8 @@ def open_(ctx: click.Context, /, name: str, namespace: str | None, **options: An
 @click.pass_context
 def close(ctx: click.Context, name: str, namespace: str | None) -> None:
     """Suspend the sandbox of a project, unless its lifecycle says keepRunning. Its volumes stay."""
-    found = connect(ctx).request("POST", f"{_path(namespace, name)}/close")
+    with _opened(namespace, name):
+        found = connect(ctx).request("POST", f"{_path(namespace, name)}/close")
     kept = found["spec"].get("runState") == "Running"
     say(f"project {name} keeps running (lifecycle.keepRunning)" if kept else f"project {name} is closed")
 
@@ -122,12 +125,25 @@ def sandbox(ctx: click.Context, /, name: str, namespace: str | None, **given: An
         note("network bridge: each level has its own network; the sandbox keeps that of its level")
     if not change and not given["network"]:
         raise click.UsageError("nothing to set; give --memory, --cpus, --security-level, --network or --keep-running")
-    if change:
-        client = connect(ctx)
-        client.request(
-            "PATCH", _path(namespace, name), json={"spec": change}, content_type="application/merge-patch+json"
-        )
+    if change or given["network"]:
+        client, patch = connect(ctx), "application/merge-patch+json"
+        with _opened(namespace, name):
+            client.request("PATCH", _path(namespace, name), json={"spec": change}, content_type=patch)
     say(f"project {name} configured")
+
+
+@contextmanager
+def _opened(namespace: str | None, name: str) -> Iterator[None]:
+    """Name the command that creates a project where there is none of that name."""
+    try:
+        yield
+    except Refused as error:
+        if error.reason != "NotFound":
+            raise
+        place = f" -n {namespace}" if namespace else ""
+        raise CliError(
+            f"project {name}: does not exist; open it first with `paddock project open {name}{place}`"
+        ) from error
 
 
 def _path(namespace: str | None, name: str) -> str:
