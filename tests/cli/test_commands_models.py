@@ -171,7 +171,20 @@ def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:
 
 def test_the_type_docker_is_the_gateway_itself(paddock: Run) -> None:
     words = ("config", "provider", "add", "docker-llm", "--type", "docker", "--endpoint")
-    served = paddock(*words, "http://localhost:8090")
-    assert (served.exit_code, "http://127.0.0.1:8090/default/v1" in served.output) == (0, True)
+    nothing = paddock(*words, "http://localhost:8090")
+    assert nothing.exit_code == 0
+    assert "docker-llm: serves no model yet; namespace default has no ModelServer" in nothing.output
+    assert "http://127.0.0.1:8090/default/v1" in nothing.output
     other = paddock(*words, "http://localhost:9999")
     assert (other.exit_code, "own gateway" in other.output) == (1, True)
+
+
+def test_the_type_docker_says_what_is_served(paddock: Run, served: World) -> None:
+    words = ("config", "provider", "add", "docker-llm", "--type", "docker")
+    spec = {"template": {"image": "x"}, "port": 8080}
+    for name, status, reason in (("llama", "True", "Ready"), ("loading", "False", "SandboxNotReady")):
+        ready = {"conditions": [{"type": "Ready", "status": status, "reason": reason, "message": ""}]}
+        with served.store.transaction() as transaction:
+            transaction.put(StoredObject("ModelServer", "default", name, f"uid-{name}", spec, status=ready))
+    done = paddock(*words)
+    assert "docker-llm: serves llama; not ready: loading (SandboxNotReady); see `paddock models`" in done.output

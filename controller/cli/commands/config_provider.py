@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 import click
@@ -56,13 +56,14 @@ def add(
     paddock config provider add openai --type openai --secret openai-key --model 'gpt-*'
     paddock config provider add ollama --type openai --endpoint http://127.0.0.1:11434/v1
     """
-    from controller.cli.client import connect
+    from controller.cli.client import connect, segment
     from controller.cli.output import say
 
     form, usual = _TYPES[type_.lower()]
     place = namespace or DEFAULT_NAMESPACE
     if not form:
-        say(_of_docker(name, endpoint or usual, place))
+        _refuse_other_address(name, endpoint or usual)
+        say(_of_docker(name, place, connect(ctx).get(f"namespaces/{segment(place)}/modelservers")["items"]))
         return
     spec: dict[str, Any] = {"type": form, "url": endpoint or usual}
     spec |= {"secretRef": {"name": secret}} if secret else {}
@@ -100,15 +101,40 @@ def remove(ctx: click.Context, /, name: str, namespace: str | None) -> None:
     say(f"provider.paddock/{name} deleted")
 
 
-def _of_docker(name: str, endpoint: str, namespace: str) -> str:
-    """Return what stands for a provider of the type docker. Raises CliError for another address than the gateway's."""
+def _refuse_other_address(name: str, endpoint: str) -> None:
+    """Raise CliError for another address than the gateway's."""
     if _OWN.fullmatch(endpoint) is None:
         raise CliError(
             f"{name}: models in containers are served by Paddock's own gateway at http://localhost:{_PORT}, not at "
             f"{endpoint}; write that address, or add a server of others with --type openai"
         )
-    return (
-        f"{name}: the ModelServers of namespace {namespace} are served at http://127.0.0.1:{_PORT}/{namespace}/v1 "
-        "already, with a Paddock token as the API key; add models with `paddock apply -f specs/modelserver/smol.yaml`, "
-        "and name them in a sandbox as `models: [{modelServerRef: {name: ...}}]`"
+
+
+def _of_docker(name: str, namespace: str, servers: Sequence[Mapping[str, Any]]) -> str:
+    """Return what stands for a provider of the type docker: the ModelServers of the namespace, as far as they serve."""
+    ready = [each["metadata"]["name"] for each in servers if _ready(each).get("status") == "True"]
+    waiting = [
+        f"{each['metadata']['name']} ({_ready(each).get('reason', 'Pending')})"
+        for each in servers
+        if _ready(each).get("status") != "True"
+    ]
+    add = "`paddock apply -f specs/modelserver/smol.yaml` adds one"
+    parts = [f"serves {', '.join(ready)}" if ready else "serves no model yet"]
+    parts += [f"not ready: {', '.join(waiting)}; see `paddock models`"] if waiting else []
+    parts += [f"namespace {namespace} has no ModelServer; {add}"] if not servers else []
+    address = f"http://127.0.0.1:{_PORT}/{namespace}/v1"
+    return "; ".join(
+        (
+            f"{name}: {parts[0]}",
+            *parts[1:],
+            f"ready ones are at {address} with a Paddock token as the API key, and in a sandbox that names them as "
+            "`models: [{modelServerRef: {name: ...}}]`",
+        )
     )
+
+
+def _ready(server: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        (each for each in server.get("status", {}).get("conditions", ()) if each["type"] == "Ready"), {}
+    )
+    return found
