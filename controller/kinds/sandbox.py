@@ -67,6 +67,8 @@ class TmpfsMount(Model):
     """Mount point in the sandbox."""
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
     """Size of the folder."""
+    noexec: Flag | None = None
+    """True: nothing in it can be executed. Left out: as the level has that folder, such as /tmp; in others it can."""
 
 
 class WorkspaceMount(Model):

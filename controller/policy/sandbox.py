@@ -202,6 +202,7 @@ def _exec(template: Template) -> Iterator[Refusal]:
 
 def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
     seen: set[str] = set()
+    closed = {each.path for each in level.tmpfs if each.noexec}
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if not mounts.is_plain(path) or path == "/":
@@ -217,6 +218,9 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
         if path in seen:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")
         seen.add(path)
+        if mount.noexec is False and path in closed:
+            words = f"nothing in {path} can be executed at {level.name}; remove it, or use another folder"
+            yield Refusal(f"tmpfs[{index}].noexec", words)
     shm = _shm_bytes(template)
     asked = sum(mount.size for mount in template.tmpfs) + shm + beside
     memory = effective_limits(resources, template, level.limits).memory_bytes
@@ -453,6 +457,6 @@ def _mounts(template: Template, level: Level, places: Collection[str]) -> tuple[
     mounts = {each.path: each for each in level.tmpfs if each.path not in places}
     for asked in template.tmpfs:
         standard = mounts.get(asked.mount_path)
-        noexec = standard.noexec if standard else False
+        noexec = bool(asked.noexec) or (standard is not None and standard.noexec)
         mounts[asked.mount_path] = Tmpfs(asked.mount_path, asked.size, noexec=noexec)
     return tuple(mounts[path] for path in sorted(mounts))

@@ -52,6 +52,11 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
         ({"tmpfs": [{"mountPath": "/sys/", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "normalized absolute"),
         ({"tmpfs": [{"mountPath": "/a", "size": "600Mi"}]}, "spec.template.tmpfs", "count as memory"),
         ({"tmpfs": [{"mountPath": "/dev/shm", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "`shmSize: 1Mi`"),
+        (
+            {"tmpfs": [{"mountPath": "/tmp", "size": "1Mi", "noexec": False}]},
+            "spec.template.tmpfs[0].noexec",
+            "nothing in /tmp can be executed at full-isolation",
+        ),
         ({"shmSize": "600Mi"}, "spec.template.shmSize", "600Mi (with 600Mi of shared memory) do not fit"),
         ({"shmSize": "300Mi", "workspace": {"size": "300Mi"}}, "spec.template.shmSize", "600Mi (with 300Mi of"),
         ({"resources": {"limits": {"cpu": 3}}}, "spec.resources.limits.cpu", "this host has 2 cores"),
@@ -61,6 +66,22 @@ def test_unenforceable_specs_are_refused(asked: dict[str, Any], field: str, word
     refusal = admit(spec(**asked), POLICY)[0]
     assert refusal.field == field
     assert words in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("path", "written", "noexec"),
+    [
+        ("/data", {}, False),
+        ("/data", {"noexec": True}, True),
+        ("/data", {"noexec": False}, False),
+        ("/tmp", {}, True),
+        ("/workspace", {}, False),
+        ("/workspace", {"noexec": True}, True),
+    ],
+)
+def test_a_folder_may_take_no_programs(path: str, written: dict[str, bool], noexec: bool) -> None:
+    config = rendered(spec(tmpfs=[{"mountPath": path, "size": "1Mi", **written}]))
+    assert next(each for each in config.tmpfs if each.path == path).noexec is noexec
 
 
 def test_every_reason_is_reported_at_once() -> None:

@@ -98,16 +98,24 @@ class MountReader:
         for each in part.texts():
             path, _, options = each.node.text.partition(":")
             size: str | None = DEFAULT_TMPFS
+            noexec: bool | None = None
             for option in filter(None, options.split(",")):
                 name, _, value = option.partition("=")
                 if name == "size":
                     size = quantity(Part(scalar(value, each.node), each.report, each.path))
+                elif option in ("exec", "noexec"):
+                    noexec = option == "noexec"
                 elif option not in ("rw", "nosuid", "nodev"):
                     each.refuse(f"option `{option}` has no effect here; write `{path}:size=64m`")
-            self._tmpfs(each, path, size)
+            self._tmpfs(each, path, size, noexec)
 
-    def _tmpfs(self, part: Part, path: str, size: str | None) -> None:
-        fields = {"mountPath": scalar(path, part.node), "size": scalar(size or DEFAULT_TMPFS, part.node)}
+    def _tmpfs(self, part: Part, path: str, size: str | None, noexec: bool | None = None) -> None:
+        fields: dict[str, Node | None] = {
+            "mountPath": scalar(path, part.node),
+            "size": scalar(size or DEFAULT_TMPFS, part.node),
+        }
+        if noexec is not None:
+            fields["noexec"] = scalar(noexec, part.node)
         self.found.tmpfs.append(mapping(fields, part.node))
 
     def _short(self, part: Part) -> None:
