@@ -4,6 +4,7 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from controller.cli.errors import CliError
 from controller.documents.yaml_tree import read
 from controller.version import API_VERSION
 
-NAMES = ("plugin.yaml", "plugin.yml", "plugin.json")
+NAMES = ("plugin.yaml", "plugin.yml", "plugin.json", "manifest.json", "manifest.yaml", "manifest.yml")
 _HERE = Path(__file__).parents
 _OWN = (_HERE[2] / "specs" / "plugin", _HERE[1] / "specs" / "plugin")  # of a checkout, of an installed package
 _MOST_BYTES = 1 << 20
@@ -20,6 +21,8 @@ _DATA = (
     "plugins are data here, and no code of theirs runs outside of sandboxes; put the program into an image, and add a "
     "Sandbox or an MCPServer that runs it to `objects`"
 )
+_SWARM = "--{}: a host works alone here; placement comes with several hosts"
+_BOUND = re.compile(r"(?P<sign>>=|=>|<=|~=|~>|==|[<>=~^])?\s*v?(?P<version>[0-9]{1,9}(\.[0-9]{1,9})*)")
 _ELSEWHERE = {
     "docker.access": "no plugin gets the engine; use the tools of `paddock mcp`, or a Sandbox among `objects`",
     "filesystem.read": "no plugin reads the host's files; give its sandbox a `volume:`",
@@ -28,8 +31,16 @@ _ELSEWHERE = {
 }
 
 
-def read_manifest(source: str, sha256: str = "") -> dict[str, Any]:
-    """Return the Plugin document of a folder, a tar archive, a file, or the name of one of Paddock's own plugins."""
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A plugin as its author wrote it: the Plugin document, and the versions that it requires of the host."""
+
+    document: dict[str, Any]
+    requirements: Mapping[str, str]
+
+
+def read_manifest(source: str, sha256: str = "") -> Manifest:
+    """Return the plugin of a folder, a tar archive, a file, or the name of one of Paddock's own plugins."""
     path = Path(source)
     if not path.exists():
         path = _own(source)
@@ -44,7 +55,7 @@ def read_manifest(source: str, sha256: str = "") -> dict[str, Any]:
     found = [each.root.plain() for each in trees]
     if len(found) != 1 or not isinstance(found[0], dict):
         raise CliError(f"{source}: must hold one manifest; write one mapping into {NAMES[0]}")
-    return _document(found[0], source)
+    return Manifest(_document(found[0], source), _requirements(found[0], source))
 
 
 def with_values(document: dict[str, Any], given: Mapping[str, str], *, grant: bool) -> dict[str, Any]:
@@ -60,6 +71,63 @@ def with_values(document: dict[str, Any], given: Mapping[str, str], *, grant: bo
     if grant:
         spec["granted"] = spec.get("permissions", [])
     return {**document, "spec": spec}
+
+
+def split_off(given: Mapping[str, str], fields: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Return the settings to apply, and a message for each that stands for something else here."""
+    apart = {name for name in given if "swarm" in name.lower() and not _field(name, fields)}
+    return {name: text for name, text in given.items() if name not in apart}, [_SWARM.format(each) for each in apart]
+
+
+def unmet(required: Mapping[str, str], versions: Mapping[str, str], source: str) -> list[str]:
+    """Return every requirement that these versions do not meet, in words. Without a version it is not met."""
+    problems = []
+    for name, text in sorted(required.items()):
+        at, version = f"{source}: requirements.{name}", versions.get(name)
+        if name not in versions:
+            problems.append(f"{at}: is not known; write {' or '.join(sorted(versions))}")
+        elif (met := _meets(str(version), text)) is None:
+            problems.append(f"{at}: `{text}` compares no versions; write such as >=1.0")
+        elif not version:
+            problems.append(f"{at}: the version of {name} is not known now; see `paddock doctor`, and try again")
+        elif not met:
+            problems.append(f"{at}: needs {text}, and this host has {version}; get a version of the plugin for it")
+    return problems
+
+
+def _meets(version: str, text: str) -> bool | None:
+    """Return True if a version is within all bounds of a text such as `>=20.10, <30`; None if it compares none."""
+    bounds = [part for part in re.split(r"\s*,\s*|\s+(?=[<>=~^])", text.strip()) if part]
+    matches = [_BOUND.fullmatch(each) for each in bounds]
+    if not matches or None in matches:
+        return None
+    return all(_within(numbers(version), each["sign"], numbers(each["version"])) for each in matches if each)
+
+
+def _within(version: tuple[int, ...], sign: str | None, bound: tuple[int, ...]) -> bool:
+    size = max(len(version), len(bound))
+    padded, least = (each + (0,) * (size - len(each)) for each in (version, bound))
+    match sign:
+        case ">=" | "=>":
+            return padded >= least
+        case ">":
+            return padded > least
+        case "<=":
+            return padded <= least
+        case "<":
+            return padded < least
+        case "^":
+            return padded >= least and version[:1] == bound[:1]
+        case "~" | "~=" | "~>":
+            fixed = max(1, len(bound) - 1)
+            return padded >= least and version[:fixed] == bound[:fixed]
+    return version[: len(bound)] == bound
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: 20.10.24+dfsg1 is (20, 10, 24)."""
+    leading = re.match(r"[0-9]{1,9}(\.[0-9]{1,9})*", text.removeprefix("v"))
+    return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
 def flags_of(words: Sequence[str]) -> dict[str, str]:
@@ -99,10 +167,12 @@ def _text(path: Path) -> str:
         path = next((path / each for each in NAMES if (path / each).is_file()), path / NAMES[0])
     if path.is_file() and tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isfile() and Path(member.name).name in NAMES and member.size <= _MOST_BYTES:
-                    file = archive.extractfile(member)
-                    return file.read(_MOST_BYTES).decode() if file else ""
+            members = [each for each in archive if each.isfile() and Path(each.name).name in NAMES]
+            members = [each for each in members if each.size <= _MOST_BYTES]
+            if members:  # the outermost, so that no file of its program is taken for it
+                first = min(members, key=lambda each: (len(Path(each.name).parts), NAMES.index(Path(each.name).name)))
+                file = archive.extractfile(first)
+                return file.read(_MOST_BYTES).decode() if file else ""
         raise CliError(f"{path}: has no {NAMES[0]}; add it")
     if path.stat().st_size > _MOST_BYTES:
         raise CliError(f"{path}: is larger than {_MOST_BYTES} bytes; a manifest holds no data")
@@ -133,15 +203,26 @@ def _document(found: dict[str, Any], source: str) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "Plugin", "metadata": {"name": found.get("name")}, "spec": spec}
 
 
+def _requirements(manifest: Mapping[str, Any], source: str) -> dict[str, str]:
+    written = manifest.get("requirements") or {}
+    if not isinstance(written, Mapping):
+        raise CliError(f'{source}: requirements: must be a mapping; write `{{docker: ">=20.10"}}`')
+    return {str(name): str(text) for name, text in written.items()}
+
+
 def _named(name: str, fields: Mapping[str, Any]) -> str:
     """Return the setting that a flag names: --enable-compose is enableCompose, or enable_compose."""
-    plain = name.replace("-", "").replace("_", "").lower()
-    found = next((each for each in fields if each.replace("-", "").replace("_", "").lower() == plain), "")
-    if found:
-        return found
-    if "swarm" in plain:
-        raise CliError("--enable-swarm: a host works alone here; placement comes with several hosts")
+    if setting := _field(name, fields):
+        return setting
+    if "swarm" in name.lower():
+        raise CliError(_SWARM.format(name))
     raise CliError(f"--{name}: not a setting of this plugin; it has {', '.join(sorted(fields)) or 'none'}")
+
+
+def _field(name: str, fields: Mapping[str, Any]) -> str:
+    """Return the setting of that name, however it is spelled; "" if there is none."""
+    plain = name.replace("-", "").replace("_", "").lower()
+    return next((each for each in fields if each.replace("-", "").replace("_", "").lower() == plain), "")
 
 
 def _value(name: str, text: str, field: Mapping[str, Any]) -> Any:

@@ -139,7 +139,7 @@ LINES: list[tuple[str, int, tuple[str, ...]]] = [
     ("plugin config docker-mcp-tools --enable-compose", 0, ("configured",)),
     (
         "plugin config docker-mcp-tools --enable-compose --enable-swarm",
-        1,
+        0,
         ("--enable-swarm", "placement comes with several hosts"),
     ),
     ("plugin install MANIFEST", 1, ("main: plugins are data here", "docker.access", "network.local")),

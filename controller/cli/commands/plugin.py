@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from controller.cli.client import connect, segment
+from controller.cli.client import Client, connect, segment
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, Group, namespace_option
 from controller.cli.output import columns, note, say
@@ -34,15 +34,21 @@ def install(
     ctx: click.Context, source: str, namespace: str | None, sha256: str, values: tuple[str, ...], grant: bool
 ) -> None:
     """Install a plugin from a folder, an archive, a file, or by the name of one of Paddock's own."""
-    from controller.cli.plugin import read_manifest, with_values
+    from controller.cli.plugin import read_manifest, split_off, unmet, with_values
 
     if wrong := [each for each in values if not each.partition("=")[0] or "=" not in each]:
         raise CliError(f"--set {wrong[0]}: write --set NAME=VALUE")
     given = {name: value for name, _, value in (each.partition("=") for each in values)}
-    document = with_values(read_manifest(source, sha256), given, grant=grant)
+    manifest, client = read_manifest(source, sha256), connect(ctx)
+    if manifest.requirements and (problems := unmet(manifest.requirements, _versions(client), source)):
+        raise CliError("\n".join(problems))
+    given, explained = split_off(given, manifest.document["spec"].get("configuration") or {})
+    document = with_values(manifest.document, given, grant=grant)
     place = namespace or DEFAULT_NAMESPACE
     body = {"documents": [{"file": source, "text": json.dumps(document)}], "namespace": place}
-    connect(ctx).request("POST", "apply", json=body)
+    client.request("POST", "apply", json=body)
+    for message in explained:
+        note(message)
     say(f"plugin/{document['metadata']['name']} installed")
     declared = document["spec"].get("permissions", [])
     if declared and not grant:
@@ -56,7 +62,7 @@ def install(
 @click.pass_context
 def config(ctx: click.Context, name: str, namespace: str | None, grant: bool) -> None:
     """Change settings of a plugin: `--NAME VALUE`, or `--NAME` for true. Without any, show them."""
-    from controller.cli.plugin import flags_of, with_values
+    from controller.cli.plugin import flags_of, split_off, with_values
 
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
     found = client.get(_path(place, name))
@@ -66,10 +72,15 @@ def config(ctx: click.Context, name: str, namespace: str | None, grant: bool) ->
         rows = [[each, str(_current(found, each)), fields[each].get("description", "")] for each in sorted(fields)]
         say(columns([["SETTING", "VALUE", "DESCRIPTION"], *rows]))
         return
+    given, explained = split_off(given, found["spec"].get("configuration", {}))
+    if explained and not given and not grant:
+        raise CliError("\n".join(explained))
     changed = with_values({"spec": found["spec"]}, given, grant=grant)["spec"]
     change = {"spec": {field: changed[field] for field in ("config", "granted") if field in changed}}
     client.request("PATCH", _path(place, name), json=change, content_type="application/merge-patch+json")
     say(f"plugin/{name} configured")
+    for message in explained:
+        note(message)
 
 
 @plugin_.command("list")
@@ -92,6 +103,16 @@ def remove(ctx: click.Context, name: str, namespace: str | None) -> None:
     """Remove a plugin and its objects. Refused while others use one of these."""
     connect(ctx).request("DELETE", _path(namespace or DEFAULT_NAMESPACE, name))
     say(f"plugin/{name} removed")
+
+
+def _versions(client: Client) -> dict[str, str]:
+    """Return the versions that plugins may require: of the host's engine (the oldest of several), and of MCP's SDK."""
+    from importlib.metadata import version
+
+    from controller.cli.plugin import numbers
+
+    engines = [each.get("status", {}).get("engine", {}).get("version", "") for each in client.get("hosts")["items"]]
+    return {"docker": min(engines, key=numbers, default=""), "mcp": version("mcp")}
 
 
 def _row(obj: dict[str, Any]) -> list[str]:
