@@ -22,7 +22,6 @@ from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.placements import make_placements
 from controller.app.store import follow_hosts, join_fleet, open_store
 from controller.app.workflows import make_workflows
-from controller.engine.kernel.sentinel import Sentinel
 from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
 from controller.version import VERSION
@@ -40,7 +39,6 @@ class Daemon:
         self.metrics_port = 0
         self.api_url = ""  # of the TCP listener
         self.failed = False
-        self._sentinel: Sentinel | None = None
 
     def start(self) -> None:
         """Become the leader, open the store, bind the listeners, then start the reconcile loop.
@@ -54,15 +52,13 @@ class Daemon:
     def stop(self) -> None:
         """Close the listeners, finish the engine calls in flight, store their outcomes. Sandboxes run on.
 
-        So does the sentinel if this daemon failed: nobody knows what is started elsewhere then.
+        A sentinel stays until what may be started elsewhere is frozen; then it ends.
         """
         self._stack.close()
-        if self._sentinel is not None and not self.failed:
-            self._sentinel.end()
 
     def _assemble(self, undo: ExitStack) -> None:
         core = make_core(self._settings, undo)
-        self._sentinel = sentinel = make_sentinel(core)
+        sentinel = make_sentinel(core)
         store, lease, leading = open_store(core, self._stopping, self.fail)
         claim_engine(core, store, self._stopping)
         engine, secrets = make_engine(core, store.instance_id)

@@ -74,16 +74,15 @@ def test_it_freezes_after_the_deadline_though_the_daemon_is_gone(folder: Path, c
     wait_for("it is frozen", lambda: state(container) == "paused")
 
 
-def test_a_daemon_that_is_stopped_leaves_no_process(folder: Path, container: str, sentinel: Make) -> None:
+def test_it_ends_once_all_is_frozen(folder: Path, container: str, sentinel: Make) -> None:
     ours = sentinel()
     ours.hold(now(), [(container, pid(container))])
-    wait_for("it is frozen", lambda: state(container) == "paused")
-    process = ours._process
-    assert process is not None
-    ours.end()
-    assert process.poll() is not None
-    assert (folder / FILE).exists(), "the next daemon resumes it"
-    ours.end()
+    lock = folder / "sentinel.lock"
+    process = int(wait_for("it watches", lambda: lock.exists() and lock.read_text()))
+    wait_for("it ends", lambda: not Path(f"/proc/{process}/exe").exists())
+    assert state(container) == "paused", "a daemon that stopped for good leaves no process, and no second copy"
+    ours.hold(now() + 1000, [(container, pid(container))])
+    wait_for("another one watches", lambda: lock.read_text() not in ("", str(process)))
 
 
 def test_the_next_daemon_takes_over_and_replaces_it(folder: Path, container: str, sentinel: Make) -> None:

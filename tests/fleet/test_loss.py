@@ -148,7 +148,7 @@ def test_one_cut_off_the_store_alone_is_frozen_and_not_moved(hosts: Fleet, daemo
     asked.paddock("delete", "sandbox", "half")
 
 
-def test_a_stopped_daemon_leaves_no_sentinel(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
+def test_a_stopped_daemon_s_sentinel_freezes_and_ends(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
     asked, stopped = daemons["one"], daemons["three"]
     uid = placed_on_three(asked, "kept", _RECREATE)
     wait_for("it is held", lambda: _is_held(stopped, asked.get("kept")))
@@ -159,10 +159,11 @@ def test_a_stopped_daemon_leaves_no_sentinel(hosts: Fleet, daemons: dict[str, Ru
 
     wait_for("it is watched", sentinels)
     assert stopped.stop() == 0
-    assert sentinels() == []
-    assert states(hosts, uid) == {"three": "running"}
+    wait_for("it ends", lambda: not sentinels())
+    assert states(hosts, uid) == {"three": "paused"}
     daemons["three"] = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
     wait_for("it is watched again", sentinels)
+    wait_for("it runs again", lambda: states(hosts, uid) == {"three": "running"})
     asked.paddock("delete", "sandbox", "kept")
 
 

@@ -97,13 +97,6 @@ class Sentinel:
             env={},
         )
 
-    def end(self) -> None:
-        """End the process: what is held runs on, as under systemd, until the next daemon watches over it again."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
 
 class Lock:
     """The lock of the one sentinel of a folder, with its pid."""
@@ -142,7 +135,7 @@ class Watch:
         self._by_cgroup: dict[str, tuple[str, str, str]] = {}
 
     def look(self, now: float) -> bool:
-        """Freeze what is held after its deadline. Return False once nothing is held."""
+        """Freeze what is held after its deadline. Return False once nothing is left to freeze or to thaw."""
         held = self._read()
         if held is None:
             return False
@@ -153,7 +146,8 @@ class Watch:
             for each, files in held.containers.items():
                 if each not in self._done and self._freeze(held.engine, each, files):
                     self._done.add(each)
-        return bool(held.containers)
+        # What the engine has paused stays so until a daemon says otherwise, which starts another sentinel first.
+        return bool(held.containers.keys() - self._done | self._by_cgroup.keys())
 
     def _read(self) -> Held | None:
         try:
