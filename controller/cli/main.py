@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
-from controller.cli.options import Target, located, split_flag_values
+from controller.cli.options import Target, located, options_end, split_flag_values
 from controller.version import API_VERSION, VERSION
 from paddock._client.errors import BadAddress, ClientError, Refused
 
@@ -110,9 +110,17 @@ def _meant(word: str) -> str:
 _VERBOSE = re.compile(r"-v(?:=?(\d+))?|--(?:verbose|v)(?:=(\d+))?")  # also as kubectl's: -v=6, --v=6
 
 
-def _verbose_first(words: list[str]) -> list[str]:
-    """Move -v to the front, wherever it stands before `--`."""
+def _verbose_end(command: click.Command, words: list[str]) -> int:
+    """Return the index of the first word at which -v is not --verbose: `--`, or `run`, whose -v is a volume."""
     at = words.index("--") if "--" in words else len(words)
+    name = options_end(command, words)
+    name += words[name : name + 2] == ["sandbox", "run"]
+    return min(at, name) if words[name : name + 1] == ["run"] else at
+
+
+def _verbose_first(command: click.Command, words: list[str]) -> list[str]:
+    """Move -v to the front, wherever it stands before `--`."""
+    at = _verbose_end(command, words)
     found = [each for each in map(_VERBOSE.fullmatch, words[:at]) if each]
     rest = [each for each in words[:at] if not _VERBOSE.fullmatch(each)] + words[at:]
     return ["--verbose", *rest] if any((each[1] or each[2]) != "0" for each in found) else rest
@@ -195,7 +203,7 @@ class LazyGroup(click.Group):
             sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _verbose_first(args))
+        return super().parse_args(ctx, _verbose_first(self, args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -28,10 +28,33 @@ class Group(click.Group):
 
 
 def split_flag_values(command: click.Command, words: Sequence[str]) -> list[str]:
-    """Rewrite each `--flag=true` or `--flag=false` as click expects it; words after `--` stay as they are."""
+    """Rewrite each `--flag=true` or `--flag=false` as click expects it; words after `--` stay as they are.
+
+    So do those after the first positional of a command whose options end there.
+    """
     at = words.index("--") if "--" in words else len(words)
+    if not command.allow_interspersed_args and not isinstance(command, click.Group):
+        at = options_end(command, words)
     flags = _flags(command)
     return [word for each in words[:at] for word in _written(each, flags)] + list(words[at:])
+
+
+def options_end(command: click.Command, words: Sequence[str]) -> int:
+    """Return the index of the first word that is neither an option of the command nor the value of one."""
+    options = (each for each in command.params if isinstance(each, click.Option) and not each.is_flag)
+    with_value = {name for each in options for name in each.opts}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        at += 1 + _takes_next(words[at], with_value)
+    return min(at, len(words))
+
+
+def _takes_next(word: str, with_value: Collection[str]) -> bool:
+    """Return True if the value of this option is the next word: `--name`, `-e`, and the last of `-ite`."""
+    if word.startswith("--"):
+        return word in with_value
+    at = next((at for at, letter in enumerate(word[1:], 1) if f"-{letter}" in with_value), 0)
+    return at == len(word) - 1 and at > 0
 
 
 def _flags(command: click.Command) -> dict[str, click.Option]:

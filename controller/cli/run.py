@@ -10,21 +10,24 @@ import math
 import re
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
 from controller.cli.client import Client, connect, segment
+from controller.cli.docker_options import Volume
 from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
 from controller.cli.exec_relay import relay_streams
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import pulls_shown, waiting_for
+from controller.cli.terminal_filter import Output
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
 from paddock._client.errors import ClientError, Refused
@@ -52,6 +55,9 @@ _LIFECYCLE = {
     "ttlSecondsAfterFinished": 0,
     "shutdownGracePeriodSeconds": 0,
 }
+_NEW_VOLUME = "1Gi"
+_END_SECONDS = 60.0  # from the end of the log to that of the sandbox
+_TIMED_OUT = 124
 _KEPT_SECONDS = 86400  # after the end of a detached command: for its log and its exit code
 
 
@@ -73,11 +79,15 @@ _RUNTIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Command to run; `script` is copied into the sandbox as `path` first."""
+    """Command to run; `script` is copied into the sandbox as `path` first.
+
+    `is_images_own`: the image's own program is run, with `command` as its arguments (none: the image's).
+    """
 
     command: tuple[str, ...]
     path: str = ""
     script: bytes = b""
+    is_images_own: bool = False
 
     @classmethod
     def of(cls, arguments: Sequence[str], file: str, code: str, runtime: Runtime | None = None) -> "Job":
@@ -165,7 +175,8 @@ class Gpus:
 class Asked:
     """The sandbox that a command line asks for: a template or an image ("": the default one), a level, GPUs, a host.
 
-    An empty name is a random one. An empty host is the daemon's only one, or the scheduler's choice.
+    An empty name is a random one. An empty host is the daemon's only one, or the scheduler's choice. `limits` are those
+    of the spec. `working_dir` is that of a main command.
     """
 
     name: str = ""
@@ -174,6 +185,15 @@ class Asked:
     level: str = ""
     gpus: Gpus = Gpus()
     host: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    user: str = ""
+    working_dir: str = ""
+    volumes: tuple[Volume, ...] = ()
+
+    @property
+    def changes_template(self) -> bool:
+        """True if it is not a template as that is, so that no pool has such a sandbox."""
+        return bool(self.level or self.user or self.volumes)
 
 
 @contextlib.contextmanager
@@ -220,13 +240,10 @@ def start_detached(
     It stays for a day after its end, or with RM not at all. If it does not begin, it is removed.
     """
     client = connect(ctx)
-    template = {**_template(client, namespace, asked)[0], "command": job.as_main()}
-    template.pop("args", None)
-    others = [each for each in template.get("env", ()) if each["name"] not in env]
-    template["env"] = [*others, *({"name": key, "value": value} for key, value in env.items())]
     lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 0 if rm else _KEPT_SECONDS}
     if timeout_seconds:
         lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds)
+    template = _main_template(client, namespace, asked, job, env)
     document = _document(client, namespace, asked, {"template": template}, lifecycle)
     name: str = document["metadata"]["name"]
     with _exit_on_signals():
@@ -239,6 +256,76 @@ def start_detached(
     return name
 
 
+def _main_template(client: Client, namespace: str, asked: Asked, job: Job, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template of a sandbox whose main command is the job."""
+    template = _template(client, namespace, asked)[0]
+    for name in ("command", "args"):
+        template.pop(name, None)
+    if not job.is_images_own:
+        template["command"] = job.as_main()
+    elif job.command:
+        template["args"] = list(job.command)
+    if asked.working_dir:
+        template["workingDir"] = asked.working_dir
+    others = [each for each in template.get("env", ()) if each["name"] not in env]
+    template["env"] = [*others, *({"name": key, "value": value} for key, value in env.items())]
+    return template
+
+
+def run_main(
+    ctx: click.Context,
+    namespace: str,
+    asked: Asked,
+    job: Job,
+    env: Mapping[str, str],
+    seconds: float,
+    timeout_seconds: float | None,
+    *,
+    raw_output: bool,
+) -> int:
+    """Run the image's own program as the main command of a sandbox, show its log, and return its exit code."""
+    client = connect(ctx)
+    template = _main_template(client, namespace, asked, job, env)
+    lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 60, "shutdownGracePeriodSeconds": 0}
+    lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds or _LIFECYCLE["activeDeadlineSeconds"])
+    document = _document(client, namespace, asked, {"template": template}, lifecycle)
+    name = document["metadata"]["name"]
+    with _exit_on_signals():
+        _create(client, namespace, document, asked)
+        try:
+            _wait(client, namespace, name, seconds, may_end=True)
+            with (
+                Output(sys.stdout.buffer, raw=raw_output) as out,
+                Sandbox(client, namespace, name).logs(follow=True) as pieces,
+            ):
+                for piece in pieces:
+                    out.write(piece)
+            return _exit_code(client, namespace, name)
+        finally:
+            _remove(client, namespace, name)
+
+
+def _exit_code(client: Client, namespace: str, name: str) -> int:
+    """Wait for the end of a main command; return its exit code. Raises CliError."""
+    end: Mapping[str, Any] = {}
+
+    def ended(_name: str, obj: Object | None) -> bool:
+        nonlocal end
+        if obj is None:
+            raise CliError(f"sandbox {name} was deleted meanwhile; run it again")
+        if _has_ended(obj):
+            end = obj["status"]["lastTermination"]
+        finished = condition_of(obj, "Suspended")
+        return bool(end) or (finished is not None and finished["status"] == "True")
+
+    if until(client, _SANDBOXES, namespace, [name], ended, time.monotonic() + _END_SECONDS) or not end:
+        raise CliError(f"sandbox {name} did not end with its log; see `paddock why {name}`")
+    if end.get("reason") == "DeadlineExceeded":
+        note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
+        return _TIMED_OUT
+    return int(end["exitCode"])
+
+
 def run_job(
     job: Job,
     sandbox: Sandbox,
@@ -248,6 +335,7 @@ def run_job(
     tty: bool,
     timeout_seconds: float | None,
     raw_output: bool = False,
+    working_dir: str = "",
 ) -> int:
     """Run the job with this process's streams; return its exit code."""
     if job.script:
@@ -255,7 +343,8 @@ def run_job(
         if put.exit_code:
             stderr = put.stderr.decode(errors="replace").strip()
             raise CliError(f"the script can't be copied into the sandbox: {stderr or f'exit code {put.exit_code}'}")
-    with sandbox.start(job.command, stdin=with_stdin, tty=tty, env=env, timeout_seconds=timeout_seconds) as running:
+    options: dict[str, Any] = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
+    with sandbox.start(job.command, stdin=with_stdin, tty=tty, **options) as running:
         try:
             return relay_streams(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
@@ -276,22 +365,32 @@ def _document(
         "spec": {
             **container,
             **({"host": asked.host} if asked.host else {}),
-            **({"resources": asked.gpus.resources(client)} if asked.gpus != Gpus() else {}),
+            **_resources(client, asked),
             "restartPolicy": "Never",
             "lifecycle": lifecycle,
         },
     }
 
 
+def _resources(client: Client, asked: Asked) -> dict[str, Any]:
+    """Return the resources of the spec, if any are asked for."""
+    resources = asked.gpus.resources(client) if asked.gpus != Gpus() else {}
+    if asked.limits:
+        resources["limits"] = {**resources.get("limits", {}), **asked.limits}
+    return {"resources": resources} if resources else {}
+
+
 def _container_spec(client: Client, namespace: str, asked: Asked) -> dict[str, Any]:
-    """Return the spec of the container. Only a templateRef without another level can claim a pool member.
+    """Return the spec of the container. Only a templateRef to an unchanged template can claim a pool member.
 
     A template of the namespace comes before Paddock's own of that name.
     """
-    if asked.template and not asked.level and own_template(asked.template) is None:
+    if asked.template and not asked.changes_template and own_template(asked.template) is None:
         return {"templateRef": {"name": asked.template}}
     template, stored = _template(client, namespace, asked)
-    return {"templateRef": {"name": asked.template}} if stored and not asked.level else {"template": template}
+    return (
+        {"templateRef": {"name": asked.template}} if stored and not asked.changes_template else {"template": template}
+    )
 
 
 def _template(client: Client, namespace: str, asked: Asked) -> tuple[dict[str, Any], bool]:
@@ -307,7 +406,20 @@ def _template(client: Client, namespace: str, asked: Asked) -> tuple[dict[str, A
             if own is None or error.code != 404:
                 raise
             found = own
-    return {**found, **({"securityLevel": asked.level} if asked.level else {})}, stored
+    changes: dict[str, Any] = {"securityLevel": asked.level, "user": asked.user}
+    changes["volumes"] = [*found.get("volumes", ()), *(_mount(client, namespace, each) for each in asked.volumes)]
+    return {**found, **{name: value for name, value in changes.items() if value}}, stored
+
+
+def _mount(client: Client, namespace: str, volume: Volume) -> dict[str, Any]:
+    """Return the mount of a volume: as large as it is, or of the default size if it is new."""
+    size = _NEW_VOLUME
+    try:
+        size = client.get(f"namespaces/{segment(namespace)}/volumes/{segment(volume.name)}")["spec"]["size"]
+    except Refused as error:
+        if error.code != 404:
+            raise
+    return {"name": volume.name, "mountPath": volume.path, "size": size, "readOnly": volume.read_only}
 
 
 def own_template(name: str) -> dict[str, Any] | None:

@@ -1,14 +1,76 @@
 """`paddock run`."""
 
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
+from controller.cli import docker_options
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, options_end, raw_option
+
+if TYPE_CHECKING:
+    from controller.cli.run import Asked, Job
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SEPARATED = "controller.cli.run.separated"  # True: the first positional came after `--`
+_SCRIPTS = (".py", ".sh", ".pl", ".rb", ".js", ".mjs", ".cjs", ".ts", ".mts", ".tsx", ".jsx")
 
 
-@click.command("run")
-@click.argument("command", nargs=-1, metavar="[-- COMMAND [ARG ...]]", type=click.UNPROCESSED)
+class _Run(click.Command):
+    """Command whose options end at the first positional, as those of `docker run`; kubectl's order is known, too."""
+
+    allow_interspersed_args = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = _as_docker(self, args)
+        at = options_end(self, words)
+        ctx.meta[_SEPARATED] = words[at : at + 1] == ["--"]
+        ctx.meta["controller.cli.run.words"] = (words[:at], words[at:])
+        return super().parse_args(ctx, words)
+
+
+def _as_docker(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Return kubectl's `NAME --image=IMAGE [OPTIONS] [-- COMMAND]` with the name as an option."""
+    at = options_end(command, words)
+    options, name, tail = list(words[:at]), list(words[at : at + 1]), list(words[at + 1 :])
+    if not name or name == ["--"]:
+        return list(words)
+    later = tail[: tail.index("--")] if "--" in tail else tail
+    if (later and later[0].startswith("-") and _names_image(later)) or (_names_image(options) and tail[:1] == ["--"]):
+        return [*options, "--name", *name, *tail]
+    return list(words)
+
+
+def _names_image(options: Sequence[str]) -> bool:
+    return any(each == "--image" or each.startswith("--image=") for each in options)
+
+
+def _docker_options(command: F) -> F:
+    """Add the options of `docker run` that are refused, or that a sandbox satisfies anyway; none is in the help."""
+
+    def refuse(_ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value:
+            given = value if isinstance(value, str) else ""
+            raise click.UsageError(docker_options.refusal(param.opts[0], given))
+
+    table: list[tuple[str, bool, Callable[..., Any] | None]] = [
+        *((each, False, refuse) for each in docker_options.REFUSED),
+        *((each, True, refuse) for each in docker_options.REFUSED_FLAGS),
+        *((each, False, None) for each in (*docker_options.IDLE, *docker_options.KUBECTL)),
+        *((each, True, None) for each in (*docker_options.IDLE_FLAGS, *docker_options.KUBECTL_FLAGS)),
+    ]
+    for number, (name, is_flag, callback) in enumerate(table):
+        more: dict[str, Any] = {"is_flag": True} if is_flag else {"multiple": callback is None}
+        option = click.option(name, f"docker_{number}", hidden=True, expose_value=False, callback=callback, **more)
+        command = option(command)
+    return command
+
+
+@click.command("run", cls=_Run)
+@click.argument("command", nargs=-1, metavar="[IMAGE] [COMMAND [ARG ...]]", type=click.UNPROCESSED)
 @namespace_option
 @click.option(
     "--template",
@@ -16,18 +78,29 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     metavar="NAME",
     help="A SandboxTemplate; node, bun and deno are known. [default: by the script, else paddock/python:1]",
 )
-@click.option("--image", default="", metavar="IMAGE", help="A container image, instead of a template.")
+@click.option("--image", default="", metavar="IMAGE", help="The image where -f or -c says what to run.")
 @click.option("-d", "--detach", is_flag=True, help="Print the sandbox's name and leave it running.")
 @click.option("--rm", is_flag=True, help="With -d, remove it when it ends, not a day later; without, it always is.")
 @click.option("--name", default="", metavar="NAME", help="Name of the sandbox. [default: run-ID]")
 @click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
 @click.option("--host", default="", metavar="NAME", help="The host to run on. [default: the scheduler's choice]")
 @click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
+@click.option("-m", "--memory", default="", metavar="SIZE", help="Memory limit: 512m, 2g.")
+@click.option("--cpus", default="", metavar="NUMBER", help="CPU limit in cores: 1.5.")
+@click.option("--pids-limit", type=click.IntRange(min=1), metavar="NUMBER", help="Limit of processes and threads.")
+@click.option("-v", "--volume", "volumes", multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a volume; repeatable.")
+@click.option("-u", "--user", default="", metavar="UID[:GID]", help="The user, by number.")
+@click.option("-w", "--workdir", default="", metavar="FOLDER", help="Working directory of the command.")
+@click.option("--entrypoint", default="", metavar="PROGRAM", help="The program, before COMMAND.")
+@click.option("--network", "--net", default="", metavar="none", help="Only none, the default; see --level.")
 @click.option("-f", "--file", "script", default="", metavar="FILE", help="A script: .py, .js, .ts, .sh, .pl or .rb.")
 @click.option("-c", "--code", default="", metavar="CODE", help="Code to run: Python, or what the template speaks.")
-@click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
+@click.option("-i", "--stdin", "--interactive", "with_stdin", is_flag=True, help="Pass stdin to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Allocate a terminal for the command.")
-@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeatable.")
+@click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; repeatable.")
+@click.option("--env-file", "env_files", multiple=True, metavar="FILE", help="A file of NAME=VALUE lines; repeatable.")
+@click.option("--restart", default="", hidden=True)
+@click.option("--pull", default="", hidden=True)
 @click.option(
     "--timeout",
     type=DURATION,
@@ -42,70 +115,167 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     help="How long to wait until the sandbox is Ready. [default: 60s]",
 )
 @raw_option
+@_docker_options
 @click.pass_context
-def run_(
-    ctx: click.Context,
-    command: Sequence[str],
-    namespace: str | None,
-    template: str,
-    image: str,
-    detach: bool,
-    rm: bool,
-    name: str,
-    level: str,
-    host: str,
-    gpus: str,
-    script: str,
-    code: str,
-    with_stdin: bool,
-    tty: bool,
-    env: Sequence[str],
-    timeout: float | None,
-    wait_seconds: float,
-    raw: bool,
-) -> None:
+def run_(ctx: click.Context, /, command: Sequence[str], namespace: str | None, **options: Any) -> None:
     """Run one command, script or piece of code in a new sandbox, and remove it afterwards.
 
-    A ready member of the template's pool is used if there is one. Arguments after `--` are the command, or the
-    arguments of the script or code. The exit code is that of the command. On a terminal, escape sequences in the
-    output are filtered as for `paddock exec`.
+    The first word is the image, as for `docker run`; options end there. Without a command the image's own runs. After
+    `--` the words are the command in the default image, or the arguments of -f or -c. What `docker run` can and a
+    sandbox can't is refused with what to write. -v is a volume here; --verbose stands before `run`.
+
+    A ready member of the template's pool is used if there is one. The exit code is that of the command. On a terminal,
+    escape sequences in the output are filtered as for `paddock exec`.
 
     With -d it is the main command of a sandbox that stays: `paddock logs -f NAME`, `paddock sandbox stop NAME`,
     `paddock delete sandbox/NAME`.
 
     \b
+    paddock run paddock/python:1 python3 -c 'print(6 * 7)'
     paddock run -c 'print(6 * 7)'
     paddock run -f script.py -- --verbose
     paddock run --template deno -c 'console.log("Hello!")'
-    paddock run -d --template bun -f script.ts
-    paddock run --rm -i --image paddock/python:1 -- python3 - < script.py
+    paddock run -d -m 256m --template bun -f script.ts
+    paddock run --rm -i paddock/python:1 python3 - < script.py
     """
-    if template and image:
+    given = _positionals(ctx, command, options)
+    from controller.cli import run
+
+    asked, job, env = _asked(given, options), _job(given, options), _variables(options)
+    place, seconds, timeout = namespace or DEFAULT_NAMESPACE, options["wait_seconds"], options["timeout"]
+    if options["detach"]:
+        click.echo(run.start_detached(ctx, place, asked, job, env, seconds, timeout, rm=options["rm"]))
+        return
+    if job.is_images_own:
+        ctx.exit(run.run_main(ctx, place, asked, job, env, seconds, timeout, raw_output=options["raw"]))
+    with run.temporary_sandbox(ctx, place, asked, seconds) as sandbox:
+        streams = {"with_stdin": options["with_stdin"], "tty": options["tty"], "raw_output": options["raw"]}
+        exit_code = run.run_job(job, sandbox, env, timeout_seconds=timeout, working_dir=options["workdir"], **streams)
+    ctx.exit(exit_code)
+
+
+class _Given(NamedTuple):
+    """Image and command of a command line; `images_own`: the words are arguments of the image's own program."""
+
+    image: str
+    command: tuple[str, ...]
+    images_own: bool = False
+
+
+def _positionals(ctx: click.Context, command: Sequence[str], options: dict[str, Any]) -> _Given:
+    """Return what the positionals mean. Raises UsageError."""
+    image, words, script = options["image"], tuple(command), bool(options["script"] or options["code"])
+    if options["template"] and image:
         raise click.UsageError("--template and --image exclude each other; give one")
-    if sum(map(bool, (script, code))) > 1 or not (script or code or command):
-        raise click.UsageError("nothing to run; give one of -f FILE, -c CODE or -- COMMAND")
-    if detach and (with_stdin or tty or raw):
+    if options["script"] and options["code"]:
+        raise click.UsageError("nothing to run but one thing at a time; give one of -f FILE, -c CODE or a command")
+    if options["detach"] and (options["with_stdin"] or options["tty"] or options["raw"]):
         raise click.UsageError("-d leaves no one to talk to; leave -i, -t and --raw out")
-    variables = _variables(env)
+    if script and options["entrypoint"]:
+        raise click.UsageError("--entrypoint names the program, and so do -f and -c; leave one out")
+    named = bool(words) and not ctx.meta[_SEPARATED] and not image
+    if words and not ctx.meta[_SEPARATED] and (script or options["template"]):
+        raise click.UsageError(_separated(ctx, script=script))
+    if named:
+        image, words = _image(words[0]), words[1:]
+        words = words[1:] if words[:1] == ("--",) else words
+        if not options["entrypoint"]:
+            _check_order(image, words, options, ctx.command)
+    if options["entrypoint"]:
+        words = (options["entrypoint"], *words)
+    elif image and not script and (not words or (named and (options["detach"] or words[0].startswith("-")))):
+        return _own_program(image, words, options)
+    if not (script or words):
+        raise click.UsageError("nothing to run; give one of IMAGE, -f FILE, -c CODE or -- COMMAND")
+    return _Given(image, words)
+
+
+def _own_program(image: str, words: tuple[str, ...], options: dict[str, Any]) -> _Given:
+    """Return the image with arguments of its own program. Raises UsageError where somebody would talk to that."""
+    if options["with_stdin"] or options["tty"]:
+        raise click.UsageError(f"-i and -t need a command; write `paddock run -it {image} COMMAND`, such as sh")
+    return _Given(image, words, images_own=True)
+
+
+def _image(word: str) -> str:
+    """Return the word if it can be an image. Raises UsageError, which says how to write what it is."""
+    quoted = shlex.quote(word)
+    if Path(word).suffix in _SCRIPTS and (Path(word).is_file() or not docker_options.is_image(word)):
+        raise click.UsageError(f"{word}: a script, no image; write `paddock run -f {quoted}`")
+    if docker_options.is_image(word):
+        return word
+    if word.startswith(("/", "./", "../", "~")):
+        raise click.UsageError(
+            f"{word}: can't be an image; write IMAGE before it, or `paddock run -- {quoted}` for the default image"
+        )
+    raise click.UsageError(f"{word}: can't be an image; for code write `paddock run -c {quoted}`")
+
+
+def _check_order(image: str, words: Sequence[str], options: dict[str, Any], command: click.Command) -> None:
+    """Raise UsageError for an option of `run` right after the image, where a program is expected."""
+    own = {name for each in command.params if isinstance(each, click.Option) and not each.hidden for name in each.opts}
+    if options["detach"] or not words or words[0].split("=")[0][: None if words[0][1:2] == "-" else 2] not in own:
+        return
+    if words[0] in ("-c", "--code", "-f", "--file"):
+        line = f"paddock run --image {image} {shlex.join(words)}"
+    else:
+        line = f"paddock run {words[0]} ... {image}"
+    raise click.UsageError(f"{words[0]}: options end at the image; write `{line}`")
+
+
+def _separated(ctx: click.Context, *, script: bool) -> str:
+    """Return what to write in place of a positional before `--`."""
+    before, after = ctx.meta["controller.cli.run.words"]
+    at = after.index("--") if "--" in after else len(after)
+    rest = [*after[:at], *after[at + 1 :]]
+    line = f"`paddock run {shlex.join([*before, '--', *rest])}`"
+    if script and docker_options.is_image(after[0]):
+        return f"{after[0]}: not expected before `--`; for an argument write {line}, for the image --image {after[0]}"
+    return f"{after[0]}: not expected before `--`; write {line}"
+
+
+def _asked(given: _Given, options: dict[str, Any]) -> "Asked":
+    """Return the sandbox that the options describe. Raises UsageProblem."""
+    from controller.cli import run
+
+    docker_options.check_network(options["network"])
+    docker_options.check_restart(options["restart"])
+    docker_options.check_pull(options["pull"])
+    limits: dict[str, Any] = {}
+    if options["memory"]:
+        limits["memory"] = docker_options.memory_bytes(options["memory"])
+    if options["cpus"]:
+        limits["cpu"] = docker_options.cpu(options["cpus"])
+    if options["pids_limit"]:
+        limits["pids"] = options["pids_limit"]
+    template = options["template"] if options["template"] or given.image else run.template_for(options["script"])
+    return run.Asked(
+        name=options["name"],
+        template=template,
+        image=given.image,
+        level=options["level"],
+        gpus=run.Gpus.parse(options["gpus"]),
+        host=options["host"],
+        limits=limits,
+        user=docker_options.user_ids(options["user"]),
+        working_dir=options["workdir"],
+        volumes=tuple(docker_options.volume(each) for each in options["volumes"]),
+    )
+
+
+def _job(given: _Given, options: dict[str, Any]) -> "Job":
+    """Return the job that the options describe. Raises UsageProblem, CliError."""
     from controller.cli import run
     from controller.cli.errors import UsageProblem
     from controller.cli.terminal import is_terminal
 
-    if tty and not is_terminal():
+    if options["tty"] and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    template = template if template or image else run.template_for(script)
-    job = run.Job.of(command, script, code, run.runtime_of(template, image))
-    place, asked = namespace or DEFAULT_NAMESPACE, run.Asked(name, template, image, level, run.Gpus.parse(gpus), host)
-    if detach:
-        click.echo(run.start_detached(ctx, place, asked, job, variables, wait_seconds, timeout, rm=rm))
-        return
-    with run.temporary_sandbox(ctx, place, asked, wait_seconds) as sandbox:
-        options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
-        code_ = run.run_job(job, sandbox, variables, timeout_seconds=timeout, **options)
-    ctx.exit(code_)
+    if given.images_own:
+        return run.Job(given.command, is_images_own=True)
+    template = options["template"] if options["template"] or given.image else run.template_for(options["script"])
+    return run.Job.of(given.command, options["script"], options["code"], run.runtime_of(template, given.image))
 
 
-def _variables(env: Sequence[str]) -> dict[str, str]:
-    if any(not each.partition("=")[0] or "=" not in each for each in env):
-        raise click.UsageError("--env takes NAME=VALUE")
-    return dict(each.split("=", 1) for each in env)
+def _variables(options: dict[str, Any]) -> dict[str, str]:
+    return docker_options.environment(options["env"], options["env_files"], os.environ)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.cli import docker_options
+
 TOOLS = ("docker", "podman", "nerdctl")
 _RUN = (("run",), ("container", "run"))
 _FLAGS = ("--interactive", "--tty", "--rm", "--init", "--quiet", "--read-only", "--sig-proxy")
@@ -81,14 +83,10 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
 
 def _option(rest: list[str]) -> tuple[str, str]:
     """Take the next option, and its value if it has one. Raises NotTaken."""
-    word = rest.pop(0)
-    option, joined, value = word.partition("=")
-    if word[:2] in _WITH_VALUE and len(word) > 2:  # -eNAME=VALUE
-        return word[:2], word[2:].removeprefix("=")
-    if option in _FLAGS or _SHORT_FLAGS.fullmatch(word):
-        return option, value
-    if option not in _WITH_VALUE:
+    try:
+        option, value = docker_options.take(rest)
+    except docker_options.UnknownOption as error:
+        raise NotTaken(str(error)) from error
+    if option not in (*_FLAGS, *_WITH_VALUE) and not _SHORT_FLAGS.fullmatch(option):
         raise NotTaken(option)
-    if joined:
-        return option, value
-    return option, rest.pop(0) if rest else ""
+    return option, value
