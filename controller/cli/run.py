@@ -31,6 +31,7 @@ from controller.cli.terminal_filter import Output
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
 from paddock._client.errors import ClientError, Refused
+from paddock._client.images import Images
 from paddock._client.sandbox import Sandbox
 
 IMAGE = "paddock/python:1"
@@ -44,7 +45,10 @@ _MAX_SCRIPT_BYTES = 8 << 20
 _MAX_DETACHED_BYTES = 96 << 10  # Linux passes at most 128 KiB as one argument
 _WRITE_AND_RUN = 'printf %s "$1" >"$0"; shift; exec "$@"'
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
-_NO_GPUS = "NoDeviceDriver"
+_HOPELESS = ("NoDeviceDriver", "ImageRefused", "InvalidConfig")  # waiting does not help
+_NO_IMAGE = "ImagePullFailed"
+_SHOWN_IMAGES = 12
+_PROGRAM = re.compile("[a-z0-9_.-]+")
 _HOSTLESS = ("NoHost", "HostNeeded")
 _GPUS = re.compile(r'"?((count=)?(?P<count>[0-9]{1,4}|all)|device=(?P<ids>[^,"]+(,[^,"]+)*))"?')
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -205,7 +209,7 @@ def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds:
     with _exit_on_signals():
         _create(client, namespace, document, asked)
         try:
-            _wait(client, namespace, name, seconds)
+            _wait(client, namespace, name, seconds, asked.image)
             yield Sandbox(client, namespace, name)
         finally:
             _remove(client, namespace, name)
@@ -249,7 +253,7 @@ def start_detached(
     with _exit_on_signals():
         _create(client, namespace, document, asked)
         try:
-            _wait(client, namespace, name, seconds, may_end=True)
+            _wait(client, namespace, name, seconds, asked.image, may_end=True)
         except BaseException:
             _remove(client, namespace, name)
             raise
@@ -293,7 +297,7 @@ def run_main(
     with _exit_on_signals():
         _create(client, namespace, document, asked)
         try:
-            _wait(client, namespace, name, seconds, may_end=True)
+            _wait(client, namespace, name, seconds, asked.image, may_end=True)
             with (
                 Output(sys.stdout.buffer, raw=raw_output) as out,
                 Sandbox(client, namespace, name).logs(follow=True) as pieces,
@@ -434,7 +438,7 @@ def own_template(name: str) -> dict[str, Any] | None:
     return None
 
 
-def _wait(client: Client, namespace: str, name: str, seconds: float, *, may_end: bool = False) -> None:
+def _wait(client: Client, namespace: str, name: str, seconds: float, image: str = "", *, may_end: bool = False) -> None:
     last = Obstacle("Pending", "Pending: not reconciled yet")
 
     def ready(_name: str, obj: Object | None) -> bool:
@@ -448,8 +452,10 @@ def _wait(client: Client, namespace: str, name: str, seconds: float, *, may_end:
         found = condition_of(obj or {}, "Ready")
         if found is None or found["status"] == "True":
             return found is not None
-        if found["reason"] == _NO_GPUS:  # waiting does not help
+        if found["reason"] in _HOPELESS:
             raise CliError(f"the sandbox failed: {found['message']}")
+        if found["reason"] == _NO_IMAGE:
+            raise CliError(f"{found['message']}; {_images_here(client)}{_as_program(image)}")
         if found["reason"] in _HOSTLESS:
             raise CliError(f"the sandbox has no host: {found['message']}; for `paddock run`, add --host NAME")
         last = obstacle_of(found)
@@ -460,6 +466,23 @@ def _wait(client: Client, namespace: str, name: str, seconds: float, *, may_end:
         late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
     if late:
         raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.message}; raise --wait")
+
+
+def _as_program(image: str) -> str:
+    """Return how to run what may be the name of a program, for a message; "" for what looks like an image."""
+    return f"; for a program of the default image write `paddock run -- {image}`" if _PROGRAM.fullmatch(image) else ""
+
+
+def _images_here(client: Client) -> str:
+    """Return the images that the caller may use, for a message."""
+    try:
+        names = sorted({name for image in Images(client).list() for name in image["names"]})
+    except ClientError as error:
+        return f"the images here are unknown: {error.message}"
+    if not names:
+        return "no image is here"
+    more = f" and {len(names) - _SHOWN_IMAGES} more (`paddock image list`)" if len(names) > _SHOWN_IMAGES else ""
+    return f"images here: {', '.join(names[:_SHOWN_IMAGES])}{more}"
 
 
 def _has_ended(obj: Object) -> bool:

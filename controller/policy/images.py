@@ -31,6 +31,29 @@ class ImageRules:
 
 
 ANY_IMAGE = ImageRules()
+# Names that images/build.sh builds, as paddock/NAME:1.
+RECIPES = (
+    *("base", "python", "pip", "node", "bun", "deno", "toolchain", "egress", "agent", "model-tiny", "tiny", "daemon"),
+)
+_TAG_OF_TINY = "paddock/test-tiny:1"
+
+
+def tag_of(recipe: str) -> str:
+    """Return the image that a recipe of images/build.sh builds."""
+    return _TAG_OF_TINY if recipe == "tiny" else f"paddock/{recipe}:1"
+
+
+def remedy(image: str) -> str:
+    """Return how to get an image that is not on the host; "" for one of Paddock's own names that nothing builds."""
+    short = _short(image)
+    recipes = {tag_of(each): each for each in RECIPES}
+    if short in recipes:
+        return f"build it (`images/build.sh {recipes[short]}`)"
+    if f"{short}:1" in recipes:
+        return f"write {short}:1, which `images/build.sh {recipes[f'{short}:1']}` builds"
+    if is_own(image):
+        return "no image of Paddock's has that name; choose one that is here (`paddock image list`)"
+    return f"get it (`paddock image pull {image}`), or build it (`paddock image build -t {image} FOLDER`)"
 
 
 def refused(image: str, rules: ImageRules) -> Iterator[str]:

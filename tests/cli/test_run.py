@@ -160,6 +160,16 @@ def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
     assert (done.exit_code, done.stderr) == (1, "error: the sandbox failed: no driver for gpus; install one\n")
 
 
+def test_a_missing_image_ends_it_at_once(served: World) -> None:
+    """With what is here, before the wait is over; and what was created is removed."""
+    why = "echo is not on this host; get it (`paddock image pull echo`)"
+    done = run_refused(served, "ImagePullFailed", why, "--wait", "600s", "echo", "hello")
+    assert (done.exit_code, done.stderr.startswith(f"error: {why}; images here: ")) == (1, True)
+    assert done.stderr.endswith("; for a program of the default image write `paddock run -- echo`\n")
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.deleted_at is not None
+
+
 def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
     done = run_refused(served, "NoHost", "it names no host; write `host:` into its spec", "--wait", "60s", "-c", "1")
     words = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"

@@ -24,6 +24,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import Limits
+from controller.policy.images import remedy
 from controller.ports import StreamError, UsageReader
 from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
 from tests.daemon import wait_for
@@ -182,7 +183,8 @@ def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
     outcome = world.engine.act(world.create(uid, image="paddock/nowhere:1"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImageMissing"
-    assert outcome.message.startswith("paddock/nowhere:1 is not on this host; build it (`make images`)")
+    assert outcome.message == f"paddock/nowhere:1 is not on this host; {remedy('paddock/nowhere:1')}"
+    assert "choose one that is here (`paddock image list`)" in outcome.message
     assert "no such image" not in outcome.message.lower()
 
 

@@ -177,7 +177,7 @@ def pulled(image: str, **options: Any) -> Transient:
 
 def test_a_failed_pull_says_what_to_do() -> None:
     outcome = pulled("127.0.0.1:1/paddock/nowhere:1", images=ImageRules(local_registries=("127.0.0.1:1",)))
-    assert "make images" in outcome.message
+    assert "`paddock image pull 127.0.0.1:1/paddock/nowhere:1`" in outcome.message
     assert "the registry refused the connection" in outcome.message
 
 

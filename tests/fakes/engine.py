@@ -63,6 +63,7 @@ from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
+from controller.policy.images import remedy
 from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
@@ -713,7 +714,7 @@ class FakeEngine:
     def _pull(self, action: PullImage) -> Outcome:
         if action.image not in self.images:
             if action.image not in self.registry:
-                return Transient("ImagePullFailed", f"{action.image} is not on this host; build it (`make images`)")
+                return Transient("ImagePullFailed", f"{action.image} is not on this host; {remedy(action.image)}")
             self.images[action.image] = _digest("image", action.image)
         return Ok()
 
@@ -728,7 +729,7 @@ class FakeEngine:
             return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
         if image_id is None:
-            advice = "change spec.template" if action.image_id else "build it (`make images`)"
+            advice = "change spec.template" if action.image_id else remedy(config.image)
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
         if config.slots and action.uid not in self.places:
             return Terminal("InvalidConfig", "the engine refuses this configuration: bind source path does not exist")

@@ -1,15 +1,21 @@
 """The operator's rules for images: by the name as it is written, with or without its tag, and by digest."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.images import (
     ANY_IMAGE,
+    RECIPES,
     ImageRules,
     address_refused,
     is_vouched_for,
     refused,
     registry_server,
+    remedy,
+    tag_of,
 )
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit
@@ -146,3 +152,16 @@ def test_the_server_of_a_registry_has_a_port() -> None:
     assert registry_server("ghcr.io") == ("ghcr.io", 443)
     assert registry_server("[::1]:5000") == ("::1", 5000)
     assert registry_server("[fd00::1]") == ("fd00::1", 443)
+
+
+def test_a_missing_image_is_built_by_what_builds_it() -> None:
+    script = (Path(__file__).parents[2] / "images" / "build.sh").read_text()
+    known = re.search(r"^        (base [a-z| -]+)\) names\+=\(", script, re.MULTILINE)
+    assert known is not None
+    assert sorted(known[1].split(" | ")) == sorted(RECIPES)
+    for recipe in RECIPES:
+        assert remedy(tag_of(recipe)) == f"build it (`images/build.sh {recipe}`)"
+    assert "build.sh" not in remedy("paddock/nowhere:1")
+    assert remedy("python:3.12").startswith(
+        "get it (`paddock image pull python:3.12`), or build it (`paddock image build"
+    )

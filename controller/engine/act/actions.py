@@ -48,6 +48,7 @@ from controller.kinds.planning.action import (
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.policy.attest.mounted import missing
+from controller.policy.images import remedy
 
 _log = logging.getLogger(__name__)
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -485,5 +486,4 @@ def _image_missing(action: CreateContainer) -> str:
 
 def _no_image(image: str, why: str = "") -> str:
     """Describe an image that is neither here nor pulled. `why` is the answer to the pull."""
-    remedy = f"build it (`make images`), or pull it (`docker pull {image}`)"
-    return f"{image} is not on this host{f' ({why})' if why else ''}; {remedy}"
+    return f"{image} is not on this host{f' ({why})' if why else ''}; {remedy(image)}"

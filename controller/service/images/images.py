@@ -211,7 +211,7 @@ class ImageService:
         if problems:
             raise errors.invalid([Problem("", 0, 0, "image", each) for each in problems])
         if rules.is_own(name):
-            words = f"`{name}` is one of Paddock's own names, built on the host (`make images`) and never pulled"
+            words = f"`{name}` is one of Paddock's own names, which is never pulled; {rules.remedy(name)}"
             raise errors.invalid([Problem("", 0, 0, "image", words)])
         asking = access.caller()
         ask = AccessRequest("use", name=name, sub="images/pull")
@@ -287,7 +287,7 @@ class ImageService:
         for base, line in recipe.bases.items():
             found = self._images.find(base)
             if found is None and rules.is_own(base):
-                words = f"`{base}` is not on this host; build it (`make images`)"
+                words = f"`{base}` is not on this host; {rules.remedy(base)}"
                 raise errors.invalid([Problem(recipe.file, line, 1, "FROM", words)])
             if found is None:
                 yield ImageProgress(f"pulling {base}")

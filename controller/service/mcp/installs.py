@@ -21,6 +21,7 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.policy.images import remedy
 from controller.policy.levels.levels import Policy
 from controller.policy.mcp_tools import plain
 from controller.policy.mcpserver import launch_of
@@ -306,8 +307,7 @@ class Installs:
         here = self._images.found()
         for image in dict.fromkeys((plan.fetching, plan.running)):
             if image not in here:
-                recipe = image.removeprefix("paddock/").partition(":")[0]
-                raise _Failed(f"the image {image} is not on this host; build it (`images/build.sh {recipe}`)")
+                raise _Failed(f"the image {image} is not on this host; {remedy(image)}")
         if not self._policy.levels[plan.level].allowed_hosts:
             setting = "npm_registry" if plan.source == "npm" else "pypi_index"
             words = "sandboxes of level build reach no package registry"
