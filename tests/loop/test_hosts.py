@@ -194,6 +194,15 @@ def test_a_hosts_images_are_reported(store: FleetStore, b: Daemon, clock: HandCl
     b.report()
     assert store.get("Host", "", "b").status["images"] == ["paddock/python:1", "team/app:1"]
     assert b.shown()["b"].status["images"] == ["paddock/python:1", "team/app:1"]
+    restarted = Daemon(store, "b", clock)
+    restarted.report()
+    assert store.get("Host", "", "b").status["images"] == ["paddock/python:1", "team/app:1"], "as before"
+    for image in list(restarted.engine.images):
+        restarted.engine.remove_image(image)
+    restarted.images.observe_now()
+    clock.advance(10)
+    restarted.report()
+    assert store.get("Host", "", "b").status["images"] == [], "that it has none is known, too"
 
 
 def test_every_daemon_shows_all_hosts(store: FleetStore, a: Daemon, b: Daemon, clock: HandClock) -> None:

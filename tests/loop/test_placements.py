@@ -133,7 +133,7 @@ def report(house: LoopHarness, **conditions: str) -> None:
     with house.store.transaction() as transaction:
         known = transaction.get("Host", "", house.place.host)
         found = {"EngineReachable": "True", **conditions}
-        status = {"conditions": [{"type": type_, "status": each} for type_, each in found.items()]}
+        status = {"conditions": [{"type": type_, "status": each} for type_, each in found.items()], "images": []}
         if known is None:
             known = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
         transaction.put(replace(known, status=status))
@@ -261,6 +261,20 @@ def test_a_sandbox_goes_where_its_image_is(fleet: Fleet) -> None:
     assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"two"}
     assert fleet.hosts.one.condition("a", "Ready") == "True Running"
     assert {fleet.host_of(name) for name in ("d", "e")} == {"one"}, "the emptier one, which has it, too"
+
+
+def test_a_host_that_listed_no_images_may_have_them(fleet: Fleet) -> None:
+    """The first daemon lists its images; the other has joined just now."""
+    has_image(fleet, fleet.hosts.one, APP)
+    with fleet.hosts.one.store.transaction() as transaction:
+        two = transaction.get("Host", "", "two")
+        assert two is not None
+        transaction.put(replace(two, status={"conditions": two.status["conditions"]}))
+    fleet.hosts.two.engine.add_image(APP)
+    for name in ("a", "b"):
+        fleet.hosts.one.apply(name, template={"image": APP})
+    fleet.settle()
+    assert {fleet.host_of(name) for name in ("a", "b")} == {"one", "two"}
 
 
 def test_a_host_without_the_image_pulls_it_where_the_others_are_full(fleet: Fleet) -> None:

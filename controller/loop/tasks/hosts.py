@@ -24,10 +24,11 @@ class HostImages:
     """Names of the engine's images, listed every IMAGES_SECONDS. A failure leaves those of before."""
 
     def __init__(self, images: Images) -> None:
-        self._images, self._names = images, tuple[str, ...]()
+        self._images = images
+        self._names: tuple[str, ...] | None = None
 
-    def names(self) -> Sequence[str]:
-        """Return the references of images as last listed, those of the newest images first, in a bounded number."""
+    def names(self) -> Sequence[str] | None:
+        """Return the references of images as last listed, in a bounded number of the newest; None: not listed yet."""
         return self._names
 
     def observe_now(self) -> None:
@@ -61,12 +62,15 @@ class HostReport:
     def report(self) -> None:
         """Store the status if it changed. After a store failure it is stored next time."""
         now, made = self._clock.now(), self._current()
-        changed = made.status != self._known
+        current = made.status
+        changed = current != self._known
         last, wait = (self._written, _APART_SECONDS) if changed else (self._verified, _VERIFY_SECONDS)
         if last <= now < last + wait:
             return
         try:
             stored = self._store.get(made.kind, made.namespace, made.name)
+            if stored is not None and "images" in stored.status:  # of before a restart, until they are listed again
+                made = replace(made, status={"images": stored.status["images"], **current})
             engine_id = str(made.status.get("engine", {}).get("id") or "")
             if words := other_engine(self._store.list(made.kind)[0], made.name, engine_id):
                 self._give_up(made, words, now)
@@ -77,7 +81,7 @@ class HostReport:
         except StoreError as error:
             _log.warning("host not stored; retrying", reason=str(error))
             return
-        self._known, self._verified = made.status, now
+        self._known, self._verified = current, now
 
     def _write(self, made: StoredObject, engine_id: str, now: float) -> None:
         """Store the status, beside the spec and labels that people gave the host."""

@@ -2,6 +2,7 @@
 
 A host without an image may still pull it. So where none of the hosts with it has room for some seconds, all may have
 the sandbox; unless one gave it back because it could not pull: then only those with the image come into question.
+A host that has listed no images yet may have any: until all have, images choose no host.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,6 +27,11 @@ def images_of(host: StoredObject) -> frozenset[str]:
     return frozenset(map(str, host.status.get("images") or ()))
 
 
+def has_listed_images(host: StoredObject) -> bool:
+    """Return True if a host has said which images it has, be it none."""
+    return host.status.get("images") is not None
+
+
 def image_labels(host: StoredObject) -> dict[str, str]:
     """Return a host's labels, one for each of its images."""
     return dict.fromkeys(map(_label, images_of(host)), "true")
@@ -41,10 +47,14 @@ def images_needed(template: Template, level: Level | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ImagePlaces:
-    """Images of each host that may get something new. `anywhere` may have hosts without their images, by uid."""
+    """Images of each host that may get something new. `anywhere` may have hosts without their images, by uid.
+
+    `all_listed`: every one of these hosts has said which images it has.
+    """
 
     hosts: tuple[frozenset[str], ...] = ()
     anywhere: Collection[str] = field(default_factory=frozenset)
+    all_listed: bool = True
 
     def selector(self, obj: StoredObject, uid: str, template: Template, level: Level | None) -> Mapping[str, str]:
         """Return the labels of hosts that have the images; none if no host has them all, or any will do."""
@@ -52,7 +62,7 @@ class ImagePlaces:
         if not any(images.issuperset(needed) for images in self.hosts):
             return {}
         refused = obj.status.get(IMAGE_NEEDED)
-        if uid in self.anywhere and refused not in needed:
+        if (uid in self.anywhere or not self.all_listed) and refused not in needed:
             return {}
         return dict.fromkeys(map(_label, needed), "true")
 

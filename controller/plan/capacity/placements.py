@@ -16,7 +16,13 @@ from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of,
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.plan.capacity import spread
-from controller.plan.capacity.image_places import ImagePlaces, image_labels, images_of, keeping_images
+from controller.plan.capacity.image_places import (
+    ImagePlaces,
+    has_listed_images,
+    image_labels,
+    images_of,
+    keeping_images,
+)
 from controller.plan.capacity.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
 from controller.plan.capacity.waiting import WAITS
 from controller.plan.common.status_json import dated
@@ -431,8 +437,8 @@ def host_settings(
 def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Collection[str]) -> ImagePlaces:
     """Return the images of the hosts that get new sandboxes. `anywhere` are uids that any host may have."""
     missing = set(away)
-    able = (host for host in hosts if _setting(host, host.obj.name in missing).fit)
-    return ImagePlaces(tuple(images_of(host.obj) for host in able), frozenset(anywhere))
+    able = [host.obj for host in hosts if _setting(host, host.obj.name in missing).fit]
+    return ImagePlaces(tuple(map(images_of, able)), frozenset(anywhere), all(map(has_listed_images, able)))
 
 
 def _setting(host: StoredHost, away: bool) -> HostSetting:

@@ -51,7 +51,7 @@ class HostSource:
         place: Place = ALONE,
         reached: Reached = NOT_REACHED,
         now: Callable[[], float] = lambda: 0.0,
-        images: Callable[[], Sequence[str]] = tuple,
+        images: Callable[[], Sequence[str] | None] = lambda: None,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
         self._place, self._reached, self._now, self._images = place, reached, now, images
@@ -81,7 +81,7 @@ class HostSource:
         """Return this host as its daemon stores it for the others: with what only it can know. No I/O."""
         plain = self.unpatched(self._place.host)
         assert plain is not None
-        images = {"images": list(listed)} if (listed := self._images()) else {}
+        images = {"images": list(listed)} if (listed := self._images()) is not None else {}
         return replace(plain, status={**self._status(self._observe(), ""), **images})
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
@@ -122,7 +122,7 @@ class HostSource:
             status |= self._counts(self._place.host)
         if not self._place.alone:
             status["lastSeen"] = serialize.timestamp(self._now())
-            if listed := stored.status.get("images"):
+            if (listed := stored.status.get("images")) is not None:
                 status["images"] = listed
             status["conditions"] = [*_shown([Condition(REACHABLE, "True", "LeaseHeld")]), *status["conditions"]]
         return replace(stored, status=status)
