@@ -181,16 +181,17 @@ function byHost(usage) {
 
 /** Columns of what is used against its limits; `keyOf` gives the row's key in `usage`. */
 function usageColumns(usage, columns, keyOf) {
-  const limit = (row, name) => row.cells[columns.findIndex((each) => each.name === name)];
+  const shown = (row, name) => row.cells[columns.findIndex((each) => each.name === name)];
+  const limit = (row, name) => String(shown(row, name)).split('/').pop(); // a host shows what is reserved of it before
   const of = (row) => usage[keyOf(row)];
   return [
     { key: 'cpu', title: 'CPU', value: (row) => of(row)?.cpuPercent ?? -1, cell: (row) => {
       const most = quantity(limit(row, 'CPU'));
-      return of(row) && most ? html`<${Meter} label="CPU" used=${of(row).cpuPercent / 100} most=${most} text="${(of(row).cpuPercent / 100).toFixed(2)} / ${limit(row, 'CPU')}"/>` : html`<span class="quiet">${visibleText(limit(row, 'CPU'))}</span>`;
+      return of(row) && most ? html`<${Meter} label="CPU" used=${of(row).cpuPercent / 100} most=${most} text="${(of(row).cpuPercent / 100).toFixed(2)} / ${limit(row, 'CPU')}"/>` : html`<span class="quiet">${visibleText(shown(row, 'CPU'))}</span>`;
     } },
     { key: 'memory', title: 'Memory', value: (row) => of(row)?.memoryUsageBytes ?? -1, cell: (row) => {
       const most = quantity(limit(row, 'MEMORY'));
-      return of(row) && most ? html`<${Meter} label="Memory" used=${of(row).memoryUsageBytes} most=${most} text="${bytes(of(row).memoryUsageBytes)} / ${limit(row, 'MEMORY')}"/>` : html`<span class="quiet">${visibleText(limit(row, 'MEMORY'))}</span>`;
+      return of(row) && most ? html`<${Meter} label="Memory" used=${of(row).memoryUsageBytes} most=${most} text="${bytes(of(row).memoryUsageBytes)} / ${limit(row, 'MEMORY')}"/>` : html`<span class="quiet">${visibleText(shown(row, 'MEMORY'))}</span>`;
     } },
   ];
 }
