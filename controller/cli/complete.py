@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 1.0
 _FILES = ("files_", "patch_file", "config")
 _NAMED = {  # command -> the kind that its arguments name; a command that is not here names no objects of the daemon
     **dict.fromkeys(("attest", "exec", "execs", "inspect", "logs", "port-forward", "restart", "shell"), "sandboxes"),
-    **dict.fromkeys(("top", "rollout restart", "project open", "project close"), "sandboxes"),
+    **dict.fromkeys(("network check", "top", "rollout restart", "project open", "project close"), "sandboxes"),
     **dict.fromkeys(("sandbox get", "sandbox list", "sandbox describe", "sandbox delete"), "sandboxes"),
     **dict.fromkeys(("sandbox start", "sandbox stop"), "sandboxes"),
     **dict.fromkeys(("host cordon", "host uncordon", "host drain", "host release", "host remove"), "hosts"),

@@ -39,6 +39,7 @@ COMMANDS = {
     "top": "Show resource use of sandboxes: CPU, memory, network, disk, processes.",
     "why": "Explain the state of a sandbox and what it waits for.",
     "inspect": "Show the container of a sandbox as the engine reports it.",
+    "network": "Show if a sandbox reaches a host, and which rule decides.",
     "attest": "Verify a running sandbox against its security level.",
     "logs": "Show the log of a sandbox.",
     "run": "Run a command in a new sandbox, and remove it afterwards.",
