@@ -64,7 +64,7 @@ test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml 
 test-systemd: ## install, guard, upgrade and take away the service under a systemd of its own (in namespaces; not the host's)
 	@deploy/test.sh --systemd $(ARGS)
 
-test-images: ## build the larger images (node, bun, deno, toolchain, model-tiny: some minutes), and look into them
+test-images: ## build the larger images (data, node, bun, deno, toolchain, model-tiny: some minutes), and look into them
 	@deploy/test.sh --images $(ARGS)
 
 test-fleet: ## several hosts: three engines as one swarm in network namespaces, daemons on them, one PostgreSQL

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Writes from pyproject.toml: requirements.lock (run: with PostgreSQL's driver), requirements-dev.lock (that, and the tests' tools)
 # and requirements-panel.lock (that, and what drives a browser); and from the .in files beside them tests/mcp/requirements.lock
-# and servers.lock (MCP clients and servers of others, in environments of their own) and the images' requirements.lock (single
-# packages, without what those ask for).
+# and servers.lock (MCP clients and servers of others, in environments of their own) and the images' requirements.lock (data:
+# with what the packages need; of the others the single package that brings a program).
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -34,11 +34,12 @@ compile() {
     mkdir -p "$(dirname "$work/$out")"
     if [ -e "$out" ]; then cp "$out" "$work/$out"; fi
     progress "resolving $out" env -u UV_FIND_LINKS "$work/uv/bin/uv" pip compile "$@" "${constraint[@]}" "${upgrade[@]}" \
-        --universal --python-version 3.11 --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-annotate \
+        "${target[@]}" --python-version 3.11 --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-annotate \
         --custom-compile-command 'make lock' --output-file "$work/$out" ||
         die "$out could not be resolved; the lock files are unchanged." "The output above says which requirement conflicts."
 }
 
+target=(--universal)
 upgrade=()
 [ -z "${1:-}" ] || upgrade=("$1")
 constraint=()
@@ -53,13 +54,17 @@ constraint=()
 for each in requirements servers; do
     compile "tests/mcp/$each.lock" "tests/mcp/$each.in"
 done
+# Of an image's Python alone: pip reads markers for the Python that it runs on, and that is the host's.
+target=(--python-platform linux)
+compile images/data/requirements.lock images/data/requirements.in
+target=(--universal)
 
 for each in node deno model-tiny; do
     constraint=(--no-deps)
     compile "images/$each/requirements.lock" "images/$each/requirements.in"
 done
 
-for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{node,deno,model-tiny}/requirements.lock; do
+for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{data,node,deno,model-tiny}/requirements.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

@@ -14,7 +14,7 @@
 how=(pytest)
 whole=
 if [ $# -eq 0 ]; then whole=yes; fi
-images=(tiny python pip egress agent)
+images=(tiny python egress agent)
 pictures=
 mcp=
 panel=
@@ -34,7 +34,7 @@ elif [ "${1:-}" = --mcp ]; then
     shift
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
-    images=(tiny python pip egress agent model-tiny)
+    images=(tiny python egress agent model-tiny)
     selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
 elif [ "${1:-}" = --bench ]; then
     shift
@@ -70,7 +70,7 @@ elif [ "${1:-}" = --systemd ]; then
 elif [ "${1:-}" = --images ]; then
     shift
     export PADDOCK_TEST_IMAGES=1
-    images+=(node bun deno toolchain model-tiny)
+    images+=(data node bun deno toolchain model-tiny)
     selection=(-n 0 -m images)
 elif [ "${1:-}" = --fleet ]; then
     shift
@@ -300,7 +300,7 @@ if [ -n "$fleet" ]; then # the lab has a PostgreSQL of its own
     rc=0
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
     [ $# -eq 0 ] || exit "$rc" # some of these were asked for
-    images/build.sh pip egress
+    images/build.sh egress
     install_witnesses
     [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
     step "Running the end-to-end tests through the daemon of another host"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -22,7 +22,7 @@ recipe() { (cd "$ROOT/images" && find "$@" -type f ! -name "*.pyc" | LC_ALL=C so
 recipe_of() {
     case $1 in
         base | tiny) recipe "$1" ;;
-        pip) recipe base python pip ;;
+        data) recipe base python data ;;
         model-tiny) recipe base bun model-tiny ;;
         daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
         *) recipe base "$1" ;;
@@ -130,9 +130,10 @@ build_on_base() {
     build "$1" "$work/$1"
 }
 build_python() { build_on_base python "Default image"; }
-build_pip() {
+build_data() {
     up_to_date python || build_python
-    build_on_base pip "Python with pip"
+    packages_of_python "$work/data/site" --no-deps --require-hashes -r "$ROOT/images/data/requirements.lock"
+    build_on_base data "Data image"
 }
 # binary_of_python NAME: what an image's requirements.lock pins, and in `records` what says so (for the bill of materials).
 binary_of_python() {
@@ -199,9 +200,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python pip node bun deno toolchain egress agent model-tiny tiny) ;;
-        base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | pip | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
+        all) names+=(base python data node bun deno toolchain egress agent model-tiny tiny) ;;
+        base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

@@ -16,7 +16,7 @@ FILES = (
     "tests/mcp/requirements.lock",
     "tests/mcp/servers.lock",
 )
-OF_IMAGES = ("images/node/requirements.lock", "images/deno/requirements.lock", "images/model-tiny/requirements.lock")
+OF_IMAGES = tuple(f"images/{name}/requirements.lock" for name in ("data", "node", "deno", "model-tiny"))
 OF_NPM = ("tests/mcp/node", "images/bun", "images/model-tiny", "images/model-tiny/native")
 
 

@@ -48,7 +48,7 @@ def fill(packages: Packages) -> None:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/pip:1", "paddock/python:1") as made:
+    with lab("paddock/egress:1", "paddock/python:1") as made:
         fill(Packages(made.folder / "packages"))
         yield made
 

@@ -29,7 +29,7 @@ from tests.loop.harness import Crash, FusedStore, LoopHarness
 # `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
 _STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
 INTEGRITY = "sha512-" + "A" * 86 + "=="
-IMAGES = ("paddock/node:1", "paddock/python:1", "paddock/pip:1", "paddock/egress:1")
+IMAGES = ("paddock/node:1", "paddock/python:1", "paddock/egress:1")
 GRACE = 3600.0
 
 
@@ -240,12 +240,12 @@ def test_a_source_only_package_is_refused_in_words(house: House) -> None:
 
 
 def test_missing_images_and_hosts_are_named(house: House) -> None:
-    del house.engine.images["paddock/pip:1"]
+    del house.engine.images["paddock/python:1"]
     node = house.engine.images.pop("paddock/node:1")
     house.server("a", command="uvx", args=["bar==1.2"])
     house.server("npm")
     house.tick()
-    assert house.ready("a")[1].endswith("paddock/pip:1 is not on this host; build it (`images/build.sh pip`)")
+    assert house.ready("a")[1].endswith("paddock/python:1 is not on this host; build it (`images/build.sh python`)")
     assert house.ready("npm")[1].endswith("paddock/node:1 is not on this host; build it (`images/build.sh node`)")
     house.engine.images["paddock/node:1"] = node
     house.tick(60)

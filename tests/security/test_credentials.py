@@ -49,7 +49,7 @@ print(json.dumps([ask(*each) for each in json.loads(sys.argv[1])]))
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/pip:1") as made:
+    with lab("paddock/egress:1", "paddock/python:1") as made:
         yield made
 
 
@@ -71,7 +71,7 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
     unmount_below(Path("/run/paddock/mounts") / made.instance_id())
 
 
-def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any], image: str = "paddock/pip:1") -> None:
+def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any], image: str = "paddock/python:1") -> None:
     hosts = ["git.example.org", "other.example.org", "packages.example.org", "wild.example.net"]
     spec = {
         "template": {"image": image, "command": ["sleep", "100000"]},

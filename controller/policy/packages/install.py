@@ -104,7 +104,7 @@ class Bases:
 
 
 DEFAULT_BASES = Bases(
-    fetching=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/pip:1"}),
+    fetching=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/python:1"}),
     running=MappingProxyType({"npm": "paddock/node:1", "pypi": "paddock/python:1"}),
 )
 
