@@ -174,6 +174,7 @@ class World:
     woken: list[int] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
     refusals: list[tuple[str, str]] = field(default_factory=list)
+    unguarded: list[str] = field(default_factory=list)  # why no level with a network is admitted
     doctor: list[Finding] = field(default_factory=list)
     files: FakeFiles = field(default_factory=FakeFiles)
     ports: FakePorts = field(default_factory=FakePorts)
@@ -249,11 +250,14 @@ def make_world(
         store = SqlStore(place_migrated(folder / "paddock.db"))
         store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
+    unguarded: list[str] = []
     numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
     images = engine.image_store if engine else FakeImages({"paddock/base:1": "sha256:" + "b" * 64}, set)
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
-        return refusals
+        level = getattr(getattr(spec, "template", None), "security_level", "full-isolation")
+        networks = [("spec.template.securityLevel", each) for each in unguarded if level != "full-isolation"]
+        return refusals + networks
 
     host = HostPorts(
         engine=engine or view,
@@ -283,5 +287,11 @@ def make_world(
         ),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
-    doubles: dict[str, Any] = {"refusals": refusals, "files": files, "ports": ports, "images": images}
+    doubles: dict[str, Any] = {
+        "refusals": refusals,
+        "unguarded": unguarded,
+        "files": files,
+        "ports": ports,
+        "images": images,
+    }
     return World(folder, store, services, view, streams, clock, meter, woken, **doubles)

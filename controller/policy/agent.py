@@ -26,8 +26,8 @@ _LEAST_MEMORY_BYTES = 16 << 20
 
 
 def settings(agent: Agent, namespace: str, level: str) -> str:
-    """Return the agent's settings as JSON. The namespace is the project."""
-    found = {**agent.model_dump(mode="json"), "project": namespace, "level": level}
+    """Return the agent's settings as JSON. The namespace is the project of an agent that names none."""
+    found = {**agent.model_dump(mode="json"), "project": agent.project or namespace, "level": level}
     return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -38,9 +38,11 @@ def with_agent(config: ContainerConfig, template: Template, namespace: str, poli
     """
     if template.agent is None:
         return config
-    own = (*START, "--settings", settings(template.agent, namespace, template.security_level))
-    values = ("true", "sandbox", namespace, template.security_level)
-    env = {**dict(config.env), **dict(zip(OWN, values, strict=False))}
+    project, level = template.agent.project, template.security_level
+    own = (*START, "--settings", settings(template.agent, namespace, level))
+    values = ("true", "sandbox", project or namespace, level)
+    of_project = {"PROJECT_ID": project, "PROJECT_NAME": project, "SECURITY_LEVEL": level} if project else {}
+    env = {**of_project, **dict(config.env), **dict(zip(OWN, values, strict=False))}
     return replace(
         config,
         command=(*own, "--", *config.command) if config.command else own,

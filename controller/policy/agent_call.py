@@ -1,6 +1,8 @@
 """Contents of a request to an agent: which tools it calls, with arguments of which shape, and for how long. Pure."""
 
+import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +33,14 @@ def tools_of_execute(body: Any) -> tuple[ToolUse, ...]:
         return ()
     context = context if isinstance(context, dict) else {}
     return tuple(found for each in tools[:_MOST_TOOLS] for found in _step(each, context))
+
+
+def split_arguments(uses: tuple[ToolUse, ...]) -> None:
+    """Replace `args` that are one string by its words, as a shell splits it. One that can't be split stays as it is."""
+    for each in _running(uses):
+        if isinstance(line := each.arguments.get("args"), str):
+            with contextlib.suppress(ValueError):
+                each.arguments["args"] = shlex.split(line)
 
 
 def tools_of_mcp(body: Any) -> tuple[ToolUse, ...]:

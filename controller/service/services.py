@@ -3,12 +3,15 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
+from controller.kinds.runtime.agent import IMAGE as AGENT_IMAGE
 from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import IMAGE as EGRESS_IMAGE
 from controller.ports import (
     AdoptedExecs,
     Agents,
@@ -318,8 +321,25 @@ def make_sandbox(
         run_stages=run_stages,
         runs=runs,
         bridge=bridge,
-        projects=Projects(objects, Write(pipeline), Patch(pipeline), pipeline.wake, loop.in_use, clock),
+        projects=Projects(
+            objects,
+            Write(pipeline),
+            Patch(pipeline),
+            pipeline.wake,
+            loop.in_use,
+            clock,
+            has_agent=partial(images.has, AGENT_IMAGE),
+            has_network=lambda: _has_network(loop, images),
+        ),
     )
+
+
+def _has_network(loop: LoopPorts, images: ImageService) -> bool:
+    """Return True if the host guards networks now, and has the proxy of sealed ones."""
+    last = loop.snapshot()
+    if last is None or last.observed.unguarded or last.guarded.broken:
+        return False
+    return images.has(EGRESS_IMAGE)
 
 
 def _make_why(

@@ -321,6 +321,18 @@ def test_tools_by_name(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.docker
+def test_a_project_knows_its_name_and_level(daemon: RunningDaemon) -> None:
+    daemon.paddock("project", "open", "known")
+    level = daemon.get("known")["spec"]["template"]["securityLevel"]
+    assert level in ("development", "full-isolation")  # the former where the host's firewall guards it
+    names = "PROJECT_ID PROJECT_NAME SECURITY_LEVEL MCP_PROJECT_ID MCP_SECURITY_LEVEL MCP_MODE MCP_ENABLED"
+    line = "; ".join(f"echo ${each}" for each in names.split())
+    shown = daemon.paddock("exec", "known", "--", "sh", "-c", line).stdout.split()
+    assert shown == ["known", "known", level, "known", level, "sandbox", "true"]
+    daemon.paddock("delete", "sandbox", "known")
+
+
+@pytest.mark.docker
 def test_paths_of_the_agent_and_the_bridge(daemon: RunningDaemon) -> None:
     daemon.paddock("project", "open", "paths", "--template", "t")
     transport = httpx.HTTPTransport(uds=str(daemon.socket), verify=False)
@@ -333,6 +345,8 @@ def test_paths_of_the_agent_and_the_bridge(daemon: RunningDaemon) -> None:
 
         one = post("mcp/execute", tool="exec", parameters={"command": "echo", "args": ["hi"]})
         assert (one["success"], one["output"], one["error"], one["exitCode"]) == (True, "hi\n", None, 0)
+        shown = post("mcp/execute", tool="exec", parameters={"command": "printf", "args": "'%s, ' 'a b' c"})
+        assert shown["output"] == "a b, c, "
         metadata = {"agentType": "coding", "provider": "anthropic", "model": "claude"}
         write = {"tool": "file.write", "parameters": {"path": "a.txt", "content": "x"}}
         tools = ["build", "test", write, {"tool": "file.read", "parameters": {"path": "a.txt"}}]
@@ -341,6 +355,7 @@ def test_paths_of_the_agent_and_the_bridge(daemon: RunningDaemon) -> None:
         assert [each["tool"] for each in several["result"]] == ["build", "test", "file.write", "file.read"]
         assert several["output"].startswith("built\n\ntested\n")
         asked = {"projectId": "paths", "requiredTools": ["exec"], "context": "work", "agentType": "coding"}
+        asked["context"] = {"task": "work", "files": ["a.txt"]}
         missing = post("run", **asked, provider="anthropic/claude-3-opus")
         assert (missing["success"], "`anthropic`" in str(missing["error"])) == (False, True), missing
         assert "make them agree" in post("run", **{**asked, "projectId": "another"})["message"]

@@ -55,6 +55,14 @@ def test_the_command_is_the_agents_child() -> None:
     }
 
 
+def test_a_project_has_its_variables() -> None:
+    config = rendered(agent={"project": "shop"}, env=[{"name": "PROJECT_NAME", "value": "Shop"}])
+    found = dict(config.env)
+    assert (found["MCP_PROJECT_ID"], found["PROJECT_ID"], found["PROJECT_NAME"]) == ("shop", "shop", "Shop")
+    assert found["SECURITY_LEVEL"] == found["MCP_SECURITY_LEVEL"]
+    assert not {"PROJECT_ID", "PROJECT_NAME", "SECURITY_LEVEL"} & set(dict(rendered().env))
+
+
 def test_without_a_command_the_agent_runs_alone() -> None:
     config = rendered()
     assert config.command is not None

@@ -1,5 +1,6 @@
 """Contents of requests to agents: their tools, the shapes that the audit keeps, and time limits."""
 
+import copy
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from controller.policy.agent_call import (
     bound_seconds,
     label_of,
     listens,
+    split_arguments,
     tools_of_execute,
     tools_of_mcp,
     waited_seconds,
@@ -51,6 +53,22 @@ def test_execute_names_its_tools(body: Any, uses: list[tuple[str, Any]], label: 
     found = tools_of_execute(body)
     assert [(each.tool, each.arguments) for each in found] == uses
     assert label_of(found) == label
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [("test --name 'a b'", ["test", "--name", "a b"]), ("", []), ("it's", "it's"), (["a b"], ["a b"])],
+)
+def test_arguments_in_one_string_are_split(args: Any, words: Any) -> None:
+    context = {"exec": {"command": "npm", "args": args}}
+    bodies = (
+        {"tool": "exec", "parameters": context["exec"]},
+        {"type": "tool_use", "tools": ["exec"], "context": context},
+    )
+    for body in bodies:
+        uses = tools_of_execute(copy.deepcopy(body))
+        split_arguments(uses)
+        assert uses[0].arguments["args"] == words
 
 
 def test_only_calls_of_mcp_name_a_tool() -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.kinds.runtime.agent import IMAGE
 from controller.service import errors
 from controller.service.workflow.projects import ProjectDefaults
 from tests.helpers_api import World, make_world
@@ -17,15 +19,41 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.store.close()
 
 
-def sources_of(world: World, project: str) -> str:
-    """Open it, and return the name of the volume that holds its sources."""
+def opened(world: World, project: str) -> dict[str, Any]:
+    """Open it, and return the spec of its sandbox."""
     with pytest.raises(errors.Conflict):  # nothing makes it Ready here
         world.services.projects.open("default", project, "", 0, ProjectDefaults())
     [found] = [each for each in world.store.list("Sandbox")[0] if each.name == project]
-    return str(found.spec["workspace"]["volume"]["name"])
+    return dict(found.spec)
+
+
+def bring_agent(world: World) -> None:
+    """Put the agent's image on the host."""
+    world.images.remote[IMAGE] = "sha256:" + "a" * 64
+    for _ in world.images.pull(IMAGE, seconds=1.0):
+        pass
+
+
+def sources_of(world: World, project: str) -> str:
+    """Open it, and return the name of the volume that holds its sources."""
+    return str(opened(world, project)["workspace"]["volume"]["name"])
 
 
 def test_projects_with_alike_long_names_have_volumes_of_their_own(world: World) -> None:
     first, second = (f"{'a-project-of-a-team-with-a-very-long-name-indeed'.ljust(51, 'x')}{n}" for n in "12")
     assert sources_of(world, first) != sources_of(world, second)
     assert sources_of(world, "short") == "src-short"
+
+
+def test_a_project_has_an_agent_of_its_name(world: World) -> None:
+    assert opened(world, "plain")["template"].get("agent") is None  # its image is not on this host
+    bring_agent(world)
+    template = opened(world, "shop")["template"]
+    assert template["securityLevel"] == "full-isolation"  # nothing was observed yet
+    assert (template["agent"]["project"], template["agent"]["root"]) == ("shop", "/workspace/src")
+
+
+def test_a_folder_needs_a_level_that_writes_it(world: World) -> None:
+    world.unguarded.append("`development` can't be enforced here now")
+    with pytest.raises(errors.Invalid, match="can't be enforced"):
+        world.services.projects.open("default", "shop", "", 0, ProjectDefaults(folder="/srv/shop"))

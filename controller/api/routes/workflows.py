@@ -1,5 +1,6 @@
 """Workflow runs: logs, transcripts and artifacts; and what uses them: projects, and the bridge for agents."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -107,7 +108,10 @@ class RunRequest(BaseModel):
 
     open: OpenRequest | None = None
     command: Annotated[list[str] | None, Field(min_length=1, max_length=1024)] = None
-    context: Annotated[str, Field(max_length=65536)] = ""
+    context: Annotated[
+        str | dict[str, Any],
+        Field(max_length=65536, description="instructions; an object becomes its JSON"),
+    ] = ""
     tools: Annotated[list[_Word], Field(max_length=32, validation_alias=AliasChoices("tools", "requiredTools"))] = []
     provider: Annotated[str, Field(max_length=256)] = ""
     model: Annotated[str, Field(max_length=256)] = ""
@@ -124,6 +128,13 @@ class RunRequest(BaseModel):
             return given
         provider, slash, model = given["provider"].partition("/")
         return {**given, "provider": provider, "model": given.get("model") or model} if slash else given
+
+    @property
+    def instructions(self) -> str:
+        """The context as text for the model."""
+        if isinstance(self.context, str):
+            return self.context
+        return json.dumps(self.context, ensure_ascii=False, indent=2) if self.context else ""
 
 
 class RunMetrics(models.Shape):
@@ -263,7 +274,7 @@ def run(
         _go_to_its_host(request, AccessRequest("use", SANDBOX.name, namespace, name, "run"))
     asked = BridgeRequest(
         command=tuple(body.command or ()),
-        context=body.context,
+        context=body.instructions,
         tools=tuple(body.tools),
         provider=body.provider,
         model=body.model,

@@ -49,6 +49,11 @@ class Agent(Model):
 
     A sandbox whose user is root can't be distinguished from the daemon; its status says so.
     """
+    project: Annotated[Text, Field(max_length=253)] = ""
+    """Project of the sandbox, as MCP_PROJECT_ID, PROJECT_ID and PROJECT_NAME in it, with SECURITY_LEVEL beside them.
+
+    Default: MCP_PROJECT_ID is the namespace, and the others are not set.
+    """
 
 
 @dataclass(frozen=True, slots=True)

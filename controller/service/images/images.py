@@ -283,6 +283,13 @@ class ImageService:
         except ImageError as error:
             raise errors.ServiceUnavailable(str(error)) from error
 
+    def has(self, name: str) -> bool:
+        """Return True if the host has an image of that name; False if nobody can tell."""
+        try:
+            return self._images.find(name) is not None
+        except ImageError:
+            return False
+
     def _build_steps(self, task: ImageTask, recipe: Recipe, build: ImageBuild) -> Iterator[ImageProgress]:
         for base, line in recipe.bases.items():
             found = self._images.find(base)

@@ -63,6 +63,7 @@ class SandboxAgent:
     def execute(self, kind: Kind, namespace: str, name: str, body: Any) -> "AgentStream":
         """Call tools by `mcp/execute`; `result_of` reads the stream's body. Raises ServiceError."""
         uses = agent_call.tools_of_execute(body)
+        agent_call.split_arguments(uses)
         return self._open(kind, namespace, name, AgentCall(_EXECUTE, uses), body)
 
     def mcp(self, kind: Kind, namespace: str, name: str, request: AgentRequest, message: Any) -> "AgentStream":

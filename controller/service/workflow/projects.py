@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ DEFAULT_IMAGE, DEFAULT_SIZE = "paddock/python:1", "1Gi"
 _PIECE_SECONDS = 1.0
 _IDLE_SECONDS = 1800
 _NAME_LETTERS = 52
+_SOURCES = "/workspace/src"
+_LEVEL_FIELD, _AGENT_FIELD = "spec.template.securityLevel", "spec.template.agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,18 @@ class Projects:
     """The use-cases. Raises ServiceError."""
 
     def __init__(
-        self, objects: Objects, write: Write, patch: Patch, wake: Wake, passes: UseTracker, clock: Clock
+        self,
+        objects: Objects,
+        write: Write,
+        patch: Patch,
+        wake: Wake,
+        passes: UseTracker,
+        clock: Clock,
+        has_agent: Callable[[], bool] = lambda: False,
+        has_network: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`has_agent`: the agent's image is on this host. `has_network`: a sealed network can be guarded here now."""
+        self._has_agent, self._has_network = has_agent, has_network
         self._objects, self._write, self._patch = objects, write, patch
         self._wake, self._passes, self._clock = wake, passes, clock
 
@@ -59,7 +71,7 @@ class Projects:
         except errors.NotFound:
             if not template and defaults is None:
                 raise
-            found = self._create(namespace, name, self._spec(namespace, name, template, defaults))
+            found = self._create_enforceable(namespace, name, self._spec(namespace, name, template, defaults))
         if found.deleted_at is not None:
             raise errors.Conflict(f"sandbox `{name}` is being deleted; wait until it is gone, then open it again")
         if found.spec.get("runState", "Running") != "Running" or _ready(found).get("reason") == "IdleReaped":
@@ -80,7 +92,9 @@ class Projects:
         if defaults is None:
             return made
         if not template:
-            made = _default_spec(defaults)
+            networked = bool(defaults.folder) or self._has_network()  # full-isolation mounts folders read-only
+            level = "development" if networked else "full-isolation"
+            made = _default_spec(name, defaults, level, has_agent=self._has_agent())
         mounted = not template or found.get("workspace") is not None
         if defaults.folder:
             made["workspace"] = {"hostPath": defaults.folder}
@@ -95,6 +109,23 @@ class Projects:
         except errors.NotFound as error:
             words = f"sandboxtemplate `{name}` does not exist in namespace `{namespace}`; apply it first"
             raise errors.NotFound(words) from error
+
+    def _create_enforceable(self, namespace: str, name: str, spec: Mapping[str, Any]) -> StoredObject:
+        """Create the sandbox; without a network where its level can't be enforced, without an agent that can't run."""
+        template = dict(spec.get("template", {}))
+        try:
+            return self._create(namespace, name, spec)
+        except errors.Invalid as error:
+            fields = {str(each.get("field")) for each in error.causes}
+            if not template or not fields or not fields <= {_LEVEL_FIELD, _AGENT_FIELD}:
+                raise
+            if _LEVEL_FIELD in fields and "hostPath" in spec["workspace"]:  # that level could not write the folder
+                raise
+            if _LEVEL_FIELD in fields:
+                template["securityLevel"] = "full-isolation"
+            if _AGENT_FIELD in fields:
+                del template["agent"]
+            return self._create(namespace, name, {**spec, "template": template})
 
     def _create(self, namespace: str, name: str, spec: Mapping[str, Any]) -> StoredObject:
         document = {
@@ -149,13 +180,14 @@ def _volume_name(project: str) -> str:
     return f"{name[: _NAME_LETTERS - 9].rstrip('-')}-{hashlib.sha256(project.encode()).hexdigest()[:8]}"
 
 
-def _default_spec(defaults: ProjectDefaults) -> dict[str, Any]:
+def _default_spec(name: str, defaults: ProjectDefaults, level: str, *, has_agent: bool) -> dict[str, Any]:
     """Return the sandbox of a project without a template."""
     template = {
         "image": defaults.image,
         "command": ["sleep", "infinity"],
-        "securityLevel": "development" if defaults.folder else "full-isolation",  # that mounts folders read-only
-        "workspace": {"mountPath": "/workspace/src"},
+        "securityLevel": level,
+        **({"agent": {"project": name, "root": _SOURCES}} if has_agent else {}),
+        "workspace": {"mountPath": _SOURCES},
         "volumeClaimTemplates": [{"name": "data", "mountPath": "/workspace/data", "size": defaults.size}],
     }
     return {"template": template, "resources": {"limits": {"memory": "4Gi"}, "cpuShares": 1024}}
