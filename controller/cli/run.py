@@ -52,10 +52,11 @@ _PROGRAM = re.compile("[a-z0-9_.-]+")
 _HOSTLESS = ("NoHost", "HostNeeded")
 _GPUS = re.compile(r'"?((count=)?(?P<count>[0-9]{1,4}|all)|device=(?P<ids>[^,"]+(,[^,"]+)*))"?')
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_MOST_SECONDS = 86400
 _LIFECYCLE = {
     "idleTimeoutSeconds": 60,
     "onIdle": "Delete",
-    "activeDeadlineSeconds": 86400,
+    "activeDeadlineSeconds": _MOST_SECONDS,
     "ttlSecondsAfterFinished": 0,
     "shutdownGracePeriodSeconds": 0,
 }
@@ -290,8 +291,8 @@ def run_main(
     """Run the image's own program as the main command of a sandbox, show its log, and return its exit code."""
     client = connect(ctx)
     template = _main_template(client, namespace, asked, job, env)
-    lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 60, "shutdownGracePeriodSeconds": 0}
-    lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds or _LIFECYCLE["activeDeadlineSeconds"])
+    lifecycle: dict[str, Any] = {"keepRunning": True, "ttlSecondsAfterFinished": 60, "shutdownGracePeriodSeconds": 0}
+    lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds or _MOST_SECONDS)
     document = _document(client, namespace, asked, {"template": template}, lifecycle)
     name = document["metadata"]["name"]
     with _exit_on_signals():

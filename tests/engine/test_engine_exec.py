@@ -111,7 +111,12 @@ def test_a_signal_reaches_the_command(world: World, box: Container, name: str, c
 def test_a_start_error_is_on_stderr(world: World, box: Container) -> None:
     out, err, code = read_all(world.streams.exec(box.id, ["none-such"]))
     assert (out, code) in [(b"", b"126"), (b"", b"127")]
-    assert b"none-such" in err
+    assert err.startswith(b'executable "none-such" is not in ')
+    assert b"OCI" not in err
+    out, err, _ = read_all(world.streams.exec(box.id, ["none-such"], tty=True))
+    assert (out.startswith(b'executable "none-such" is not in '), err) == (True, b"")
+    _, err, _ = read_all(world.streams.exec(box.id, ["true"], working_dir="/none/such"))
+    assert err.startswith(b'working folder "/none/such" can\'t be entered in ')
     words = b"OCI runtime exec failed: said by the command"
     assert read_all(world.streams.exec(box.id, ["printf", "%s", words.decode()])) == (words, b"", b"0")
 

@@ -21,6 +21,7 @@ from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.pull import Pulls, not_pulled, pull
 from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
+from controller.engine.docker.start_errors import in_words
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_mounts import HostMounts
@@ -228,7 +229,7 @@ class Actor:
             if _NO_DRIVER in fault.message:
                 return Terminal("NoDeviceDriver", f"{action.name} requests gpus; {_WITHOUT_DRIVER}: {fault.message}")
             reason = START_BLOCKED if fault.left_behind else "StartFailed"
-            return Transient(reason, f"{action.name} does not start: {fault.message}")
+            return Transient(reason, f"{action.name} does not start: {in_words(fault.message, now.image)}")
         return Ok(self._observer.read(container.id).container.id)
 
     def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:

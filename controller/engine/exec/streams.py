@@ -22,6 +22,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
 from controller.engine.docker.inspect import belongs_to, labels_of, unix_seconds
 from controller.engine.docker.raw_http import HttpStream
+from controller.engine.docker.start_errors import in_words
 from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, portable, sized, stream_error
@@ -214,7 +215,7 @@ class DockerStreams:
             max_wait_seconds=_STALL_SECONDS,
             last=running.last_chunks,
             left=running.abandon,
-            chunks=raw if tty else partial(_begun, running),
+            chunks=partial(_begun, running, self._image(container_id), tty),
         )
         if tty and size is not None:  # an engine before API 1.42 has ignored it
             threading.Thread(target=_resized, args=(running, *size), name="engine-size", daemon=True).start()
@@ -276,6 +277,11 @@ class DockerStreams:
         if seen is not None and seen.state is State.RUNNING and holds(seen.pid, container_id, self._proc):
             return seen.pid
         return int(self._inspect(container_id)["State"].get("Pid") or 0)
+
+    def _image(self, container_id: str) -> str:
+        """Return the image of a container as its spec names it; "" if it was not observed."""
+        seen = self._known(container_id)
+        return seen.image if seen is not None else ""
 
     def _is_sized_inside(self, container_id: str, init_pid: int) -> bool:
         """Tell whether a shell of the image has to set the size of a terminal, so that its program begins with it."""
@@ -365,13 +371,22 @@ def _relay(
     threading.Thread(target=run, name="engine-stream", daemon=True).start()
 
 
-def _begun(running: Exec, read: Callable[[], bytes]) -> Iterator[Chunk]:
-    """Yield the chunks of a command. A start error, which the engine sends on stdout, becomes stderr."""
-    refused = None
-    for chunk in frames(read):
-        if refused is None:
-            refused = chunk.data.startswith(_NOT_STARTED) and running.never_began()
-        yield Chunk("stderr", chunk.data) if refused else chunk
+def _begun(running: Exec, image: str, tty: bool, read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """Yield the chunks of a command. A start error, which the engine sends on stdout, becomes words on stderr.
+
+    On a terminal, which has one stream, the words are on that.
+    """
+    chunks = raw(read) if tty else frames(read)
+    first = next(chunks, None)
+    if first is None:
+        return
+    if not (first.data.startswith(_NOT_STARTED) and running.never_began()):
+        yield first
+        yield from chunks
+        return
+    text = b"".join((first.data, *(chunk.data for chunk in chunks))).decode(errors="replace")
+    message = f"{in_words(text, image)}\n".encode()
+    yield Chunk("stdout", message.replace(b"\n", b"\r\n")) if tty else Chunk("stderr", message)
 
 
 def raw(read: Callable[[], bytes]) -> Iterator[Chunk]:
