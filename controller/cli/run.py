@@ -63,6 +63,7 @@ _LIFECYCLE = {
 _NEW_VOLUME = "1Gi"
 _END_SECONDS = 60.0  # from the end of the log to that of the sandbox
 _TIMED_OUT = 124
+_NOT_STARTED = (126, 127)  # of shells and of init, for a program that they can't execute or find
 _KEPT_SECONDS = 86400  # after the end of a detached command: for its log and its exit code
 
 
@@ -445,6 +446,8 @@ def _wait(client: Client, namespace: str, name: str, seconds: float, image: str 
     def ready(_name: str, obj: Object | None) -> bool:
         nonlocal last
         if may_end and (obj is None or _has_ended(obj)):
+            if obj is not None and obj["status"]["lastTermination"]["exitCode"] in _NOT_STARTED:
+                raise CliError(_not_started(obj))
             return True
         for type_, status in (("Accepted", "False"), ("Finished", "True")):
             found = condition_of(obj or {}, type_)
@@ -484,6 +487,13 @@ def _images_here(client: Client) -> str:
         return "no image is here"
     more = f" and {len(names) - _SHOWN_IMAGES} more (`paddock image list`)" if len(names) > _SHOWN_IMAGES else ""
     return f"images here: {', '.join(names[:_SHOWN_IMAGES])}{more}"
+
+
+def _not_started(obj: Object) -> str:
+    """Describe the end of a main command whose program could not be started, with the last lines of its log."""
+    finished = condition_of(obj, "Finished") or {}
+    last = "".join(f"\n{line}" for line in obj["status"]["lastTermination"].get("logTail", ())[-3:])
+    return f"the command ended at once: {finished.get('message', '')}; check its name and the image{last}"
 
 
 def _has_ended(obj: Object) -> bool:

@@ -97,6 +97,20 @@ def test_a_detached_command_stays_with_its_log(daemon: RunningDaemon, tmp_path: 
     none_left(daemon)
 
 
+def test_a_program_that_is_not_in_the_image(daemon: RunningDaemon) -> None:
+    done = daemon.paddock(*daemon.run, "paddock/python:1", "no-such-program", check=False)
+    assert done.returncode in (126, 127)
+    assert done.stderr.startswith('executable "no-such-program" is not in the image paddock/python:1; ')
+    none_left(daemon)
+
+
+def test_an_image_that_is_missing_ends_it(daemon: RunningDaemon) -> None:
+    done = daemon.paddock(*daemon.run, "--wait", "10m", "paddock/none-such:1", "true", check=False)
+    assert (done.returncode, "; images here: " in done.stderr) == (1, True)
+    assert "build.sh" not in done.stderr
+    none_left(daemon)
+
+
 def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
     daemon.apply(FULL)
     daemon.paddock("wait", "-n", "full", "--for=condition=Ready", "--timeout=60s", "sandbox/holder")

@@ -14,6 +14,10 @@ ENDED = (State.EXITED, State.DEAD)
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 # Of a process that was killed: 128 and SIGKILL. Any other signal can be handled, and its code be a program's own.
 _KILLED = 137
+_MEANINGS = {
+    126: "its program, or one that it calls, can't be executed",
+    127: "its program, or one that it calls, is not in its image",
+}
 # Between a process's start and the engine's note of it, at most.
 _NOTED_SECONDS = 60.0
 
@@ -68,6 +72,12 @@ def _unseen(container: Container, memory: InstanceState) -> bool:
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
         return known.started_at != container.started_at
     return container.started_at - container.finished_at > _NOTED_SECONDS
+
+
+def exit_text(exit_code: int) -> str:
+    """Return an exit code, with its meaning where shells and Paddock's init agree on one."""
+    meaning = _MEANINGS.get(exit_code, "")
+    return f"exit code {exit_code}{f' ({meaning})' if meaning else ''}"
 
 
 def is_unproven(container: Container | None, memory: InstanceState, now: float) -> bool:

@@ -390,12 +390,12 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
 
 
 def _finished(memory: InstanceState, end: Termination) -> Decision:
-    return Decision(memory, end.reason, f"exit code {end.exit_code}", finished=True)
+    return Decision(memory, end.reason, deaths.exit_text(end.exit_code), finished=True)
 
 
 def _ended(memory: InstanceState) -> str:
     end = memory.last_end
-    return "" if end is None else f"{end.reason}: exit code {end.exit_code}"
+    return "" if end is None else f"{end.reason}: {deaths.exit_text(end.exit_code)}"
 
 
 def _joined(repaired: Decision, asked: Decision) -> Decision:
