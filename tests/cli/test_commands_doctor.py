@@ -17,10 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 def doctor(folder: Path, engine: str, *words: str) -> subprocess.CompletedProcess[str]:
     config = folder / "paddock.toml"
     config.write_text(f'state_dir = "{folder}/state"\nsocket = "{folder}/s.sock"\ndocker_host = "{engine}"\n')
+    return run("--config", str(config), *words)
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "controller", "doctor", "--config", str(config), *words],
+        [sys.executable, "-m", "controller", "doctor", *words],
         cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -63,6 +67,14 @@ def test_a_named_daemon_checks_its_own_host(served: World, paddock: Run) -> None
     assert "engine (problem): no answer\n  means: no sandbox starts" in paddock("doctor").stdout
     both = paddock("doctor", "--config", "/etc/paddock/paddock.toml")
     assert (both.exit_code, "has its own settings" in both.stderr) == (2, True)
+
+
+def test_a_silent_socket_does_not_keep_it_from_its_work(tmp_path: Path) -> None:
+    socket = f"unix://{tmp_path}/s.sock"
+    settings = {"PADDOCK_STATE_DIR": f"{tmp_path}/state", "PADDOCK_DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    done = run("-o", "json", PADDOCK_SERVER=socket, PADDOCK_SOCKET=f"{tmp_path}/s.sock", **settings)
+    assert "This host is checked without it." in done.stderr
+    assert {finding["check"] for finding in json.loads(done.stdout)} >= {"engine", "daemon"}
 
 
 @pytest.mark.docker

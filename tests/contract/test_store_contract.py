@@ -837,7 +837,7 @@ def test_commits_of_others_are_followed(world: World) -> None:
         transaction.put(box())
         transaction.tell("its words")
     if store.figures().backend == "postgresql":
-        wait_for("it is woken for the commit", lambda: 1 in wakes)
+        wait_for("it is woken for the commit", lambda: 1 in wakes and words)
         assert words == ["its words"]
     with other.transaction() as transaction:
         transaction.put(box("too-much"))

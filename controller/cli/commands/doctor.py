@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from controller.cli.errors import UsageProblem
+from controller.cli.options import located
 from controller.cli.output import columns, json_text, note, say, say_table
 
 _FIELDS = ("check", "grade", "found", "meaning", "action")
@@ -27,14 +28,16 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
 
     Each finding has its meaning for sandboxes and an action. Nothing is changed, and no daemon is needed. Run it as
     the daemon's user (root), with the daemon's settings. With --server or --context that daemon checks its own host,
-    with its own settings; it is asked as an admin of every namespace.
+    with its own settings; it is asked as an admin of every namespace. This host is checked where its socket is silent.
     """
     if _names_a_daemon(ctx):
         if config is not None:
             raise UsageProblem(
                 "--config: the daemon that is asked has its own settings; leave out --config or --server"
             )
-        _show(ctx, _asked(ctx), output)
+        findings = _asked(ctx)
+        if findings is not None:
+            _show(ctx, findings, output)
     _show(ctx, _examined(config), output)
 
 
@@ -44,10 +47,17 @@ def _names_a_daemon(ctx: click.Context) -> bool:
     return bool(target.address or target.context or any(os.environ.get(name) for name in _VARIABLES))
 
 
-def _asked(ctx: click.Context) -> list[dict[str, str]]:
-    """Return the findings of that daemon about its host."""
+def _asked(ctx: click.Context) -> list[dict[str, str]] | None:
+    """Return the findings of that daemon about its host; None where a socket of this host does not answer."""
     client = importlib.import_module("controller.cli.client")
-    items: list[dict[str, str]] = client.connect(ctx).get(f"{client.PREFIX}/doctor")["items"]
+    errors = importlib.import_module("paddock._client.errors")
+    try:
+        items: list[dict[str, str]] = client.connect(ctx).get(f"{client.PREFIX}/doctor")["items"]
+    except errors.Unreachable as error:
+        if not located(ctx).socket:
+            raise
+        note(f"{error}\nThis host is checked without it.")
+        return None
     return items
 
 
