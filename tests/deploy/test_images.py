@@ -55,6 +55,12 @@ def test_a_host_that_is_no_debian_leaves_the_tools_their_defaults(world: World) 
     assert "SourceParts" not in (world.base / "host-apt" / "apt.conf").read_text()
 
 
+def test_pip_of_the_toolchain_installs_for_the_user() -> None:
+    recipe = (CHECKOUT / "images/toolchain/Dockerfile").read_text()
+    assert "rm /usr/lib/python3.*/EXTERNALLY-MANAGED" in recipe
+    assert "ENV PATH=/home/sandbox/.local/bin:" in recipe
+
+
 def test_asks_for_an_engine(world: World) -> None:
     result = world.run("images/build.sh", "tiny")
     assert result.returncode == 1
