@@ -79,6 +79,11 @@ def test_commands(shared: Sandbox) -> None:
 
 def test_code_of_any_language(shared: Sandbox) -> None:
     assert shared.run_code("print(6 * 7)").text == "42"
+    pieces: list[str] = []
+    for callback in (None, pieces.append):
+        valued = shared.run_code("print('printed', end='')\n{'a': 6 * 7}", on_stdout=callback)
+        assert (valued.text, valued.stdout) == ("{'a': 42}", "printed")
+    assert "".join(pieces) == "printed"
     assert shared.run_code("import sys; print(sys.argv[1:])", args=["a", "-b"]).text == "['a', '-b']"
     assert shared.run_code('echo "$1" "${BASH_VERSION:+bash}"', "bash", args=["x"]).text == "x bash"
     long = "x = 1\n" * 100_000 + "print('long')"
@@ -86,6 +91,21 @@ def test_code_of_any_language(shared: Sandbox) -> None:
     assert "ZeroDivisionError" in shared.run_code("1 / 0").stderr
     with pytest.raises(ValueError, match="unknown language 'cobol'; use one of python"):
         shared.run_code("x", "cobol")
+
+
+def test_readiness_does_not_flap_after_a_change(shared: Sandbox) -> None:
+    for number in range(30):
+        shared.patch({"metadata": {"annotations": {"number": str(number)}}, "spec": {"priority": number}})
+        assert shared.ready
+        assert shared.refresh().ready
+
+
+def test_a_sandbox_without_its_gpu_fails_at_once(paddock: Paddock) -> None:
+    begun = time.monotonic()
+    with pytest.raises(SandboxFailed, match="NoDeviceDriver") as failed:
+        paddock.sandboxes.create("no-gpu", gpus=1)
+    assert failed.value.reason == "NoDeviceDriver"
+    assert time.monotonic() - begun < 100  # it would wait for 120 seconds
 
 
 def test_output_comes_while_the_command_runs(shared: Sandbox) -> None:
@@ -244,14 +264,14 @@ def test_refused_and_failed_sandboxes_leave_nothing(paddock: Paddock) -> None:
     template = {"image": "paddock/python:1", "command": ["sleep", "0.5"], "readiness": {"exec": {"command": ["false"]}}}
     with pytest.raises(SandboxFailed, match="Completed"):
         paddock.sandboxes.create("ends", spec={"template": template, "restartPolicy": "Never"})
-    with pytest.raises(WaitTimedOut, match="sandboxes/absent"):
-        paddock.sandboxes.create("absent", image="paddock/none-such:1", timeout=1)
+    with pytest.raises(SandboxFailed, match=r"ImageMissing|ImagePullFailed"):
+        paddock.sandboxes.create("absent", image="paddock/none-such:1")
     wait_for("both are gone", lambda: not {"ends", "absent"} & {each.name for each in paddock.sandboxes.list()})
 
 
 async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
     async with AsyncPaddock(f"unix://{daemon.socket}") as paddock:
-        async with await paddock.sandboxes.create() as sandbox:
+        async with paddock.sandboxes.create() as sandbox:
             told: list[str] = []
 
             async def tell(text: str) -> None:
@@ -264,7 +284,7 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             assert await sandbox.files.read("/tmp/f") == "data"
             await sandbox.files.download("/tmp/f", tmp_path / "f")
             assert (tmp_path / "f").read_text() == "data"
-            async with await sandbox.start("echo begun; sleep 600") as process:
+            async with sandbox.start("echo begun; sleep 600") as process:
                 assert [each.text async for each in first(process)] == ["begun\n"]
             running_ = asyncio.create_task(sandbox.run("sleep 601"))
             while "sleep 601" not in (await sandbox.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout:
@@ -273,14 +293,14 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await running_
             server = await sandbox.background("cd /tmp && python3 -m http.server 8124")
-            async with await sandbox.preview(8124) as preview:
+            async with sandbox.preview(8124) as preview:
                 assert preview.url == f"http://{preview.host}:{preview.port}/"
             async with (
                 await sandbox.forward(8124, timeout=60) as port,
                 httpx.AsyncClient(trust_env=False, timeout=60) as web,
             ):
                 assert (await web.get(f"{port.url}f")).text == "data"
-            async with await sandbox.connect(8124) as connection:
+            async with sandbox.connect(8124) as connection:
                 await connection.send(b"GET /f HTTP/1.0\r\n\r\n")
                 assert (await connection.receive()).startswith(b"HTTP/1.0 200")
             await server.kill()
@@ -311,7 +331,7 @@ def test_asyncio(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 def test_twenty_sandboxes_at_once(daemon: RunningDaemon) -> None:
     async def one(paddock: AsyncPaddock, number: int) -> str:
-        async with await paddock.sandboxes.create(memory="64Mi", timeout=240) as sandbox:
+        async with paddock.sandboxes.create(memory="64Mi", timeout=240) as sandbox:
             return (await sandbox.run_code(f"print({number} ** 2)", check=True)).text
 
     async def all_() -> list[str]:

@@ -12,6 +12,8 @@ _HEAD = "# Generated from {name} by `python -m tests.sdk.unasync`: change that o
 _RULES = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
+    (r" *@opening\n", ""),
+    (r", opening\b", ""),
     (r"\bpaddock\._async\b", "paddock._sync"),
     (r"\bpaddock\._transport\.aio\b", "paddock._transport.blocking"),
     (r"\bAsync([A-Z]\w*)", r"\1"),

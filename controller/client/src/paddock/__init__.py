@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paddock._async.client import AsyncPaddock as AsyncPaddock
     from paddock._async.client import AsyncSandboxes as AsyncSandboxes
     from paddock._async.files import AsyncFiles as AsyncFiles
+    from paddock._async.mcp import AsyncMCP as AsyncMCP
     from paddock._async.objects import AsyncObjects as AsyncObjects
     from paddock._async.ports import AsyncForward as AsyncForward
     from paddock._async.process import AsyncBackgroundCommand as AsyncBackgroundCommand
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from paddock._sync.client import Paddock as Paddock
     from paddock._sync.client import Sandboxes as Sandboxes
     from paddock._sync.files import Files as Files
+    from paddock._sync.mcp import MCP as MCP
     from paddock._sync.objects import Objects as Objects
     from paddock._sync.ports import Forward as Forward
     from paddock._sync.process import BackgroundCommand as BackgroundCommand
@@ -61,6 +63,7 @@ _CLIENT = "paddock._client"
 _MODULES = {
     "paddock._async.client": ("AsyncPaddock", "AsyncSandboxes"),
     "paddock._async.files": ("AsyncFiles",),
+    "paddock._async.mcp": ("AsyncMCP",),
     "paddock._async.objects": ("AsyncObjects",),
     "paddock._async.ports": ("AsyncForward",),
     "paddock._async.process": ("AsyncBackgroundCommand", "AsyncProcess"),
@@ -79,6 +82,7 @@ _MODULES = {
     ),
     "paddock._sync.client": ("Paddock", "Sandboxes"),
     "paddock._sync.files": ("Files",),
+    "paddock._sync.mcp": ("MCP",),
     "paddock._sync.objects": ("Objects",),
     "paddock._sync.ports": ("Forward",),
     "paddock._sync.process": ("BackgroundCommand", "Process"),
@@ -107,8 +111,16 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from paddock._version import VERSION
+
+        return VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "__version__"})

@@ -11,10 +11,15 @@ _BY_LANGUAGE = {
 _OTHER_NAMES = {"python3": "python", "py": "python", "javascript": "node", "js": "node", "shell": "sh", "rb": "ruby"}
 
 
+def language_of(name: str) -> str:
+    """Return the language of a name or an alias."""
+    name = name.lower()
+    return _OTHER_NAMES.get(name, name)
+
+
 def interpreter(language: str) -> tuple[str, ...]:
     """Return the command of a language. Raises ValueError for an unknown one."""
-    name = language.lower()
-    found = _BY_LANGUAGE.get(_OTHER_NAMES.get(name, name))
+    found = _BY_LANGUAGE.get(language_of(language))
     if found is None:
         known = ", ".join(_BY_LANGUAGE)
         raise ValueError(f"run_code: unknown language {language!r}; use one of {known}, or `exec` with its interpreter")

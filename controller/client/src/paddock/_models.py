@@ -8,6 +8,14 @@ from typing import Any
 from paddock._client.errors import ClientError, TimedOut
 
 Object = Mapping[str, Any]
+# Reasons of Ready=False that only a person ends: another spec, or something that the host lacks.
+HOPELESS = frozenset(
+    {
+        *("NotSecured", "InvalidConfig", "NoDeviceDriver", "NoSeccompProfile", "LimitsNotApplied"),
+        *("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing"),
+        *("TemplateNotFound", "HostUnknown", "MountRefused", "NameConflict", "ForeignContainer"),
+    }
+)
 _SHOWN_CHARACTERS = 2000
 MAX_OUTPUT_BYTES = 8 << 20  # of each stream of a command, if its caller asks for nothing else
 
@@ -17,7 +25,8 @@ class CommandResult:
     """Result of a command, as text.
 
     `truncated`: of long output only head and tail were kept. `timed_out`: the command was killed at its timeout; its
-    exit code is 124. `duration_seconds`: how long it ran, or None if that is unknown.
+    exit code is 124. `duration_seconds`: how long it ran, or None if that is unknown. `value`: if Python code
+    ends in an expression, the value of that as a notebook shows it.
 
         result = sandbox.run("ls /workspace")
         if result.ok:
@@ -30,6 +39,7 @@ class CommandResult:
     duration_seconds: float | None = None
     truncated: bool = False
     timed_out: bool = False
+    value: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -38,8 +48,8 @@ class CommandResult:
 
     @property
     def text(self) -> str:
-        """Return stdout without the last line break, for one-line answers."""
-        return self.stdout.removesuffix("\n")
+        """Return the value of the last expression, else stdout without its last line break."""
+        return self.stdout.removesuffix("\n") if self.value is None else self.value
 
     def check(self) -> "CommandResult":
         """Return this result. Raises CommandFailed for any exit code but 0."""
@@ -181,12 +191,18 @@ class KeptStreams:
         self._streams[stream].add(data)
 
     def result(
-        self, exit_code: int, *, timed_out: bool, duration_seconds: float | None = None, truncated: bool = False
+        self,
+        exit_code: int,
+        *,
+        timed_out: bool,
+        duration_seconds: float | None = None,
+        truncated: bool = False,
+        value: str | None = None,
     ) -> CommandResult:
         """Return the result of the ended command. `truncated`: some output had been left out before."""
         out, err = self._streams["stdout"], self._streams["stderr"]
         truncated = truncated or bool(out.omitted_bytes or err.omitted_bytes)
-        return CommandResult(exit_code, out.text, err.text, duration_seconds, truncated, timed_out)
+        return CommandResult(exit_code, out.text, err.text, duration_seconds, truncated, timed_out, value)
 
 
 class Decoder:
@@ -248,6 +264,9 @@ def holds(found: Object, type_: str, status: str) -> bool:
 
 def failure_of(found: Object) -> tuple[str, str] | None:
     """Return reason and message of a sandbox that will not become Ready by itself, or None."""
+    ready = condition_of(found, "Ready") or {}
+    if ready.get("reason") in HOPELESS and holds(found, "Ready", "False"):
+        return str(ready["reason"]), str(ready.get("message", ""))
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
         if holds(found, type_, status):
             condition = condition_of(found, type_) or {}

@@ -26,7 +26,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
         """Run a Python program in a new interpreter in the sandbox. Returns its exit code and output.
 
         Args:
-            code: The program; it must print what you want to see.
+            code: The program; it prints what you want to see, or ends in an expression with that value.
         """
         return _told(sandbox.run_code(code, timeout=timeout))
 
@@ -77,7 +77,11 @@ def _told(result: CommandResult) -> str:
     ended = "timed out" if result.timed_out else f"exit code {result.exit_code}"
     parts = [
         ended,
-        *(f"{name}:\n{text}" for name, text in (("stdout", result.stdout), ("stderr", result.stderr)) if text),
+        *(
+            f"{name}:\n{text}"
+            for name, text in (("stdout", result.stdout), ("stderr", result.stderr), ("value", result.value))
+            if text
+        ),
     ]
     return _cut("\n".join(parts))
 

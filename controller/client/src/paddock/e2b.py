@@ -226,14 +226,17 @@ class ExecutionError:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Result of `run_code`; `text` is what it printed."""
+    """Result of `run_code`; `text` is the value of its last expression, else what it printed."""
 
     logs: Logs
     error: ExecutionError | None = None
+    value: str | None = None
 
     @property
     def text(self) -> str | None:
-        """Output of the program, without the last line break."""
+        """Value of the last expression, else the output without the last line break."""
+        if self.value is not None:
+            return self.value
         return "".join(self.logs.stdout).removesuffix("\n") or None
 
 
@@ -354,7 +357,7 @@ class Sandbox:
         _refuse_late(done)
         logs = Logs([done.stdout] if done.stdout else [], [done.stderr] if done.stderr else [])
         if done.ok:
-            return Execution(logs)
+            return Execution(logs, value=done.value)
         name, _, value = (done.stderr.strip().splitlines() or [f"ExitCode: {done.exit_code}"])[-1].partition(": ")
         return Execution(logs, ExecutionError(name, value, done.stderr))
 

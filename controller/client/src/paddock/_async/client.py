@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from paddock._async.mcp import AsyncMCP
 from paddock._async.objects import AsyncObjects
 from paddock._async.sandbox import AsyncSandbox
 from paddock._client.connection import segment
-from paddock._client.errors import ClientError
+from paddock._client.errors import ClientError, Refused, Unreachable
 from paddock._connect import chosen_server
 from paddock._models import Change, MetricsList, Object, change_of, metrics_list_of
 from paddock._spec import SandboxOptions, document, spec_of
-from paddock._transport.aio import AsyncTransport
+from paddock._transport.aio import AsyncTransport, opening
 from paddock._version import API_VERSION
 
 _READY_SECONDS = 120.0
+_NOT_READY = 503
 _YAML = "application/yaml"
 
 
@@ -24,7 +26,7 @@ class AsyncPaddock:
     """Client of a daemon. Use it in an `async with`, or close it.
 
         async with AsyncPaddock() as paddock:
-            async with await paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+            async with paddock.sandboxes.create(image="paddock/python:1") as sandbox:
                 print((await sandbox.run_code("print(6 * 7)")).text)
 
     Without arguments it finds the daemon as the command `paddock` does: PADDOCK_SERVER, the current context, then the
@@ -75,6 +77,11 @@ class AsyncPaddock:
         """The SandboxPools of the namespace."""
         return self.objects("sandboxpools")
 
+    @property
+    def mcp(self) -> AsyncMCP:
+        """The MCP servers of the namespace."""
+        return AsyncMCP(self._transport, self.namespace)
+
     def objects(self, plural: str, *, namespaced: bool = True) -> AsyncObjects:
         """Return the objects of any kind, such as `objects("quotas")`; `namespaced=False` for those of the host."""
         return AsyncObjects(self._transport, self.namespace if namespaced else None, plural)
@@ -91,6 +98,18 @@ class AsyncPaddock:
         body = {"documents": [_document(spec)], "namespace": self.namespace}
         return [change_of(each) for each in (await self._transport.request("POST", "apply", json=body))["items"]]
 
+    async def is_docker_available(self) -> bool:
+        """Tell if sandboxes can run: the daemon answers, and reaches its container engine and its store."""
+        try:
+            await self._transport.download("/readyz", {})
+        except Unreachable:
+            return False
+        except Refused as error:
+            if error.code != _NOT_READY:
+                raise
+            return False
+        return True
+
     async def version(self) -> str:
         """Return the version of the daemon."""
         return str((await self._transport.request("GET", "/version"))["version"])
@@ -104,6 +123,7 @@ class AsyncSandboxes:
         self._objects = AsyncObjects(transport, namespace, "sandboxes")
         self.watch = self._objects.watch
 
+    @opening
     async def create(
         self,
         name: str = "",

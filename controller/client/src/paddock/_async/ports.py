@@ -7,7 +7,7 @@ from paddock._transport.aio import AsyncTransport
 class AsyncForward:
     """A local listener whose connections reach a port of a sandbox, until it is closed.
 
-    async with await sandbox.forward(5432) as forward:
+    async with sandbox.forward(5432) as forward:
         print(forward.address, forward.port)
     """
 

@@ -17,10 +17,12 @@ from paddock._client.command import as_json, as_query, checked_code, checked_com
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
 from paddock._client.port_forward import Forwarding, open_port, own_host
-from paddock._interpreters import interpreter
+from paddock._interpreters import interpreter, language_of
+from paddock._last_value import Values
 from paddock._models import (
     MAX_OUTPUT_BYTES,
     CommandResult,
+    Decoder,
     KeptStreams,
     Metrics,
     Object,
@@ -34,7 +36,7 @@ from paddock._models import (
     obstacle,
 )
 from paddock._spec import deadline_seconds, lifetime_from
-from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, pause, tell
+from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, opening, pause, tell
 
 _PLURAL = "sandboxes"
 _READY_SECONDS = 120.0
@@ -45,7 +47,7 @@ _POLL_SECONDS = 0.2
 class AsyncSandbox:
     """One sandbox. As a context manager it is deleted at the end.
 
-        async with await paddock.sandboxes.create(image="paddock/python:1") as sandbox:
+        async with paddock.sandboxes.create(image="paddock/python:1") as sandbox:
             result = await sandbox.run("pip list | head")
             print(result.stdout)
 
@@ -92,8 +94,8 @@ class AsyncSandbox:
 
     @property
     def ready(self) -> bool:
-        """True if it was Ready when it was read last."""
-        return bool(self._found) and holds(self._found, "Ready", "True")
+        """True if it was Ready when it was read last, maybe before a change that the daemon has yet to look at."""
+        return str((condition_of(self._found, "Ready") or {}).get("status")) == "True"
 
     @property
     def files(self) -> AsyncFiles:
@@ -283,12 +285,15 @@ class AsyncSandbox:
     ) -> CommandResult:
         """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
 
-        The code goes in over stdin, so it may be as long as you like.
+        The code goes in over stdin, so it may be as long as you like. If Python code ends in an expression, `text` is
+        its value as a notebook shows it; `stdout` has what was printed.
 
+            assert (await sandbox.run_code("x = 6; x * 7")).text == "42"
             assert (await sandbox.run_code("print(6 * 7)")).text == "42"
         """
+        values = Values() if language_of(language) == "python" else None
         return await self._run(
-            [*interpreter(language), *args],
+            [*(values.command if values else interpreter(language)), *args],
             env=env,
             cwd=cwd,
             stdin=checked_code(code),
@@ -296,8 +301,10 @@ class AsyncSandbox:
             callbacks=(on_stdout, on_stderr),
             check=check,
             max_output_bytes=max_output_bytes,
+            values=values,
         )
 
+    @opening
     async def start(
         self,
         command: str | Sequence[str],
@@ -312,7 +319,7 @@ class AsyncSandbox:
 
         `stdin`: it can be written to. `tty`: give it a terminal. A suspended sandbox is resumed first.
 
-            async with await sandbox.start("pip install requests") as process:
+            async with sandbox.start("pip install requests") as process:
                 async for output in process:
                     print(output.text, end="")
         """
@@ -390,14 +397,15 @@ class AsyncSandbox:
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
         max_output_bytes: int,
+        values: Values | None = None,
     ) -> CommandResult:
         raw, kept = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = await self._collected(command, env, cwd, raw, timeout, kept)
+            result = await self._collected(command, env, cwd, raw, timeout, kept, values)
         else:
             process = await self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             async with process:
-                result = await self._streamed(process, raw, callbacks, kept)
+                result = await self._streamed(process, raw, callbacks, kept, values)
         return result.check() if check else result
 
     async def _collected(
@@ -408,6 +416,7 @@ class AsyncSandbox:
         stdin: bytes,
         timeout: float | None,
         kept: KeptStreams,
+        values: Values | None,
     ) -> CommandResult:
         asked = {
             "command": command,
@@ -419,12 +428,14 @@ class AsyncSandbox:
         }
         done = await self._transport.request("POST", f"{self._path}/exec", json=asked)
         for stream in ("stdout", "stderr"):
-            kept.add(stream, base64.b64decode(done[stream]))
+            data = base64.b64decode(done[stream])
+            kept.add(stream, values.output(data) + values.rest() if values and stream == "stdout" else data)
         return kept.result(
             done["exitCode"],
             timed_out=done["timedOut"],
             duration_seconds=done["durationSeconds"],
             truncated=done["truncated"],
+            value=values.value if values else None,
         )
 
     async def _streamed(
@@ -433,13 +444,20 @@ class AsyncSandbox:
         stdin: bytes,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         kept: KeptStreams,
+        values: Values | None,
     ) -> CommandResult:
-        told = dict(zip(("stdout", "stderr"), callbacks, strict=True))
+        told, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
+
+        async def take(stream: str, data: bytes) -> None:
+            kept.add(stream, data)
+            await tell(told[stream], decoder.output(stream, data).text)
 
         async def read() -> None:
             async for output in process:
-                kept.add(output.stream, output.data)
-                await tell(told[output.stream], output.text)
+                filtered = values is not None and output.stream == "stdout"
+                await take(output.stream, values.output(output.data) if values and filtered else output.data)
+            if values:
+                await take("stdout", values.rest())
 
         if stdin:
             async with beside(process.feed, stdin):
@@ -447,7 +465,10 @@ class AsyncSandbox:
         else:
             await read()
         return kept.result(
-            process.exit_code or 0, timed_out=process.timed_out, duration_seconds=process.duration_seconds
+            process.exit_code or 0,
+            timed_out=process.timed_out,
+            duration_seconds=process.duration_seconds,
+            value=values.value if values else None,
         )
 
     # Logs and ports
@@ -471,10 +492,12 @@ class AsyncSandbox:
             async for line in lines:
                 yield line
 
+    @opening
     async def connect(self, port: int) -> AsyncPortConnection:
         """Connect to a TCP port on the sandbox's 127.0.0.1, also without a network. Raises Refused if none listens."""
         return await self._transport.connect(self._path, port)
 
+    @opening
     async def forward(
         self, port: int, *, local: int = 0, address: str = "127.0.0.1", timeout: float = 0.0
     ) -> AsyncForward:
@@ -482,13 +505,14 @@ class AsyncSandbox:
 
         With a `timeout` wait so many seconds until the port accepts connections. For people's browsers use `preview`.
 
-            async with await sandbox.forward(8000, timeout=30) as forward:
+            async with sandbox.forward(8000, timeout=30) as forward:
                 print(httpx.get(forward.url))
         """
         if timeout:
             await self._accepting(port, timeout)
         return await self._forward(port, local, address)
 
+    @opening
     async def preview(
         self, port: int, *, path: str = "/", local: int = 0, timeout: float = _PORT_SECONDS
     ) -> AsyncForward:
@@ -498,12 +522,13 @@ class AsyncSandbox:
         the browser's cookies for other ports. A program uses `forward`: it may not know names below `localhost`.
 
             await sandbox.background("python3 -m http.server 8000")
-            async with await sandbox.preview(8000) as preview:
+            async with sandbox.preview(8000) as preview:
                 webbrowser.open(preview.url)
         """
         await self._accepting(port, timeout)
         return await self._forward(port, local, "127.0.0.1", path, own_host())
 
+    @opening
     async def proxy(self, port: int, *, timeout: float = 0.0) -> httpx.AsyncClient:
         """Return an HTTP client of a program that listens at a port of the sandbox; paths are relative to it.
 
@@ -512,7 +537,7 @@ class AsyncSandbox:
         right) have a JSON body with `kind: Status`. With a `timeout` wait so many seconds until the port accepts
         connections. Close the client, or use it in an `async with`.
 
-            async with await sandbox.proxy(8000, timeout=30) as http:
+            async with sandbox.proxy(8000, timeout=30) as http:
                 print((await http.get("/status", params={"verbose": "1"})).json())
         """
         if timeout:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from paddock._client.connection import segment
-from paddock._client.errors import ClientError
+from paddock._client.errors import ClientError, Refused, Unreachable
 from paddock._connect import chosen_server
 from paddock._models import Change, MetricsList, Object, change_of, metrics_list_of
 from paddock._spec import SandboxOptions, document, spec_of
+from paddock._sync.mcp import MCP
 from paddock._sync.objects import Objects
 from paddock._sync.sandbox import Sandbox
 from paddock._transport.blocking import Transport
 from paddock._version import API_VERSION
 
 _READY_SECONDS = 120.0
+_NOT_READY = 503
 _YAML = "application/yaml"
 
 
@@ -76,6 +78,11 @@ class Paddock:
         """The SandboxPools of the namespace."""
         return self.objects("sandboxpools")
 
+    @property
+    def mcp(self) -> MCP:
+        """The MCP servers of the namespace."""
+        return MCP(self._transport, self.namespace)
+
     def objects(self, plural: str, *, namespaced: bool = True) -> Objects:
         """Return the objects of any kind, such as `objects("quotas")`; `namespaced=False` for those of the host."""
         return Objects(self._transport, self.namespace if namespaced else None, plural)
@@ -91,6 +98,18 @@ class Paddock:
         """
         body = {"documents": [_document(spec)], "namespace": self.namespace}
         return [change_of(each) for each in (self._transport.request("POST", "apply", json=body))["items"]]
+
+    def is_docker_available(self) -> bool:
+        """Tell if sandboxes can run: the daemon answers, and reaches its container engine and its store."""
+        try:
+            self._transport.download("/readyz", {})
+        except Unreachable:
+            return False
+        except Refused as error:
+            if error.code != _NOT_READY:
+                raise
+            return False
+        return True
 
     def version(self) -> str:
         """Return the version of the daemon."""

@@ -14,10 +14,12 @@ from paddock._client.command import as_json, as_query, checked_code, checked_com
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound
 from paddock._client.port_forward import Forwarding, open_port, own_host
-from paddock._interpreters import interpreter
+from paddock._interpreters import interpreter, language_of
+from paddock._last_value import Values
 from paddock._models import (
     MAX_OUTPUT_BYTES,
     CommandResult,
+    Decoder,
     KeptStreams,
     Metrics,
     Object,
@@ -93,8 +95,8 @@ class Sandbox:
 
     @property
     def ready(self) -> bool:
-        """True if it was Ready when it was read last."""
-        return bool(self._found) and holds(self._found, "Ready", "True")
+        """True if it was Ready when it was read last, maybe before a change that the daemon has yet to look at."""
+        return str((condition_of(self._found, "Ready") or {}).get("status")) == "True"
 
     @property
     def files(self) -> Files:
@@ -284,12 +286,15 @@ class Sandbox:
     ) -> CommandResult:
         """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
 
-        The code goes in over stdin, so it may be as long as you like.
+        The code goes in over stdin, so it may be as long as you like. If Python code ends in an expression, `text` is
+        its value as a notebook shows it; `stdout` has what was printed.
 
+            assert (sandbox.run_code("x = 6; x * 7")).text == "42"
             assert (sandbox.run_code("print(6 * 7)")).text == "42"
         """
+        values = Values() if language_of(language) == "python" else None
         return self._run(
-            [*interpreter(language), *args],
+            [*(values.command if values else interpreter(language)), *args],
             env=env,
             cwd=cwd,
             stdin=checked_code(code),
@@ -297,6 +302,7 @@ class Sandbox:
             callbacks=(on_stdout, on_stderr),
             check=check,
             max_output_bytes=max_output_bytes,
+            values=values,
         )
 
     def start(
@@ -391,14 +397,15 @@ class Sandbox:
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
         max_output_bytes: int,
+        values: Values | None = None,
     ) -> CommandResult:
         raw, kept = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = self._collected(command, env, cwd, raw, timeout, kept)
+            result = self._collected(command, env, cwd, raw, timeout, kept, values)
         else:
             process = self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             with process:
-                result = self._streamed(process, raw, callbacks, kept)
+                result = self._streamed(process, raw, callbacks, kept, values)
         return result.check() if check else result
 
     def _collected(
@@ -409,6 +416,7 @@ class Sandbox:
         stdin: bytes,
         timeout: float | None,
         kept: KeptStreams,
+        values: Values | None,
     ) -> CommandResult:
         asked = {
             "command": command,
@@ -420,12 +428,14 @@ class Sandbox:
         }
         done = self._transport.request("POST", f"{self._path}/exec", json=asked)
         for stream in ("stdout", "stderr"):
-            kept.add(stream, base64.b64decode(done[stream]))
+            data = base64.b64decode(done[stream])
+            kept.add(stream, values.output(data) + values.rest() if values and stream == "stdout" else data)
         return kept.result(
             done["exitCode"],
             timed_out=done["timedOut"],
             duration_seconds=done["durationSeconds"],
             truncated=done["truncated"],
+            value=values.value if values else None,
         )
 
     def _streamed(
@@ -434,13 +444,20 @@ class Sandbox:
         stdin: bytes,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         kept: KeptStreams,
+        values: Values | None,
     ) -> CommandResult:
-        told = dict(zip(("stdout", "stderr"), callbacks, strict=True))
+        told, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
+
+        def take(stream: str, data: bytes) -> None:
+            kept.add(stream, data)
+            tell(told[stream], decoder.output(stream, data).text)
 
         def read() -> None:
             for output in process:
-                kept.add(output.stream, output.data)
-                tell(told[output.stream], output.text)
+                filtered = values is not None and output.stream == "stdout"
+                take(output.stream, values.output(output.data) if values and filtered else output.data)
+            if values:
+                take("stdout", values.rest())
 
         if stdin:
             with beside(process.feed, stdin):
@@ -448,7 +465,10 @@ class Sandbox:
         else:
             read()
         return kept.result(
-            process.exit_code or 0, timed_out=process.timed_out, duration_seconds=process.duration_seconds
+            process.exit_code or 0,
+            timed_out=process.timed_out,
+            duration_seconds=process.duration_seconds,
+            value=values.value if values else None,
         )
 
     # Logs and ports

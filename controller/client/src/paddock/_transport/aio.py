@@ -5,7 +5,7 @@ import contextlib
 import functools
 import inspect
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -41,6 +41,47 @@ TextCallback = Callable[[str], object]
 _THREADS = 64  # at once, for copies of trees
 _CONNECT_SECONDS = 10.0
 _PIECE_BYTES = 1 << 18
+
+
+class Opening(Coroutine[Any, Any, T]):
+    """A call that returns a context manager: `await` it for that, or write `async with` at once."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._opened: Any = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine does."""
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error within it."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """End it before it is awaited."""
+        self._work.close()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._work
+        entered: T = await self._opened.__aenter__()
+        return entered
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._opened.__aexit__(*error)
+
+
+def opening(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Opening[T]]:
+    """Let what the method returns be used in an `async with` without `await`, too."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[T]:
+        return Opening(method(*args, **kwargs))
+
+    return call
 
 
 class AsyncSocket:
