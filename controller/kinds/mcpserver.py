@@ -11,11 +11,11 @@ from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import (
     CPU_MIN_MILLICORES,
+    HOST_NAME_PATTERN,
     AbsolutePath,
     Argument,
     EnvName,
     EnvVar,
-    HostName,
     ImageName,
     age,
 )
@@ -28,6 +28,8 @@ POOL_LABEL = "paddock/mcp-server"
 """On the pool and template of warm sandboxes: the name of their server."""
 INSTALLED = "install"
 """Part of the status: the packages, their image by digest, and the lock."""
+EVERY_HOST = "*"
+"""In the list of a verified server: every public host."""
 _MEMORY_MIN_BYTES = 32 << 20  # with room for a program beside the sandbox's folders in memory
 READY, SANDBOXED = "Ready", "Sandboxed"
 _TOOL_PATTERN = r"^[A-Za-z0-9_.*/-]+$"
@@ -43,6 +45,13 @@ UriPattern = Annotated[
     Form("the URI of a resource; `*` stands for any characters"),
 ]
 Digest = Annotated[Text, Field(pattern=r"^(sha256:[0-9a-f]{64})?$"), Form("sha256: and 64 hexadecimal digits")]
+
+
+AnyHost = Annotated[
+    Text,
+    Field(min_length=1, max_length=253, pattern=rf"^(\*|{HOST_NAME_PATTERN})$"),
+    Form("a whole host name in lower case, such as git.example.org; `*.` may stand in front; or `*` alone, for all"),
+]
 
 
 class ServerPackage(Model):
@@ -68,8 +77,13 @@ class SecretEnv(Model):
 class ServerNetwork(Model):
     """Network access of the server, by host name."""
 
-    allowed_hosts: Annotated[tuple[HostName, ...], Field(max_length=128)] = ()
-    """Whole host names that it may reach through its proxy. Empty: no network at all."""
+    allowed_hosts: Annotated[tuple[AnyHost, ...], Field(max_length=128)] = ()
+    """Whole host names that it may reach through its proxy. Empty: no network at all. `*` alone: all, if verified."""
+
+    @property
+    def is_open(self) -> bool:
+        """True: it reaches every public host, without a proxy."""
+        return EVERY_HOST in self.allowed_hosts
 
 
 class ServerTools(Model):

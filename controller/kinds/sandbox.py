@@ -34,13 +34,10 @@ EnvName = Annotated[
 ]
 Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$"), Form("text without a NUL")]
 
+HOST_NAME_PATTERN = r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 HostName = Annotated[
     Text,
-    Field(
-        min_length=3,
-        max_length=253,
-        pattern=r"^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$",
-    ),
+    Field(min_length=3, max_length=253, pattern=rf"^{HOST_NAME_PATTERN}$"),
     Form("a whole host name in lower case, such as git.example.org; `*.` may stand in front; no address"),
 ]
 

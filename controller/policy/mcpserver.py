@@ -31,7 +31,7 @@ _MOST_LETTERS = 500
 _UNSAFE_ENV = re.compile(r"LD_.*|PATH|HOME|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV")
 _POOL_LETTERS = 48  # of the server's name in that of its pool
 _TMP_BYTES, _HOME_BYTES, _SHM_BYTES, _PAGE_BYTES = 100 << 20, 64 << 20, 16 << 20, 1 << 12
-_LEVEL_WITH_HOSTS = "development"
+_LEVEL_WITH_HOSTS, _LEVEL_OF_ALL_HOSTS = "development", "production"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def session_sandbox(
         body["templateRef"] = {"name": pool_name(server)}
     else:
         body["template"] = session_template(spec)
-    hosts = list(spec.network.allowed_hosts)
+    hosts = [] if spec.network.is_open else list(spec.network.allowed_hosts)
     body |= {"network": {"allowedHosts": hosts}} if hosts else {}
     return _owned("Sandbox", server, name, {SESSION_LABEL: session}, body)
 
@@ -183,9 +183,8 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
         "workspace": {} if home == _HOME_BYTES else {"size": format_bytes(home)},
         "resources": {"limits": {"memory": limits.memory, "cpu": limits.cpu, "pids": limits.pids}},
     }
-    hosts = list(spec.network.allowed_hosts)
-    if hosts:
-        template["securityLevel"] = _LEVEL_WITH_HOSTS
+    if spec.network.allowed_hosts:
+        template["securityLevel"] = _LEVEL_OF_ALL_HOSTS if spec.network.is_open else _LEVEL_WITH_HOSTS
         template["env"] = [{"name": "HOME", "value": "/workspace"}]
         template["security"] = {
             "capabilities": [],
@@ -276,6 +275,11 @@ def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
         yield Refusal("spec.sandbox", words)
     if spec.network.allowed_hosts and policy.unguarded:
         yield Refusal("spec.network.allowedHosts", policy.unguarded)
+    if spec.network.is_open and spec.trust != "verified":
+        words = "`*` is for verified servers; list the hosts that it needs, or let an admin verify the server"
+        yield Refusal("spec.network.allowedHosts", words)
+    if spec.network.is_open and len(spec.network.allowed_hosts) > 1:
+        yield Refusal("spec.network.allowedHosts", "`*` stands for all hosts; leave out the others, or `*`")
     if spec.network.allowed_hosts and spec.warm_replicas:
         words = "warm sandboxes have no network of their own; leave out warmReplicas, or network.allowedHosts"
         yield Refusal("spec.warmReplicas", words)

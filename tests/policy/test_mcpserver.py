@@ -12,7 +12,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
 from controller.policy.access import decide, refusals
 from controller.policy.images import ImageRules
-from controller.policy.levels.levels import Policy
+from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.mcpserver import (
     admit,
     image_of,
@@ -215,6 +215,36 @@ def test_network_is_a_list_of_hosts() -> None:
     security = spec.template.security
     assert security is not None
     assert (security.capabilities, security.read_only_root_filesystem, security.no_new_privileges) == ((), True, True)
+
+
+def test_a_verified_server_may_reach_all_hosts() -> None:
+    given = {"trust": "verified", "network": {"allowedHosts": ["*"]}}
+    assert refused(**given) == []
+    spec, document = rendered(**given)
+    assert "network" not in document["spec"]
+    assert spec.template is not None
+    config = sandbox.render(spec, spec.template, name="s-1", uid="0123456789ab", policy=Policy()).config
+    assert spec.template.security_level == "production"
+    assert (config.capabilities, config.read_only_root, config.seccomp) == ((), True, FULL_ISOLATION.seccomp)
+    assert int(config.user.partition(":")[0]) >= 10_000
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"network": {"allowedHosts": ["*"]}}, "`*` is for verified servers"),
+        ({"trust": "verified", "network": {"allowedHosts": ["*", "a.example.org"]}}, "leave out the others"),
+        ({"trust": "verified", "network": {"allowedHosts": ["*"]}, "warmReplicas": 1}, "leave out warmReplicas"),
+    ],
+)
+def test_all_hosts_are_for_verified_servers(given: dict[str, Any], says: str) -> None:
+    [message] = refused(**given)
+    assert says in message
+
+
+def test_all_hosts_are_refused_without_the_firewall() -> None:
+    spec = spec_of(trust="verified", network={"allowedHosts": ["*"]})
+    assert [each.message for each in admit(spec, Policy(unguarded="no firewall"))] == ["no firewall"]
 
 
 def test_program_and_secrets_are_not_in_the_sandbox_spec() -> None:
