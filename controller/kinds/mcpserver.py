@@ -134,14 +134,17 @@ class MCPServerSpec(Model):
     trust: Literal["user_added", "verified"] = "user_added"
     """user_added: 512Mi, half a processor, 50 processes. verified, which an admin writes: 1Gi, one processor, 100."""
     image: ImageName | None = None
-    """Image to run it in, or that is the server. Left out: by the command, such as paddock/python:1 for python3."""
+    """Image to run it in, or that is the server. Left out: by the command, such as paddock/python:1 for python3.
+
+    With `package`: the image that it is installed on, such as paddock/toolchain:1 for a server that needs git.
+    """
     package: ServerPackage | None = None
     """Package that has the server: the same as npx and uvx in `command`, which name one."""
     command: Annotated[Argument, Field(max_length=4096)] = ""
     """Program to run, by its name: node, python, python3, npx, uvx or pipx.
 
-    With `image`: any in it, beside `sleep`; left out, the image's own, and it needs nothing else. With `package`: one
-    of the package's programs; left out, the one with its name.
+    With `package`: one of the package's programs; left out, the one with its name. With `image` alone: any in it,
+    beside `sleep`; left out, the image's own, and it needs nothing else.
     """
     args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
     """Arguments of the program; of an image's own those in place of the image's.

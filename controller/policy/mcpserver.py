@@ -10,6 +10,7 @@ from typing import Any
 from controller.kinds.common.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
 from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.kinds.runtime.images import PACKAGES
+from controller.kinds.runtime.package_hosts import Registries
 from controller.policy import images
 from controller.policy.admission import Refusal
 from controller.policy.exec_paths import folder_refused
@@ -60,25 +61,30 @@ def image_of(spec: MCPServerSpec) -> str:
 
 def runs_image(spec: MCPServerSpec) -> bool:
     """Return True for a server that is the program of its image."""
-    return spec.image is not None and not spec.command
+    return spec.image is not None and not spec.command and spec.package is None
 
 
 def launch_of(spec: MCPServerSpec) -> Launch | None:
     """Return the launch of the server's packages; None if none has to be installed. Raises LaunchError."""
-    if spec.image is not None:
-        return None
     if spec.package is not None:
         each = spec.package
         return packaged(package_of(each.registry, each.name, each.version), spec.command, spec.args)
+    if spec.image is not None:
+        return None
     found = parse_launch(spec.command, spec.args)
     return found if found.packages else None
+
+
+def install_plan(spec: MCPServerSpec, registries: Registries = Registries()) -> InstallPlan | None:
+    """Return the install that the server needs, on its image if it names one. Raises LaunchError."""
+    launch = launch_of(spec)
+    return plan_install(launch, registries, image=spec.image or "") if launch else None
 
 
 def install_of(spec: MCPServerSpec) -> InstallPlan | None:
     """Return the install that the server needs; None if it needs none, or its stored spec is refused by now."""
     try:
-        launch = launch_of(spec)
-        return plan_install(launch) if launch else None
+        return install_plan(spec)
     except LaunchError:
         return None
 
@@ -91,7 +97,8 @@ def runnable(spec: MCPServerSpec, status: Mapping[str, Any]) -> MCPServerSpec:
     if found is None or launch is None:
         return spec
     program = [*map(str, found["program"]), *launch.arguments]
-    return spec.model_copy(update={"image": found["image"], "command": program[0], "args": tuple(program[1:])})
+    update = {"image": found["image"], "package": None, "command": program[0], "args": tuple(program[1:])}
+    return spec.model_copy(update=update)
 
 
 def not_installed(spec: MCPServerSpec) -> str:
@@ -205,10 +212,9 @@ def _owned(kind: str, server: str, name: str, labels: Mapping[str, str], spec: M
 def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
     command, at = spec.command, "spec.command"
     if spec.package is not None:
-        if spec.image is not None:
-            yield Refusal("spec.package", "`package` and `image` exclude each other; keep one")
-        else:
-            yield from _package(spec, "spec.package", policy)
+        yield from _package(spec, "spec.package", policy)
+        for why in images.refused(spec.image, policy.images) if spec.image else ():
+            yield Refusal("spec.image", why)
         return
     if spec.image is not None:
         return
@@ -230,8 +236,7 @@ def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
 def _package(spec: MCPServerSpec, at: str, policy: Policy) -> Iterator[Refusal]:
     """Yield every reason to refuse the packages that the command line or `package` names."""
     try:
-        launch = launch_of(spec)
-        plan = plan_install(launch) if launch else None
+        plan = install_plan(spec)
     except LaunchError as error:
         yield Refusal(at, str(error)[:_MOST_LETTERS])
         return

@@ -257,6 +257,19 @@ def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
     refused = paddock("enable", "uvx", "mcp-time")
     assert (refused.exit_code, "names no version: write `mcp-time==1.2.3`" in refused.output) == (1, True)
     assert "is for a command line" in paddock("enable", "-y", "newer").output
+    assert "--image is for a command line" in paddock("enable", "--image", "x:1", "newer").output
+
+
+def test_a_command_line_is_installed_on_an_image(paddock: Run, world: World) -> None:
+    line = ("enable", "--image", "paddock/toolchain:1", "--", "uvx", "mcp-server-git@2026.1.0", "--repository", "/r")
+    assert "mcpserver/mcp-server-git created; its package is being installed" in paddock(*line).output
+    spec = stored(world, "mcp-server-git").spec
+    assert spec["package"] == {"registry": "pypi", "name": "mcp-server-git", "version": "2026.1.0"}
+    assert (spec["image"], spec["args"]) == ("paddock/toolchain:1", ["--repository", "/r"])
+    two = paddock("enable", "--image", "x:1", "--", "uvx", "--with", "foo==1", "bar==2")
+    assert "--image is for a command line with one package" in two.output
+    named = paddock("enable", "--image", "x:1", "--", "docker", "run", "-i", "--rm", "example.org/server:1")
+    assert "names an image already" in named.output
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,6 @@ def test_packages_need_a_version(command: str, args: list[str], says: str) -> No
         ({"registry": "npm", "name": "foo", "version": "^1.2.3"}, "spec.package: `npx foo@^1.2.3` may become another"),
         ({"registry": "pypi", "name": "../x", "version": "1"}, "spec.package: uvx: `../x==1` names no package"),
         ({"registry": "pypi", "name": "foo", "version": "1", "command": "a b"}, "`a b` is not a program's name"),
-        ({"registry": "npm", "name": "foo", "version": "1.2.3", "image": "x:1"}, "`package` and `image` exclude"),
     ],
 )
 def test_a_package_is_exact_and_alone(given: dict[str, str], says: str) -> None:
@@ -147,6 +146,24 @@ def test_a_package_by_its_parts_is_that_of_the_command_line() -> None:
     assert install_of(parts) == install_of(line)
     assert admit(parts, Policy()) == ()
     assert launch_of(parts) == launch_of(line)
+
+
+def test_a_package_may_name_the_image_below_it() -> None:
+    package = {"registry": "pypi", "name": "mcp-server-git", "version": "2026.1.0"}
+    spec = spec_of(command="", package=package, image="paddock/toolchain:1", args=["--repository", "/workspace"])
+    plan, usual = install_of(spec), install_of(spec.model_copy(update={"image": None}))
+    assert plan is not None
+    assert usual is not None
+    assert plan.dockerfile.startswith("FROM paddock/toolchain:1\n")
+    assert plan.fetching == usual.fetching
+    assert plan.key != usual.key
+    assert "is not installed yet" in not_installed(spec)
+    done = runnable(spec, {"install": install_status(plan, (), ("python3", "x.py"), "paddock/mcp/git:1", "sha256:a")})
+    assert (not_installed(done), image_of(done), done.command) == ("", "paddock/mcp/git:1", "python3")
+    assert done.args == ("x.py", "--repository", "/workspace")
+    assert admit(spec, Policy()) == ()
+    bounded = Policy(images=ImageRules(("paddock/mcp/*",)))
+    assert [each.field for each in admit(spec, bounded)] == ["spec.image"]
 
 
 def test_sandbox_enabled_false_is_refused_for_user_added() -> None:

@@ -5,12 +5,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+
+if TYPE_CHECKING:
+    from controller.policy.packages.launch import Launch
 
 _KIND = "mcpservers"
 _NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -36,23 +39,28 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
 @click.argument("names", nargs=-1, required=True, metavar="NAME... | COMMAND ARGUMENT...", type=click.UNPROCESSED)
 @namespace_option
 @click.option("--name", help="Name of a server that is made of a command line; default: that of its package.")
+@click.option("--image", metavar="IMAGE", help="Image to install the package of a command line on.")
 @click.pass_context
-def enable(ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None) -> None:
+def enable(
+    ctx: click.Context, /, names: Sequence[str], namespace: str | None, name: str | None, image: str | None
+) -> None:
     """Let sessions of these servers begin, or make one of a command line.
 
     \b
     paddock mcp enable -- npx -y @scope/server@1.2.3
+    paddock mcp enable --image paddock/toolchain:1 -- uvx mcp-server-git@1.2.3
     paddock mcp enable -- docker run -i --rm -e TOKEN example.org/server:1
     """
     from controller.cli.mcp.docker_run import TOOLS
     from controller.policy.packages.launch import STARTERS
 
     if len(names) > 1 and names[0] in (*STARTERS, *TOOLS):
-        _create(ctx, names, namespace, name)
+        _create(ctx, names, namespace, name, image)
         return
     unknown = [each for each in names if each.startswith("-")]
-    if unknown or name is not None:
-        raise UsageProblem(f"{unknown[0] if unknown else '--name'} is for a command line, such as npx or uvx with more")
+    if unknown or name is not None or image is not None:
+        option = unknown[0] if unknown else "--name" if name is not None else "--image"
+        raise UsageProblem(f"{option} is for a command line, such as npx or uvx with more")
     _patch(ctx, names, namespace, {"enabled": True}, "enabled")
 
 
@@ -189,7 +197,9 @@ def own_command(spec: Mapping[str, Any]) -> list[str]:
     return ["uvx", *(["--from", whole, *program] if program else [whole]), *args]
 
 
-def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None) -> None:
+def _create(
+    ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None, image: str | None
+) -> None:
     """Create a server of a command line. Raises CliError."""
     from controller.cli.client import connect
     from controller.cli.mcp import client_import, docker_run
@@ -202,10 +212,14 @@ def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, nam
     packages: Sequence[Any] = ()
     try:
         if words[0] in docker_run.TOOLS:
+            if image is not None:
+                raise CliError("--image is for packages; the command line names an image already")
             spec, notes = client_import.spec_of(words[0], words[1:], {})
             own = docker_run.name_of(spec["image"])
         else:
-            packages = parse_launch(words[0], words[1:]).packages
+            launch = parse_launch(words[0], words[1:])
+            packages = launch.packages
+            spec = _on_image(launch, image) if image is not None else spec
             own = packages[0].name.rpartition("/")[2] if packages else words[0]
     except (LaunchError, client_import.NotImported) as error:
         raise CliError(str(error)) from error
@@ -216,6 +230,16 @@ def _create(ctx: click.Context, words: Sequence[str], namespace: str | None, nam
         note(each)
     told = f"; its package is being installed: `paddock get mcpserver {found}`" if packages else ""
     say(f"mcpserver/{found} created{told}")
+
+
+def _on_image(launch: "Launch", image: str) -> dict[str, Any]:
+    """Return the spec of a server whose package is installed on that image. Raises CliError."""
+    if len(launch.packages) != 1:
+        raise CliError("--image is for a command line with one package; write one, such as `uvx NAME@VERSION`")
+    [package] = launch.packages
+    name = f"{package.name}[{','.join(package.extras)}]" if package.extras else package.name
+    spec = {"package": {"registry": package.source, "name": name, "version": package.version}, "image": image}
+    return spec | {"args": list(launch.arguments)} | ({"command": launch.program} if launch.program else {})
 
 
 def _condition(server: dict[str, Any], type_: str) -> dict[str, Any]:

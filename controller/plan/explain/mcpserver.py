@@ -40,7 +40,10 @@ def _wanted(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
     yield "enabled", "yes" if spec.enabled else "no"
     yield "trust", f"{spec.trust}: {limits.memory} memory, {limits.cpu} cpu, {limits.pids} pids"
     yield "image", image_of(spec) or "none"
-    yield "network", "every public host" if spec.network.is_open else ", ".join(spec.network.allowed_hosts) or "none at all"
+    yield (
+        "network",
+        "every public host" if spec.network.is_open else ", ".join(spec.network.allowed_hosts) or "none at all",
+    )
     for name, part in (("tools", spec.tools), ("prompts", spec.prompts), ("resources", spec.resources)):
         denied = f", but {', '.join(part.deny)}" if part.deny else ""
         yield name, f"{', '.join(part.allow) or 'none'}{denied}"

@@ -152,9 +152,12 @@ class Locked:
 
 
 def plan_install(
-    launch: Launch, registries: Registries = Registries(), bases: Bases = DEFAULT_BASES
+    launch: Launch, registries: Registries = Registries(), bases: Bases = DEFAULT_BASES, *, image: str = ""
 ) -> InstallPlan | None:
-    """Return the install of a command line's packages; None if it has none. Raises LaunchError."""
+    """Return the install of a command line's packages; None if it has none. Raises LaunchError.
+
+    `image` is the base of the result, in place of that of `bases`; it needs the runtime of the packages.
+    """
     if not launch.packages:
         return None
     source = launch.packages[0].source
@@ -167,7 +170,7 @@ def plan_install(
         raise LaunchError(f"names `{next(each for each in names if names.count(each) > 1)}` twice; keep one")
     packages = tuple(map(str, launch.packages))
     commands = _npm(packages) if source == "npm" else _pip(packages)
-    dockerfile = _dockerfile(source, bases.running[source])
+    running = image or bases.running[source]
     fetching, first = bases.fetching[source], launch.packages[0]
     index = registries.npm if source == "npm" else registries.pypi
     manifest = f"{FETCHED}/node_modules/{first.name}/package.json"
@@ -176,14 +179,14 @@ def plan_install(
         packages=launch.packages,
         level=LEVEL,
         fetching=fetching,
-        running=bases.running[source],
+        running=running,
         env=_environment(source, index),
         commands=commands,
         lock=f"{FETCHED}/{LOCKS[source]}",
         describe=("cat", manifest) if source == "npm" else ("python3", "-I", "-c", _DESCRIBE, first.name),
         examine=() if source == "npm" else ("python3", "-c", _EXAMINE, index, first.name, first.version),
-        dockerfile=dockerfile,
-        key=stable_hash([source, packages, launch.program, bases.running[source]])[:16],
+        dockerfile=_dockerfile(source, running),
+        key=stable_hash([source, packages, launch.program, running])[:16],
         slug=re.sub(r"[^a-z0-9]+", "-", first.name.lower()).strip("-")[:100] or "server",
     )
 

@@ -21,10 +21,10 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.policy.images import remedy
+from controller.policy.images import is_own, remedy
 from controller.policy.levels.levels import Policy
 from controller.policy.mcp_tools import plain
-from controller.policy.mcpserver import launch_of
+from controller.policy.mcpserver import install_plan, launch_of
 from controller.policy.packages.install import (
     FETCHED,
     FOLDER,
@@ -34,7 +34,6 @@ from controller.policy.packages.install import (
     install_sandbox,
     install_status,
     installed,
-    plan_install,
     program_of,
     read_lock,
 )
@@ -231,7 +230,7 @@ class Installs:
             with suppress(ValidationError, LaunchError):
                 spec = MCPServerSpec.model_validate(each.spec)
                 launch = launch_of(spec)
-                plan = plan_install(launch, self._rules.registries) if launch else None
+                plan = install_plan(spec, self._rules.registries)
                 if launch is not None and plan is not None:
                     found.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(each, spec))
         return found
@@ -306,7 +305,7 @@ class Installs:
         """Raise _Failed for what is missing on this host."""
         here = self._images.found()
         for image in dict.fromkeys((plan.fetching, plan.running)):
-            if image not in here:
+            if image not in here and is_own(image):  # the build pulls another one
                 raise _Failed(f"the image {image} is not on this host; {remedy(image)}")
         if not self._policy.levels[plan.level].allowed_hosts:
             setting = "npm_registry" if plan.source == "npm" else "pypi_index"
