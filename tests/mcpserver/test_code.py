@@ -39,6 +39,7 @@ def test_code_runs_in_one_call_and_again_by_id(mcp: Mcp, running: World) -> None
     mcp.call("code.run", named, progress_callback=ready_once_pending(running))
     spec = running.sandbox("mine").spec
     assert (spec["template"]["image"], spec["network"]["allowedHosts"]) == ("paddock/node:1", ["example.org"])
+    assert spec["securityLevel"] == "development"
 
 
 def test_code_says_what_is_wrong(mcp: Mcp, running: World) -> None:

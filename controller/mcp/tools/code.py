@@ -64,7 +64,7 @@ class RunArguments(Arguments):
     namespace: Namespace = ""
     image: Annotated[str, Field(max_length=512, description="of a new sandbox; default: one with the language")] = ""
     allowedHosts: Annotated[
-        list[str] | None, Field(max_length=128, description="host names that a new sandbox may reach")
+        list[str] | None, Field(max_length=128, description="hosts that a new sandbox may reach, at level development")
     ] = None
     env: Environment = {}
     timeoutSeconds: TimeLimit = None
@@ -120,8 +120,8 @@ async def _create(call: Call, namespace: str, name: str, asked: RunArguments) ->
         "template": {"image": asked.image or _INTERPRETERS[asked.language].image, "command": list(FOREVER)},
         "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS, "onIdle": "Delete"},
     }
-    if asked.allowedHosts is not None:
-        spec["network"] = {"allowedHosts": asked.allowedHosts}
+    if asked.allowedHosts:
+        spec |= {"securityLevel": "development", "network": {"allowedHosts": asked.allowedHosts}}
     metadata = {"name": name, "namespace": namespace}
     document = {"apiVersion": API_VERSION, "kind": SANDBOX.name, "metadata": metadata, "spec": spec}
     obj = await create_sandbox(call, namespace, json.dumps(document, ensure_ascii=False), WAIT_SECONDS)
