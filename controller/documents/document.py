@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from controller.documents import aliases
-from controller.documents.error_messages import faults, kind_of, remedy_for
+from controller.documents.error_messages import faults, kind_of, remedy_for_block
 from controller.documents.model_fields import closest
 from controller.documents.yaml_tree import REST_UNREPORTED, Node, Reading, Tree, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
@@ -199,9 +199,9 @@ class _Check:
         if {"name", "type", "version"} <= set(fields):
             self._say((), "is a plugin's manifest; install it with `paddock plugin install FILE`")
             return True
-        known = [name for name in fields if remedy_for(name)]
+        known = [name for name in fields if remedy_for_block(name)]
         for name in known[:MOST_PROBLEMS]:
-            self._say((name,), f"not a document; {remedy_for(name)}", at_key=True, reason="FieldValueForbidden")
+            self._say((name,), f"not a document; {remedy_for_block(name)}", at_key=True, reason="FieldValueForbidden")
         return bool(known)
 
     def _top(self, root: Node) -> None:

@@ -102,8 +102,8 @@ _ELSEWHERE = {
     "containers": "a sandbox is one container; write its fields (image, command, env) into `template`",
     "cpus": 'write `resources: {limits: {cpu: "4"}}`',
     "depends_on": "wait with `paddock wait --for=condition=Ready sandbox/NAME`",
-    "docker_llm": "write a ModelServer for each model (specs/modelserver/smol.yaml); sandboxes reach them all at "
-    "http://127.0.0.1:8090",
+    "docker_llm": "write a ModelServer for each model (specs/modelserver/smol.yaml), or install one with `paddock "
+    "plugin install docker-llm-provider --set image=IMAGE --grant`; sandboxes reach them all at http://127.0.0.1:8090",
     "emptyDir": "write `tmpfs: [{mountPath: /tmp, size: 64Mi}]`",
     "enabled": "write `runState: Running`, or Suspended",
     "entrypoint": "write `command: [program, argument]`, or only `args: [argument]` after the image's own",
@@ -164,6 +164,37 @@ _ELSEWHERE = {
     "warm_containers": "write `warmReplicas` in a SandboxPool",
     "working_dir": "write `workingDir`",
 }
+
+
+# Blocks of configuration at the top of a file, and the command that does the same.
+_BLOCKS = {
+    **dict.fromkeys(
+        ("workflow", "workflows", "stages"),
+        "write a Workflow with these stages (specs/workflow/); `paddock apply -f FILE` and `paddock workflow run NAME` "
+        "run it",
+    ),
+    **dict.fromkeys(
+        ("container_pool", "container_pools", "containerPool", "pool"),
+        "write a SandboxPool for each image (specs/sandboxpool/) with `warmReplicas` and `maxReplicas`; `paddock "
+        "apply -f FILE` creates them",
+    ),
+    **dict.fromkeys(
+        ("mcp_servers", "mcpServers", "mcp"),
+        "add each server with `paddock mcp enable -- COMMAND ARGUMENT...`, or all of a client's JSON file with "
+        "`paddock mcp import FILE`",
+    ),
+    **dict.fromkeys(
+        ("providers", "llm", "llm_providers"),
+        "add each with `paddock config provider add NAME --type openai` (or anthropic, gemini, docker)",
+    ),
+    "security": "choose a level for each sandbox: `paddock project config sandbox --project NAME --security-level "
+    "development`; a level of your own is a SecurityProfile (specs/securityprofile/)",
+}
+
+
+def remedy_for_block(name: str) -> str:
+    """Return what to do instead of a block of configuration at the top of a file; "" if it is none."""
+    return _BLOCKS.get(name) or remedy_for(name)
 
 
 def remedy_for(field: str) -> str:

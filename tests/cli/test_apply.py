@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 
@@ -97,3 +99,24 @@ def test_yaml_from_get_applies_again(paddock: Run, spec: Spec) -> None:
     assert paddock("apply", "-f", "-", stdin=many).stdout == (
         "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("block", "command"),
+    [
+        ("workflow: {stages: [{name: a, agent: coding}]}", "paddock apply -f FILE` and `paddock workflow run NAME"),
+        ("container_pool: {warm_containers: 3, max_containers: 20}", "paddock apply -f FILE"),
+        ("docker_llm: {models: [{id: llama3}]}", "paddock plugin install docker-llm-provider"),
+        ("mcp_servers: {files: {command: npx}}", "paddock mcp enable -- COMMAND ARGUMENT..."),
+        ("providers: {openai: {model: gpt-4}}", "paddock config provider add NAME --type openai"),
+        ("security: {level: development}", "paddock project config sandbox --project NAME --security-level"),
+    ],
+)
+def test_a_foreign_block_is_answered_by_its_command(
+    paddock: Run, spec: Callable[..., str], block: str, command: str
+) -> None:
+    done = paddock("apply", "-f", spec(block + "\n"))
+    assert done.exit_code == 1
+    [line] = [each for each in done.stderr.splitlines() if "app.yaml" in each]
+    assert "not a document; " in line
+    assert f"`{command}" in line
