@@ -25,9 +25,9 @@ def journey(name: str, image: str) -> list[Step]:
     run = {"id": name, "command": ["python3", "/workspace/main.py"]}
     return [
         Step("docker.container.create", {"config": config}, '"ready":true'),
-        Step("docker.file.write", {"container": name, "path": "/workspace/main.py", "content": PROGRAM}, "main.py"),
+        Step("docker.file.write", {"id": name, "path": "/workspace/main.py", "content": PROGRAM}, "main.py"),
         Step("docker.container.exec", run, '"exitCode":0'),
-        Step("docker.file.read", {"container": name, "path": "/workspace/out"}, "42"),
+        Step("docker.file.read", {"id": name, "path": "/workspace/out"}, "42"),
         Step("docker.container.exec", {"id": "of-somebody-else", "command": ["true"]}, "not found"),
         Step("docker.container.list", {}, name),
         Step("docker.container.remove", {"id": name}, '"gone":true'),
