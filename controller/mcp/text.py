@@ -18,9 +18,10 @@ _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+# No part of it passes a backtick: texts of callers and sandboxes are searched, and must not take more than one look.
 _COMMAND = re.compile(
     r"`((?:sudo )?(?:\.venv/bin/)?"
-    r"(?:paddock ((?:image )?[a-z]+)\b|(?:docker|make|modprobe|nft|systemctl|\S+/\S+\.sh)\b)[^`]*)`"
+    r"(?:paddock ((?:image )?[a-z]+)\b|(?:docker|make|modprobe|nft|systemctl|[^\s`/]{0,99}/[^\s`]{1,199}\.sh)\b)[^`]*)`"
 )
 _TOOLS = {  # by the command's verb
     "apply": "sandbox.apply",

@@ -44,6 +44,14 @@ def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: World) -> No
     assert "team-a" not in mcp.error("docker.container.list", {"namespace": "team-b"}, token=other)
 
 
+def test_code_shows_nothing_of_other_namespaces(mcp: Mcp, running: World) -> None:
+    other = token(running, "user", "team-a")
+    for name in ("quickstart", "nothing"):
+        error = mcp.error("code.run", {"code": "1", "id": f"default/{name}"}, token=other)
+        assert error == f"sandboxes `{name}` not found in namespace `default`"
+    assert "it needs the role user" in mcp.error("code.run", {"code": "1", "namespace": "default"}, token=other)
+
+
 def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: World) -> None:
     text = token(running, "user", "default", images=["paddock/*"], levels=["full-isolation"], limits={"memory": "1Gi"})
     config = {"name": "made", "image": "evil/image:1", "securityLevel": "production", "memory": "2Gi"}

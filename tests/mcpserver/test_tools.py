@@ -10,8 +10,9 @@ from controller.mcp.arguments import schema_of
 from controller.mcp.calls import MESSAGE_BYTES
 from controller.mcp.names import by_shown, shown
 from controller.mcp.outputs import Outputs
-from controller.mcp.text import KEPT_BYTES
+from controller.mcp.text import KEPT_BYTES, for_models
 from controller.mcp.tools.registry import TOOLS
+from tests.api.listeners import token
 from tests.helpers_api import World
 from tests.mcpserver.clients import ERAS, Mcp
 
@@ -254,6 +255,18 @@ def test_hints_name_tools_not_commands(mcp: Mcp, running: World) -> None:
     assert message.endswith("see `sandbox.why`; build it with `make images` (for the operator to run, not for you)")
     [ready] = mcp.data("sandbox.get", {"id": "quickstart"})["status"]["conditions"]
     assert "for the operator to run" in ready["message"]
+
+
+def test_hints_are_looked_for_once_in_a_text() -> None:
+    for text in ("`" * 5_000 + "/" * 10_000, "`/.sh" * 5_000, "`docker " + "x" * 10_000):
+        assert for_models(text).replace("`/.sh` (for the operator to run, not for you)", "`/.sh`") == text
+    assert for_models("`/opt/build.sh a`") == "`/opt/build.sh a` (for the operator to run, not for you)"
+
+
+def test_a_large_spec_is_created(mcp: Mcp, running: World) -> None:
+    env = {f"NAME_{number}": "x" * 50_000 for number in range(3)}
+    mcp.data("docker.container.create", {"name": "large", "env": env, "waitSeconds": 0}, token=token(running, "user"))
+    assert len(running.sandbox("large").spec["template"]["env"]) == 3
 
 
 def test_every_error_of_arguments_is_reported(mcp: Mcp, running: World) -> None:

@@ -83,6 +83,7 @@ async def run(call: Call, asked: RunArguments) -> CodeOutput:
     namespace, name = asked.namespace or call.namespace, asked.id or f"code-{secrets.token_hex(4)}"
     if asked.id:
         namespace, name = await find(call, asked.id, asked.namespace)
+        call.require("get", SANDBOX, namespace, name)
     created = not await _exists(call, namespace, name)
     if created:
         if may_be_container(name):
@@ -116,6 +117,7 @@ async def _exists(call: Call, namespace: str, name: str) -> bool:
 
 async def _create(call: Call, namespace: str, name: str, asked: RunArguments) -> None:
     """Create the sandbox, and wait until it is ready. Raises ServiceError."""
+    call.require("create", SANDBOX, namespace)
     spec: dict[str, Any] = {
         "template": {"image": asked.image or _INTERPRETERS[asked.language].image, "command": list(FOREVER)},
         "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS, "onIdle": "Delete"},

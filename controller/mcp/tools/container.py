@@ -208,7 +208,7 @@ async def create_sandbox(call: Call, namespace: str, document: str, wait_seconds
     One whose image can't be had is an error, and deleted again.
     """
     create = partial(call.services.write.create, written_by=_WRITTEN_BY)
-    created = await call.thread(create, SANDBOX, namespace, document)
+    created = await call.services.parsing.run(len(document), create, SANDBOX, namespace, document)
     if wait_seconds is None:
         return created
     obj = await call.wait(namespace, created.name, starting, wait_seconds) or created
