@@ -240,6 +240,18 @@ def test_unread_answers_of_one_caller_refuse_only_its_own() -> None:
     asyncio.run(run())
 
 
+def test_an_answer_over_its_callers_share_is_whole() -> None:
+    size = 4 * PIECE_BYTES
+
+    async def run() -> None:
+        clients, reads = Clients(size, size, 0.5, 0.2), asyncio.Event()
+        reads.set()
+        answer = await clients.ask("a", reads)
+        assert sum(len(each["body"]) for each in answer[1:]) == size
+
+    asyncio.run(run())
+
+
 def test_small_answers_are_never_refused() -> None:
     async def run() -> None:
         clients, reads = Clients(PIECE_BYTES, 1, 1.0, 0.0), asyncio.Event()

@@ -90,12 +90,14 @@ class Answer:
             self._budget.give_back(self.name, held)
 
     async def _reserve(self, count: int) -> bool:
-        missing = count - self._held
+        """Hold so many bytes in all; of an answer over its caller's share, the share."""
+        missing = min(count, self._budget.most_of_one) - self._held
         if missing <= 0:
             return True
-        taken = await self._budget.wait(self.name, missing, self._wait_seconds)
-        self._held += taken
-        return taken > 0
+        if not await self._budget.wait(self.name, missing, self._wait_seconds):
+            return False
+        self._held += missing
+        return True
 
     async def _send_pieces(self, body: bytes, *, more: bool) -> None:
         """Hand over a large body in pieces: each waits until the connection has sent the one before."""

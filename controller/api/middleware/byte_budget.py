@@ -32,14 +32,19 @@ class ByteBudget:
             if self._held[name] <= 0:
                 del self._held[name]
 
-    async def wait(self, name: str, count: int, seconds: float) -> int:
-        """Reserve so many bytes, at most a caller's share, within that time; return how many. 0: in vain."""
-        count, deadline = min(count, self._most_of_one), time.monotonic() + seconds
+    @property
+    def most_of_one(self) -> int:
+        """Bytes that one caller may hold."""
+        return self._most_of_one
+
+    async def wait(self, name: str, count: int, seconds: float) -> bool:
+        """Reserve so many bytes within that time; False: in vain."""
+        deadline = time.monotonic() + seconds
         while not self.take(name, count):
             if time.monotonic() >= deadline:
-                return 0
+                return False
             await asyncio.sleep(_POLL_SECONDS)
-        return count
+        return True
 
 
 class HeldBytes:
