@@ -18,7 +18,13 @@ _LARGE_BYTES = 128 << 10  # larger bodies are parsed in a thread
 LOOP_HEADER = b"x-paddock-gateway"
 _BYTES_A_TOKEN = 4
 _UNBOUND_TOKENS = 4096
-_BOUNDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# Fields that bound an answer: those of other routes may be ignored by the source.
+_BOUNDS: Mapping[str, tuple[str, ...]] = {
+    "/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/completions": ("max_tokens",),
+    "/responses": ("max_output_tokens",),
+    "/messages": ("max_tokens",),
+}
 FREE_ROUTES = ("/messages/count_tokens",)
 """Routes whose requests use no tokens."""
 
@@ -193,12 +199,20 @@ def tokens_needed(route: str, request: Mapping[str, Any], size: int) -> int:
     tokens_in = size // _BYTES_A_TOKEN
     if route == "/embeddings":
         return tokens_in
-    bounds = [bound for each in _BOUNDS if (bound := _count(request.get(each)))]
+    bounds = [bound for each in _BOUNDS[route] if (bound := _count(request.get(each)))]
     answers = max(_count(request.get("n")), _count(request.get("best_of")), 1)
-    return tokens_in + max(bounds, default=_UNBOUND_TOKENS) * answers
+    return tokens_in + max(bounds, default=_UNBOUND_TOKENS) * answers * _prompts(route, request.get("prompt"))
+
+
+def _prompts(route: str, prompt: Any) -> int:
+    """Return the number of prompts, each of which is answered: texts, or lists of tokens."""
+    several = route == "/completions" and isinstance(prompt, list) and not all(isinstance(each, int) for each in prompt)
+    return len(prompt) if several else 1
 
 
 def _count(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40 else 0
 
 

@@ -73,6 +73,11 @@ def test_tokens_needed_follow_the_bound_of_an_answer() -> None:
     assert _needed(max_tokens=50) == 150
     assert _needed(max_completion_tokens=50, n=3) == 250
     assert _needed() == _needed(max_tokens=True) == _needed(max_tokens="1") > 1000
+    assert _needed(max_tokens=50.0, n=3.0) == 250
+    assert _needed(max_output_tokens=50) == tokens_needed("/responses", {"max_tokens": 50}, 400) == _needed()
+    assert tokens_needed("/responses", {"max_output_tokens": 50}, 400) == 150
+    for prompt, count in (("one", 1), ([1, 2, 3], 1), (["one", "two"], 2), ([[1], [2], [3]], 3)):
+        assert tokens_needed("/completions", {"max_tokens": 50, "prompt": prompt}, 400) == 100 + 50 * count
     assert tokens_needed("/embeddings", {}, 400) == 100
     assert tokens_needed("/messages/count_tokens", {}, 400) == 0
 
