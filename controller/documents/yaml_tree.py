@@ -223,8 +223,11 @@ class _Builder:
     def _close(self) -> None:
         node = self.stack.pop()
         node.open = False
-        for source in node.merged or ():
-            node.fields = {**(source.fields or {}), **(node.fields or {})}
+        if node.merged is not None:
+            own, node.fields = node.fields or {}, {}
+            for source in reversed(node.merged):
+                node.fields.update(source.fields or {})
+            node.fields.update(own)
         self._place(node)
 
     def _anchor(self, event: Any, node: Node) -> None:

@@ -107,6 +107,19 @@ def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
     assert document.spec["runState"] is None
 
 
+def test_many_merged_mappings_are_merged_in_one_pass() -> None:
+    """A copy of all fields for each of them takes minutes."""
+    fields = "\n".join(f"  k{number}: 1" for number in range(50_000))
+    [tree], problems = read(
+        "a.yaml",
+        f"a: &a {{x: 1, k0: 2}}\nb: &b {{x: 3, y: 4}}\nc:\n{fields}\n  <<: [*a, *b{', *a' * 50_000}]\n",
+        merges=True,
+    )
+    assert not problems
+    merged = tree.root.plain()["c"]
+    assert (merged["x"], merged["y"], merged["k0"], len(merged)) == (1, 4, 1, 50_002)
+
+
 def test_output_of_get_can_be_applied() -> None:
     more = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
     more += "  finalizers: [paddock/container]\n"
