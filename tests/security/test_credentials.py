@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from controller.kinds.common.labels import container_name, egress_name
-from tests.daemon import RunningDaemon, wait_for
+from tests.daemon import ROOT, RunningDaemon, wait_for
+from tests.lab import inet
 from tests.lab.core import core_has, core_limits
 from tests.lab.internet import Lab, impossible, lab
 from tests.mounts import unmount_below
@@ -292,3 +294,16 @@ def test_a_missing_secret_is_said_and_nothing_starts(daemon: RunningDaemon) -> N
     daemon.paddock("secret", "set", "nothing", "--for", "git.example.org", stdin="late")
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/keyless")
     assert "git.example.org" in daemon.paddock("secret", "list").stdout
+
+
+def test_example_scraper_reaches_the_allowed_host_alone(place: Lab, daemon: RunningDaemon) -> None:
+    since = place.mark()
+    urls = ("http://git.example.org/", "http://other.example.org/")
+    command = [sys.executable, "-W", "error", str(ROOT / "controller/client/examples/scraper.py"), *urls]
+    done = subprocess.run(command, env=daemon.environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    allowed, refused = done.stdout.splitlines()
+    assert allowed == "http://git.example.org/ -> the internet"
+    assert "403: paddock: other.example.org is not in this sandbox's allowed hosts" in refused
+    assert (inet.GIT, 80) in place.packets(since)
+    assert (inet.OTHER, 80) not in place.packets(since)
