@@ -1,6 +1,6 @@
 """Exits that the engine has lost, from its inspect and a /proc that the test writes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ class Host:
     proc: Path
     container: Container | None = None
 
-    def begin(self, pid: int, *, state: str = "S", started: int = 5) -> None:
+    def begin(self, pid: int, *, state: str = "S", started: int = 5, group: str = f"/docker/{ID}") -> None:
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
-        (folder / "cgroup").write_text(f"4:pids:/docker/{ID}\n")
+        (folder / "cgroup").write_text(f"4:pids:{group}\n")
         fields = [state, "1", "1", str(pid), *["0"] * 13, "1", "0", str(started), "4096"]
         (folder / "stat").write_text(f"{pid} (a) {' '.join(fields)} 100 0\n")
 
@@ -88,6 +88,22 @@ def test_a_reused_pid_is_another_process(host: Host) -> None:
     assert not evidence.is_lost(RUNNING, 0.0)
     host.begin(LEADER, started=99)
     assert [evidence.is_lost(RUNNING, now) for now in (1.0, 5.0)] == [False, True]
+
+
+def test_a_runtimes_waiting_process_is_the_commands(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.begin(INIT, started=50)
+    host.begin(LEADER, started=60, group="/system.slice/containerd.service")  # of runsc
+    evidence = ExitEvidence(replace(REF, since_ticks=55), host.proc, lambda _: None)
+    assert not any(evidence.is_lost(RUNNING, now) for now in (0.0, 100.0))
+    host.end(LEADER)
+    assert [evidence.is_lost(RUNNING, now) for now in (101.0, 105.0)] == [False, True]
+
+
+def test_a_pid_of_an_older_process_is_not_the_commands(host: Host) -> None:
+    host.begin(LEADER, started=5, group="/user.slice")
+    evidence = ExitEvidence(replace(REF, since_ticks=55), host.proc, lambda _: None)
+    assert [evidence.is_lost(RUNNING, now) for now in (0.0, 5.0)] == [False, True]
 
 
 def test_without_the_hosts_processes_the_containers_run_tells(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class ExitEvidence:
         if self.is_alive:
             return False
         ref = self._ref
-        if pid and self._leader is None and holds(pid, ref.container_id, self._proc):
+        if pid and self._leader is None and self._is_its_process(pid):
             self._leader = process_of(self._proc, pid)
             if self._leader is not None:
                 self._is_local = True
@@ -82,6 +82,16 @@ class ExitEvidence:
             return bool(pid or self._leader) or self.run_has_ended
         seen = self._known(ref.container_id)
         return seen is not None and (seen.state in _ENDED or (0 < seen.pid != ref.init_pid > 0))
+
+    def _is_its_process(self, pid: int) -> bool:
+        """Tell whether that is the command's process: in the sandbox, or begun for it outside of its cgroup.
+
+        A runtime with a kernel of its own (gVisor) has only a process outside that waits for the command.
+        """
+        if holds(pid, self._ref.container_id, self._proc):
+            return True
+        process = process_of(self._proc, pid) if self._is_local else None
+        return process is not None and process.started >= self._ref.since_ticks
 
 
 @dataclass(slots=True)
