@@ -3,13 +3,14 @@
 import json
 import shutil
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import pytest
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.networks import Networks
-from controller.engine.kernel.engine_rules import forwarded_by, translated_by, translated_by_nft
+from controller.engine.kernel.engine_rules import forwarded_by, read_engine_rules, translated_by, translated_by_nft
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.view import View
@@ -36,6 +37,7 @@ FILTER = """\
 -A DOCKER-FORWARD -i pdp-c -j ACCEPT
 """
 SADDR = {"payload": {"protocol": "ip", "field": "saddr"}}
+SADDR6 = {"payload": {"protocol": "ip6", "field": "saddr"}}
 NFT = [
     {"match": {"op": "==", "left": SADDR, "right": {"prefix": {"addr": "10.7.0.0", "len": 16}}}},
     {"masquerade": None},
@@ -55,6 +57,30 @@ def test_forwarded_bridges_are_those_of_the_rules() -> None:
 def test_rules_of_nft_itself_count() -> None:
     listing = {"nftables": [{"metainfo": {}}, {"rule": {"expr": NFT}}, {"rule": {"expr": [{"accept": None}]}}]}
     assert list(translated_by_nft(json.dumps(listing))) == [IPv4Network("10.7.0.0/16")]
+
+
+@pytest.mark.parametrize("family", ["ip6", "inet"])
+def test_rules_of_ipv6_hide_no_others(family: str) -> None:
+    match = {"op": "==", "left": SADDR6, "right": {"prefix": {"addr": "fd00::", "len": 64}}}
+    rules = [{"family": family, "expr": [{"match": match}, {"masquerade": None}]}, {"family": "ip", "expr": NFT}]
+    listing = json.dumps({"nftables": [{"rule": each} for each in rules]})
+    assert list(translated_by_nft(listing)) == [IPv4Network("10.7.0.0/16")]
+
+
+@pytest.mark.parametrize(
+    ("extension", "leads_out"),
+    [({"type": "target", "name": "MASQUERADE"}, True), (None, None)],
+    ids=["named", "of an older nft"],
+)
+def test_without_iptables_its_rules_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: object, leads_out: bool | None
+) -> None:
+    listing = json.dumps({"nftables": [{"rule": {"family": "ip", "expr": [NFT[0], {"xt": extension}]}}]})
+    nft = tmp_path / "nft"
+    nft.write_text(f"#!/bin/sh\necho '{listing}'\n")
+    nft.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert read_engine_rules({"10.7.0.0/28"}).leads_out("pdp-a", "10.7.0.0/28") is leads_out
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,13 @@ def read_engine_rules(subnets: Collection[str]) -> EngineRules:
     """
     translated: set[IPv4Network] = set()
     forwarded: set[str] = set()
-    forwards_all, unread = True, ""
+    forwards_all, unread, absent = True, "", ""
     for command in _IPTABLES if _is_legacy_loaded() else _IPTABLES[:1]:
         try:
             translated.update(translated_by(_lines(command, "-t", "nat", "-S", "POSTROUTING")))
             bridges, is_open = forwarded_by(_lines(command, "-S"))
-        except FileNotFoundError:  # nor can the engine use it
+        except FileNotFoundError:  # a daemon in a container may lack what the engine has
+            absent = absent or command
             continue
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             unread = f"{command}: {error}"
@@ -45,11 +46,13 @@ def read_engine_rules(subnets: Collection[str]) -> EngineRules:
     if all(map(rules.translates, subnets)):
         return rules
     try:
-        return replace(
-            rules, translated=rules.translated.union(translated_by_nft(_run("nft", "-j", "list", "ruleset")))
-        )
+        listing = _run("nft", "-j", "list", "ruleset")
+        rules = replace(rules, translated=rules.translated.union(translated_by_nft(listing)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.SubprocessError) as error:
         return replace(rules, unread=unread or f"nft: {error}")
+    if absent and (absent in _IPTABLES[1:] or '"xt"' in listing):
+        return replace(rules, unread=unread or f"{absent} is not installed here, and this host has rules of it")
+    return rules
 
 
 def translated_by(lines: Sequence[str]) -> Iterator[IPv4Network]:
@@ -80,14 +83,23 @@ def translated_by_nft(listing: str) -> Iterator[IPv4Network]:
     for part in json.loads(listing)["nftables"]:
         rule = part.get("rule", {})
         expressions: list[dict[str, Any]] = [each for each in rule.get("expr", ()) if isinstance(each, dict)]
-        if not any(each.keys() & {"masquerade", "snat"} for each in expressions):
+        if rule.get("family") == "ip6" or not any(map(_translates, expressions)):
             continue
         matches = [each["match"] for each in expressions if "match" in each]
         sources = [each for each in matches if _field(each) == "saddr"]
+        if any(each["left"]["payload"].get("protocol") == "ip6" for each in sources):
+            continue
         if not sources:
             yield _ANY
         elif sources[0]["op"] == "==":
             yield from _networks(sources[0]["right"])
+
+
+def _translates(expression: dict[str, Any]) -> bool:
+    """Return True for a translation, be it an extension (xt) of iptables that nft only names."""
+    extension = expression.get("xt")
+    named = extension.get("name") if isinstance(extension, dict) else ""
+    return bool(expression.keys() & {"masquerade", "snat"}) or named in _TRANSLATING
 
 
 def _field(match: dict[str, Any]) -> str:
