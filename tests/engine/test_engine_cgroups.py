@@ -5,15 +5,23 @@ import os
 import resource
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.engine.docker.client import Client
+from controller.engine.docker.networks import Networks
 from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, own_path, parse_mounts, read_open
+from controller.engine.observe.observer import Observer
+from controller.engine.observe.view import View
 from controller.engine.usage.cgroup import CgroupUsage, parse_net_dev, working_set_bytes
 from controller.engine.usage.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.common import labels as own
+from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.observed.usage import NetworkUsage, Usage
 from controller.kinds.runtime.container import Limits
+from controller.ports import NullMeter
+from tests.conftest import HandClock
 
 ID = "c0ffee" + "0" * 58
 PID = (1 << 22) + 42  # which no kernel gives to a process of its own
@@ -445,6 +453,48 @@ def test_out_of_one_cgroup_alone_is_out_of_its_limits(v1: Host) -> None:
     v1.status(PID, "S (sleeping)", "1")
     with pytest.raises(OutsideCgroup):
         read_limits(v1.cgroups, ID, PID)
+
+
+def test_a_controller_that_the_kernel_lacks_is_not_left(tmp_path: Path) -> None:
+    host = Host(tmp_path, v1=("cpu", "pids"), v2=True)
+    paths = host.proc / str(PID) / "cgroup"
+    paths.write_text(paths.read_text().replace(f"0::/docker/{ID}", "0::/system.slice/containerd.service"))
+    host.status(PID, "S (sleeping)", "1")
+    with pytest.raises(Unreadable) as raised:
+        read_limits(host.cgroups, ID, PID)
+    assert type(raised.value) is Unreadable
+
+
+class OneContainer(Client):
+    """An engine with one container, whose PID 1 it says to be PID."""
+
+    def inspect(self, _reference: str, *, timeout_seconds: float) -> dict[str, Any]:
+        assert timeout_seconds
+        labels = {own.INSTANCE: "i", own.UID: "u"}
+        return {"Id": ID, "State": {"Status": "running", "Pid": PID}, "Config": {"Labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "driver", "is_lost"),
+    [
+        ("unix:///run/docker.sock", "systemd", True),
+        ("tcp://192.0.2.1:2376", "systemd", False),
+        ("unix:///run/user/1000/docker.sock", "none", False),
+    ],
+    ids=["here", "of another host", "rootless"],
+)
+def test_only_cgroups_of_this_hosts_engine_are_lost(v2: Host, base_url: str, driver: str, is_lost: bool) -> None:
+    v2.process(PID, "/docker/another")
+    v2.status(PID, "S (sleeping)", "1")
+    view = View(HandClock())
+    view.facts(HostFacts(cgroup_driver=driver))
+    client = OneContainer(base_url, meter=NullMeter(), timeout_seconds=1.0)
+    networks = Networks("i", client, view)
+    observer = Observer("i", client, view, v2.cgroups, networks, lambda: None)
+    try:
+        assert observer.read(ID).container.cgroups_lost is is_lost
+    finally:
+        observer.close()
 
 
 @pytest.mark.parametrize(("state", "inside"), [("Z (zombie)", "1"), ("S (sleeping)", "17"), ("S (sleeping)", "")])

@@ -158,8 +158,11 @@ def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Pa
     pids, state = status.get("NSpid", "").split(), status.get("State", "").strip()
     if state[:1] in ("", "Z", "X") or len(pids) < 2 or pids[-1] != "1":
         return False
-    held_at = (paths.get(each, paths.get("")) for each in controllers)
-    return any(path is not None and own_path(path, container_id) is None for path in held_at)
+    if any(each in paths and own_path(paths[each], container_id) is None for each in controllers):
+        return True
+    # The v2 tree counts for what v1 lacks; but a kernel without a controller has it in neither.
+    whole = "" in paths and not all(each in paths for each in controllers)
+    return whole and not any(own_path(path, container_id) for path in paths.values())
 
 
 def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:

@@ -322,7 +322,9 @@ class Observer:
         try:
             reading = read_limits(self._cgroups, container.id, container.pid)
         except OutsideCgroup:
-            return replace(container, limits=None, cgroups_lost=True)
+            # On another host the pid is another process's. An engine without cgroups (rootless) has none to lose.
+            can_be_lost = self._same_host and self._view.now.facts.cgroup_driver != "none"
+            return replace(container, limits=None, cgroups_lost=True) if can_be_lost else None
         except Unreadable:
             return None
         # The engine's swap setting applies from the next start on, even if the kernel's differs now.
