@@ -6,7 +6,7 @@ tenths of a second for each image, once.
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 
 _MOST_BYTES = 256 << 10
+_ROOM_BYTES = 32 << 10  # headers and the padding of an archive
 
 
 @lru_cache(maxsize=128)
@@ -46,11 +47,24 @@ def _text(client: Client, container: str, path: str) -> str:
 
 
 def _read(api: Any, container: str, path: str) -> str:
-    stream, status = api.get_archive(container, path)
-    if int(status.get("size") or 0) > _MOST_BYTES:
+    stream, _ = api.get_archive(container, path)
+    try:
+        return text_of(stream)
+    finally:
         stream.close()
-        return ""
-    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tree:
+
+
+def text_of(archive: Iterable[bytes]) -> str:
+    """Return the text of the one regular file in a tar stream; "" for anything else, such as a folder with its content.
+
+    No more is read than such a file can have.
+    """
+    received = bytearray()
+    for piece in archive:
+        received += piece
+        if len(received) > _MOST_BYTES + _ROOM_BYTES:
+            return ""
+    with tarfile.open(fileobj=io.BytesIO(received)) as tree:
         member = tree.next()
         content = tree.extractfile(member) if member is not None and member.isreg() else None
         return content.read().decode("utf-8", "replace").replace("\0", "") if content else ""
