@@ -348,14 +348,20 @@ class Gateway:
         raise Refused(404, no_such_model(name), code="model_not_found")
 
     async def _has(self, target: Target, model: str) -> bool:
-        """Return False if the provider says that it has no such model."""
+        """Return False if the provider says that it has no such model. To ask it is a request of its budget."""
         route = f"/models/{urllib.parse.quote(model, safe='')}"
+        try:
+            reservation = self.budgets.take(target.id, target.limits, 0)
+        except BudgetUsed:
+            return True  # not known, as below
         try:
             async with asyncio.timeout(_LIST_SECONDS), self._upstream(target).send("GET", route, _LIST, b"") as got:
                 self._judge(target, got)
                 return got.status < 400
         except (UpstreamError, TimeoutError):
             return True  # not known, so a request for it would be passed on
+        finally:
+            self.budgets.end(reservation)
 
     async def _names(self, target: Target) -> list[str]:
         """Return the names of a source's models. Only a provider with patterns is asked."""

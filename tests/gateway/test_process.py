@@ -93,6 +93,13 @@ def test_models_that_answer_are_named_alone(world: World) -> None:
     assert world.ask("asker", "GET", "/v1/models/other").status == 404
 
 
+def test_a_provider_is_asked_for_models_within_its_budget(world: World) -> None:
+    world.target("bounded", models=("tiny*",), limits=Limits(requests_per_minute=1))
+    world.listen("prober", "bounded")
+    assert [world.ask("prober", "GET", f"/v1/models/tiny-{each}").status for each in "ab"] == [404, 200]
+    assert world.chat("prober", "tiny").status == 429
+
+
 def test_heads_that_parsers_read_differently_are_refused(world: World) -> None:
     world.target("exact", models=("tiny",))
     world.listen("smuggler", "exact")
