@@ -228,7 +228,7 @@ class Gateway:
     async def _pass_on(
         self, exchange: Exchange, headers: Mapping[bytes, bytes], body: bytes, send: Send, *, is_stream: bool
     ) -> None:
-        target, meter, ended = exchange.target, UsageReader("", len(body)), False
+        target, meter, ended, read = exchange.target, UsageReader("", len(body)), False, False
         reservation, is_free = exchange.reservation, exchange.route in FREE_ROUTES
         began, redactor = time.monotonic(), Redactor(target.key)
         try:
@@ -254,8 +254,11 @@ class Gateway:
         except (UpstreamError, TimeoutError) as error:
             known = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
             await self._failed(exchange, known, meter, send)
+        except asyncio.CancelledError:
+            read = not target.is_server  # a provider takes the request for used, though nobody waits for its answer
+            raise
         finally:
-            made = meter.tokens(ended=ended) if exchange.begun and not is_free else (0, 0)
+            made = meter.tokens(ended=ended) if (exchange.begun or read) and not is_free else (0, 0)
             use = self._use(exchange.user, target.id)
             use.tokens_in, use.tokens_out = use.tokens_in + made[0], use.tokens_out + made[1]
             self.budgets.settle(reservation, sum(made))

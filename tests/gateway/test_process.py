@@ -227,6 +227,21 @@ def test_a_user_that_leaves_cancels_the_provider(world: World) -> None:
     wait_for("it is counted", lambda: world.uses("leaver").get("cancelled") == 1)
 
 
+def test_a_request_without_an_answer_counts_its_input(world: World) -> None:
+    world.target("unanswered")
+    world.listen("impatient", "unanswered")
+    scripted_model.HANGING.clear()
+    connection = world.connection("impatient")
+    before = len(scripted_model.SEEN)
+    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "hang", "user": "x" * 4000}))
+    wait_for("the request", lambda: any(each["model"] == "hang" for each in scripted_model.SEEN[before:]))
+    connection.close()
+    wait_for("it is counted", lambda: world.uses("impatient").get("cancelled") == 1)
+    assert world.uses("impatient")["in"] > 1000
+    scripted_model.HANGING.set()
+    scripted_model.HANGING.clear()
+
+
 def test_one_of_two_sandboxes_is_revoked(world: World) -> None:
     world.target("shared")
     world.listen("kept", "shared")
