@@ -107,7 +107,7 @@ async def existing(call: Call, asked: ObjectArguments) -> str:
         return ""
     if not names:
         return "; there are none"
-    meant = closest(target[1], names) if target is not None else ""
+    meant = await call.thread(closest, target[1], names) if target is not None else ""  # slow among thousands
     names.sort(key=lambda each: (each != meant, each))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_MOST_NAMED])}{more}"
