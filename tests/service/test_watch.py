@@ -10,10 +10,14 @@ import pytest
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
+from controller.ports import Change
 from controller.service import errors
+from controller.service.objects import selector
+from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import BOOKMARK_SECONDS, Watches
-from controller.service.watch.watcher import Watch, WatchEvent
+from controller.service.watch.label_history import Membership
+from controller.service.watch.watcher import FirstObjects, Scope, SerializedObject, Watch, WatchEvent
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world
@@ -284,3 +288,15 @@ def test_no_commit_of_8_processes_is_missed(world: World, store: SqlStore, clock
         check_nothing_missed(store, readers, 0)
     finally:
         watches.close()
+
+
+def test_a_change_before_the_watch_adds_nothing() -> None:
+    """One that is left out at the beginning is ADDED by its first change afterwards."""
+    before, after = (StoredObject("Sandbox", "default", "a", "u", {}, resource_version=each) for each in (12, 13))
+    first, texts = FirstObjects("Sandbox"), ObjectTexts()
+    first.leave_out(after)
+    members = Membership(selector.parse(""), {"u": True})
+    watch = Watch(Scope("Sandbox"), members, since=12, first=first, ahead=10, wake=lambda: None, texts=texts)
+    changes = [Change(each.resource_version, "MODIFIED", each) for each in (before, after)]
+    watch.offer([(each, SerializedObject(each.obj, texts)) for each in changes])
+    assert [(each.type, each.revision) for each in watch.take()] == [("ADDED", 13)]

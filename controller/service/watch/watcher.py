@@ -248,7 +248,9 @@ class Watch:
             if not self.scope.holds(change.obj):
                 continue
             type_ = self._members.event(change)
+            if change.revision <= self._since:
+                continue
             if self._first is not None:
                 type_ = self._first.event(change.obj.uid, type_)
-            if type_ and change.revision > self._since:
+            if type_:
                 yield WatchEvent(type_, change.revision, shown)
