@@ -21,13 +21,13 @@ _ROOM_BYTES = 32 << 10  # headers and the padding of an archive
 def etc_files(client: Client, image_id: str, names: tuple[str, ...]) -> Mapping[str, str] | None:
     """Return the texts of these files in the image's /etc, "" for one that it lacks; None: the engine refuses.
 
-    Raises Fault if the engine does not answer.
+    Raises Fault if the engine does not answer, or fails: that says nothing about the image.
     """
     body = {"Image": image_id, "Cmd": ["never-started"], "HostConfig": {"NetworkMode": "none"}}
     try:
         container = str(client.call("containers.create", lambda api: api.create_container_from_config(body))["Id"])
     except Fault as fault:
-        if fault.unreachable:
+        if fault.kind != "4xx":  # that would be repeated: the result is kept as long as the daemon runs
             raise
         return None
     try:
