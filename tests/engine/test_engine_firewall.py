@@ -255,3 +255,7 @@ def test_private_resolvers_are_those_that_networks_ask(tmp_path: Path, case: str
 def test_the_guard_says_which_resolvers_pass() -> None:
     passing = with_elements("resolvers", ["10.0.0.2", {"elem": {"val": "10.0.0.3", "comment": "ours"}}])
     assert judged(passing) == FirewallState(resolvers=("10.0.0.2", "10.0.0.3"))
+    ranges = with_elements(
+        "resolvers", [{"prefix": {"addr": "10.0.0.2", "len": 31}}, {"range": ["10.1.0.0", "10.9.0.0"]}]
+    )
+    assert judged(ranges).resolvers[:2] == ("10.0.0.2", "10.0.0.3")

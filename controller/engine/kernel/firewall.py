@@ -57,6 +57,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
 _log = logging.getLogger(__name__)
 _HOOKS = ("input", "forward")
 _TIMEOUT_SECONDS = 10.0
+_MOST_ADDRESSES = 256
 # linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h
 _NETLINK_NETFILTER = 12
 _GET_GENERATION, _NEW_GENERATION = (10 << 8) | 16, (10 << 8) | 15
@@ -171,9 +172,10 @@ def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _addresses(parts: list[dict[str, Any]], name: str) -> Iterator[str]:
-    """Yield the elements of a set of addresses; each may have a comment or a counter."""
-    for element in (one for each in _of(parts, "set") if each["name"] == name for one in each.get("elem", ())):
-        yield str(element if isinstance(element, str) else element["elem"]["val"])
+    """Yield the addresses of a set; of an operator's own ranges those of small ones."""
+    for network in _networks(one for each in _of(parts, "set") if each["name"] == name for one in each.get("elem", ())):
+        if network.num_addresses <= _MOST_ADDRESSES:
+            yield from map(str, network)
 
 
 def _networks(elements: Any) -> Iterator[IPv4Network]:
