@@ -626,7 +626,7 @@ def test_a_command_that_is_not_there(world: World, uid: str) -> None:
     out, err, code = read_all(world.streams.exec(box.id, ["/no/such/thing"]))
     assert code in (b"126", b"127")
     assert out == b""
-    assert b"no such file" in err
+    assert b"is not in the image" in err
 
 
 def test_environment_folder_and_user_of_a_command(world: World, uid: str) -> None:

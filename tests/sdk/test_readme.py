@@ -66,10 +66,7 @@ def example(daemon: RunningDaemon, folder: Path, name: str, *arguments: str) -> 
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_are_short_and_tested(name: str) -> None:
-    text = (CLIENT / "examples" / f"{name}.py").read_text()
-    assert len(text.splitlines()) <= 55
-    assert f"    python {name}.py" in text, "its docstring says how to run it"
+def test_examples_are_tested_and_linked(name: str) -> None:
     tests = (Path(__file__).read_text(), (ROOT / "tests/security/test_credentials.py").read_text())
     assert any(re.search(rf'["/]{name}[".]', test) for test in tests)
     assert f"(examples/{name}.py)" in README
