@@ -52,6 +52,14 @@ def test_the_last_lines_are_whole(world: World, count: int) -> None:
     assert text(last_lines(world.streams.logs(id_), count)) == expected
 
 
+def test_many_last_lines_are_exact(world: World) -> None:
+    id_ = ended(world, _COUNT.format(lines=9_000, padding="a") + f"; {_WRITE_LONG}")
+    for options in ({}, {"follow": True}, {"until": time.time()}):
+        lines = text(world.streams.logs(id_, tail=6_001, **options)).split(b"\n")
+        assert [int(line.split()[0]) for line in lines[:-1]] == list(range(3_001, 9_001))
+        assert lines[-1] == b"x" * _LONG
+
+
 def test_each_line_has_one_timestamp(world: World) -> None:
     id_ = ended(world, f"{_WRITE_LONG}; echo; echo after; {_WRITE_LONG}")
     for options in ({}, {"tail": 3}, {"follow": True}):

@@ -121,3 +121,39 @@ def test_an_engine_that_does_not_answer_is_no_end() -> None:
 
     with pytest.raises(StreamError, match="it hangs"):
         followed(Answer(ONE), before=hanging)
+
+
+def last(count: int, *answers: Answer, **asked: Any) -> str:
+    script = list(answers)
+    reader = LogReader(LogRequest(tail=count, **asked), lambda _: script.pop(0), lambda: None, ByteQueue())  # type: ignore[arg-type,return-value]
+    text = b"".join(each.data for each in reader.chunks(reader.first())).decode()
+    assert script == []
+    return text
+
+
+def numbered(first: int, after: int, end: str = "") -> Answer:
+    lines = [frame(f"{number}\n", NOW + number / 1000) for number in range(first, after)]
+    return Answer(*lines, *([frame(end, NOW + after)] if end else []))
+
+
+def lines_of(first: int, after: int) -> str:
+    return "".join(f"{number}\n" for number in range(first, after))
+
+
+@pytest.mark.parametrize("asked", [{}, {"until": NOW + 99.0}])
+def test_many_last_lines_are_read_twice(asked: dict[str, Any]) -> None:
+    assert last(6_000, numbered(0, 9_000), numbered(0, 9_000), **asked) == lines_of(3_000, 9_000)
+    assert last(6_000, numbered(0, 9_000, "end"), numbered(0, 9_000, "end"), **asked) == lines_of(3_001, 9_000) + "end"
+    assert last(6_000, numbered(0, 10), numbered(0, 10), **asked) == lines_of(0, 10)
+    assert last(6_000, Answer(), Answer(), **asked) == ""
+
+
+def test_lines_of_a_rotated_log_are_counted_anew() -> None:
+    before, rotated = [numbered(0, 9_000)], [numbered(1_000, 9_000) for _ in range(3)]
+    assert last(6_000, *before, *rotated) == lines_of(3_000, 9_000)
+
+
+def test_a_log_is_followed_after_many_last_lines() -> None:
+    answers = numbered(0, 8_000), numbered(0, 8_000), numbered(7_000, 8_002), numbered(7_000, 8_002)
+    text, _ = followed(*answers, running=2, tail=6_000)
+    assert text == lines_of(2_000, 8_002)

@@ -33,6 +33,8 @@ _LATE_SECONDS = 0.25  # behind the program by so much, a whole file may have com
 _JUMP_SECONDS = 0.001  # no file is written in less
 _AGAIN_SECONDS = 0.2  # before a stream that the engine ended is opened again
 _WINDOW_GROWTH = 8
+_HELD_LINES = 5_000  # of more last lines none is held in memory: the log is read twice
+_COUNTS = 3  # of the lines of a log that is rotated meanwhile
 _stream = attrgetter("stream")
 
 
@@ -233,11 +235,13 @@ class LogReader:
         self._asked, self._open, self._ended_at, self._queue = asked, open_, ended_at, queue
         self._text = Text(timestamps=asked.timestamps)
         # A log that is only read through needs no times.
-        self._dated = asked.timestamps or asked.follow or (asked.tail is not None and asked.until is None)
+        self._dated = asked.timestamps or asked.follow or asked.tail is not None
 
     def first(self) -> HttpStream:
         """Send the first request. Raises StreamError."""
         asked = self._asked
+        if asked.tail is not None and asked.tail > _HELD_LINES:
+            return self._request(follow=False)
         if asked.tail is not None and asked.until is None:
             return self._window(asked.tail + 1)
         return self._request(follow=asked.follow)
@@ -245,8 +249,9 @@ class LogReader:
     def chunks(self, wire: HttpStream) -> Iterator[Chunk]:
         """Yield the log; `wire` is the answer to the first request. Raises StreamError, and FOREIGN."""
         asked, position = self._asked, _Position()
-        if asked.tail is not None and asked.until is None:
-            yield from self._tail(wire, asked.tail, position)
+        if asked.tail is not None and (asked.until is None or asked.tail > _HELD_LINES):
+            tail = self._tail if asked.tail <= _HELD_LINES else self._long_tail
+            yield from tail(wire, asked.tail, position)
             if asked.follow:
                 yield from self._follow(None, position)
         elif asked.follow:
@@ -291,6 +296,30 @@ class LogReader:
             position.add(entry)
         position.floor = window[0].time if window else ""
         yield from last_lines(iter(self._text.chunks(certain)), count)
+
+    def _long_tail(self, wire: HttpStream, count: int, position: _Position) -> Iterator[Chunk]:
+        """Yield the last lines: those of the log are counted, then it is read again from the first of them."""
+        batches: Iterator[list[Entry]] = iter(())
+        batch, lines = list[Entry](), 0
+        for _ in range(_COUNTS):
+            first, lines = _counted(entries(wire.read))
+            batches = entries(self._request(follow=False).read)
+            batch = next(batches, [])
+            if not batch or batch[0].time == first:
+                break
+            wire = self._request(follow=False)  # it was rotated
+        left_out = max(0, lines - count)
+        position.floor = batch[0].time if batch else ""
+        while batch:
+            shown = list[Entry]()
+            for entry in batch:
+                position.add(entry)
+                if left_out:
+                    left_out -= entry.ends_line
+                else:
+                    shown.append(entry)
+            yield from self._text.chunks(shown)
+            batch = next(batches, [])
 
     def _follow(self, wire: HttpStream | None, position: _Position) -> Iterator[Chunk]:
         """Yield the entries after a position, and each new one until the container's run ends."""
@@ -353,6 +382,16 @@ class LogReader:
         if not late:
             return False
         return seconds_of(entry.time) - seconds_of(position.newest_time) > _JUMP_SECONDS
+
+
+def _counted(batches: Iterator[list[Entry]]) -> tuple[str, int]:
+    """Return the time of the first entry, "" if there is none, and the number of lines."""
+    first, lines, is_whole = "", 0, True
+    for batch in batches:
+        first = first or batch[0].time
+        lines += sum(entry.ends_line for entry in batch)
+        is_whole = batch[-1].ends_line
+    return first, lines + (not is_whole)
 
 
 def is_gone(error: StreamError) -> bool:
