@@ -91,7 +91,9 @@ elif [ "${1:-}" = --soak ]; then
 fi
 
 # A clone's machine is shared with others: what fails there is run once more, and listed under RERUN. At a desk it fails.
-if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -raR); fi
+again=()
+if [ -n "${CI:-}" ]; then again=(--reruns 1 -raR); fi
+selection+=("${again[@]}")
 
 # The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
 # two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
@@ -344,7 +346,7 @@ export -n apt_updated
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 if [ -n "$whole" ] && fetched_newer; then
     step "Beside the others: the engine's contract and a smoke test on a newer engine (Debian trixie's)"
-    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker \
+    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker "${again[@]}" \
         tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
     newer=$aside
 fi
