@@ -139,7 +139,7 @@ class HostStatus(Model):
     sandboxes: Whole | None = None
     """Number of sandboxes on the host, as its HostQuota counts them."""
     reserved: Reserved | None = None
-    """What is reserved of its capacity."""
+    """Reserved part of its capacity."""
     images: tuple[Text, ...] = ()
     """Names of images on it, among many hosts, 200 at most: a scheduler chooses a host that has a sandbox's."""
     conditions: tuple[HostCondition, ...] = ()

@@ -282,7 +282,7 @@ def test_parallel_requests_reserve_their_tokens(world: World) -> None:
     streams = [Stream(world.connection("busy"), {"model": "stall", "max_tokens": 20}) for _ in range(50)]
     statuses = [each.answer.status for each in streams]
     refused = [each for each in streams if each.answer.status == 429]
-    assert 1 <= statuses.count(200) <= 5  # their bounds together are within the budget
+    assert 2 <= statuses.count(200) <= 5  # their bounds together are within the budget
     assert len(refused) == 50 - statuses.count(200)
     assert {each.answer.headers["retry-after"] for each in refused} == {"1"}
     for stream in streams:

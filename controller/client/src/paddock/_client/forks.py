@@ -1,4 +1,4 @@
-"""What a process may not share with its children after a fork: connections, threads and locks.
+"""State that belongs to one process: connections, threads and locks, which a child after a fork makes anew.
 
 A connection that two processes use gives the answer of one to the other. A child therefore opens its own, and leaves
 its parent's as they are: what it would close or shut down, the parent still uses.
