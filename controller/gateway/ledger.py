@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 
-from controller.gateway.channel import Message
 from controller.gateway.config import Config, User
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.planning.snapshot import Snapshot
 from controller.ports import Audit, Clock, Meter, StoreError
+from controller.processes.channel import Message
 
 VERB = "models"
 _AUDIT_SECONDS = 30.0

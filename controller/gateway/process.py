@@ -6,14 +6,12 @@ Run as `python -m controller.gateway.process FD`, where FD is its end of the soc
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - loaded while files can still be read
 import contextlib
-import ctypes
 import encodings.idna  # noqa: F401 - as above
 import gc
 import json
 import logging
 import os
 import queue
-import resource
 import signal
 import socket
 import sys
@@ -29,11 +27,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from controller.gateway.app import Gateway
-from controller.gateway.channel import Channel, ChannelClosed, Message
 from controller.gateway.config import RUN, Access, Target, User, from_json
 from controller.gateway.request import Refused, error_of
 from controller.gateway.upstream import UpstreamError, tls_context
 from controller.kinds.common.strict_http import StrictConnection
+from controller.processes.channel import Channel, ChannelClosed, Message
+from controller.processes.privileges import drop_privileges
 
 USER = 18_090
 """Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
@@ -42,27 +41,6 @@ _PROBE_SECONDS = 30.0
 _MOST_CONNECTIONS = 64
 _MOST_CONNECTIONS_OF_HOST = 512
 _HEAD_SECONDS = 30.0
-_MOST_FILES = 65_536
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
-
-
-def drop_privileges(user: int = USER) -> None:
-    """Give up every privilege: another user, no core dumps, no memory that others can read, no new privileges."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    os.chdir("/")
-    os.umask(0o077)
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0)):
-        if libc.prctl(option, value, 0, 0, 0) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
 
 
 class _Protocol(H11Protocol):
@@ -303,7 +281,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of the daemon's terminal
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     tls = tls_context()
-    drop_privileges()
+    drop_privileges(USER)
     gc.freeze()
     asyncio.run(Process(channel, tls).run())
 

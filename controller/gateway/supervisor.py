@@ -14,8 +14,6 @@ from types import MappingProxyType
 
 import structlog
 
-from controller.gateway.channel import ChannelClosed, Message
-from controller.gateway.child import Child
 from controller.gateway.config import HOST, REPORTED, Config, Target, User, to_json
 from controller.gateway.ledger import Ledger
 from controller.gateway.wanted import KeyOf, Wanted, states_of, wanted
@@ -26,6 +24,8 @@ from controller.kinds.runtime.models import PORT
 from controller.kinds.runtime.secret import ProviderKey
 from controller.policy.levels.levels import Policy
 from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, Wake
+from controller.processes.channel import ChannelClosed, Message
+from controller.processes.child import Child
 from controller.service import errors
 from controller.service.models.callers import ModelCallers
 from controller.service.models.servers import ModelServers
@@ -267,7 +267,7 @@ class Supervisor:
             return
         self._ready, self._sent, self._began = False, None, now
         try:
-            self._child = Child(self._take, self._gone)
+            self._child = Child("controller.gateway.process", "model gateway", self._take, self._gone)
         except OSError as error:
             self._not_before = now + _RETRY_SECONDS
             _log.warning("model gateway not started; retrying", error=str(error))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controller.gateway.channel import Message
-from controller.gateway.child import Child
 from controller.gateway.config import HOST, Access, Config, Target, User, to_json
+from controller.processes.channel import Message
+from controller.processes.child import Child
 from tests.daemon import wait_for
 from tests.gateway import scripted_model
 
@@ -51,7 +51,7 @@ class World:
     def start(self, used: dict[str, Any] | None = None) -> None:
         ended = threading.Event()
         self.messages.clear()
-        self.child = Child(self._take, lambda _: ended.set())
+        self.child = Child("controller.gateway.process", "model gateway", self._take, lambda _: ended.set())
         wait_for("the process", lambda: any(each["type"] == "ready" for each in self.messages), 60)
         self.configure(used)
         for name in self.sockets:

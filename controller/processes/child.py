@@ -1,4 +1,4 @@
-"""The gateway's process, as the daemon sees it: started, told what to serve, listened to."""
+"""A process of its own, as the daemon sees it: started, told what to serve, listened to."""
 
 import os
 import socket
@@ -12,21 +12,26 @@ from typing import Any
 
 import structlog
 
-from controller.gateway.channel import Channel, ChannelClosed, Message
+from controller.processes.channel import Channel, ChannelClosed, Message
 
 _STOP_SECONDS = 5.0
-_log = structlog.get_logger("paddock.models")
+_log = structlog.get_logger("paddock.processes")
 _PASSED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "TZ")
 
 
 class Child:
-    """One run of the process. `take` gets its messages, `gone` is called once when it ended; each in a thread."""
+    """One run of a module as a process, called `name` in the log.
 
-    def __init__(self, take: Callable[["Child", Message], None], gone: Callable[["Child"], None]) -> None:
+    `take` gets its messages, `gone` is called once when it ended; each in a thread.
+    """
+
+    def __init__(
+        self, module: str, name: str, take: Callable[["Child", Message], None], gone: Callable[["Child"], None]
+    ) -> None:
         own, its = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "controller.gateway.process", str(its.fileno())],
+                [sys.executable, "-P", "-m", module, str(its.fileno())],
                 pass_fds=(its.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -39,8 +44,8 @@ class Child:
             raise
         finally:
             its.close()
-        self._channel, self._take, self._gone = Channel(own), take, gone
-        self._thread = threading.Thread(target=self._receive, name="gateway", daemon=True)
+        self._channel, self._take, self._gone, self._name = Channel(own), take, gone, name
+        self._thread = threading.Thread(target=self._receive, name=name, daemon=True)
         self._thread.start()
 
     @property
@@ -67,7 +72,7 @@ class Child:
         try:
             self._take(self, message)
         except (LookupError, TypeError, ValueError, AttributeError):
-            _log.exception("model gateway sent what it should not; it is ended")
+            _log.exception("process sent what it should not; it is ended", process=self._name)
             self._process.kill()
             return False
         return True

@@ -1,4 +1,4 @@
-"""Messages between the daemon and the gateway's process, over a socket pair; sockets travel with them (SCM_RIGHTS)."""
+"""Messages between the daemon and a process of its own, over a socket pair; sockets travel with them (SCM_RIGHTS)."""
 
 import contextlib
 import json
