@@ -337,7 +337,10 @@ class Credential(Model):
 
 
 class Lifecycle(Model):
-    """Deadlines and idleness. A stored spec without `idleTimeoutSeconds` predates it, and has none."""
+    """Deadlines, idleness, and what a suspension keeps.
+
+    A stored spec without `idleTimeoutSeconds` predates it, and has none.
+    """
 
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
     """Seconds from the image's stop signal (else SIGTERM) to SIGKILL when it is stopped."""
@@ -361,8 +364,16 @@ class Lifecycle(Model):
     """
     keep_running: Flag = False
     """Never idle: for unattended services."""
-    on_idle: Literal["Suspend", "Delete"] = "Suspend"
-    """Suspend: stop it; the next use starts it again. Delete: delete the sandbox."""
+    on_idle: Literal["Suspend", "Hibernate", "Delete"] | None = None
+    """Suspend: stop it; the next use starts it again. Hibernate: freeze it and move its memory to swap; the next use
+    wakes it. Delete: delete the sandbox.
+
+    Left out: Hibernate where its host can, else Suspend.
+    """
+    suspend_after_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    """Seconds that it stays hibernated as idle before it is suspended. Left out: a day."""
+    on_suspend: Literal["KeepFiles", "Discard"] = "KeepFiles"
+    """KeepFiles: a suspension saves its files in memory, and the next start puts them back. Discard: they are lost."""
 
 
 class SandboxSpec(Model):
@@ -390,8 +401,11 @@ class SandboxSpec(Model):
 
     Prefer: if there is one. Require: only from the pool; it waits while the pool is at its maximum. Never.
     """
-    run_state: Literal["Running", "Suspended", "Paused"] = "Running"
-    """Running. Suspended: stopped, and started when this is Running again. Paused: frozen, memory kept."""
+    run_state: Literal["Running", "Suspended", "Paused", "Hibernated"] = "Running"
+    """Running. Suspended: stopped, and started when this is Running again. Paused: frozen, memory kept.
+
+    Hibernated: frozen, memory moved to swap; the next use sets this to Running.
+    """
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     """Restarts after it ends by itself. Always. OnFailure: not after exit code 0. Never."""
     lifecycle: Lifecycle = Lifecycle()
@@ -449,6 +463,11 @@ def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
     if lifecycle is None or lifecycle.keep_running or "idle_timeout_seconds" not in lifecycle.model_fields_set:
         return None
     return lifecycle.idle_timeout_seconds
+
+
+def keeps_files(spec: SandboxSpec | None) -> bool:
+    """Return True if a suspension saves its files in memory."""
+    return spec is not None and spec.lifecycle.on_suspend == "KeepFiles"
 
 
 def status_word(obj: StoredObject) -> str:

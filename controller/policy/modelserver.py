@@ -38,6 +38,7 @@ def owned_spec(spec: ModelServerSpec) -> dict[str, Any]:
         "shutdownGracePeriodSeconds": spec.lifecycle.shutdown_grace_period_seconds,
         "startupDeadlineSeconds": spec.lifecycle.startup_deadline_seconds,
         "onIdle": "Suspend",
+        "onSuspend": "Discard",  # its weights are in its image or a volume; nobody writes files in memory there
     }
     probe = {
         "httpGet": {"port": spec.port, "path": spec.health_path},

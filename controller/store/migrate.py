@@ -13,8 +13,9 @@ from controller.ports import StoreError, StoreTooNew
 from controller.store.schema import meta
 
 # The oldest schema whose code may read and write the newest one, so that hosts are upgraded one after the other. A
-# migration that only adds what older code leaves alone (columns with defaults, tables, indexes) keeps it.
-COMPATIBLE_SINCE = "0009"
+# migration that only adds what older code leaves alone (columns with defaults, tables, indexes) keeps it. 0012 writes
+# fields into specs, which older code refuses to run.
+COMPATIBLE_SINCE = "0012"
 # Alembic hands env.py its connection through globals of a module: one migration at a time in a process.
 _one_at_a_time = threading.Lock()
 _WINDOW = "0010"  # the schema that has `compatible_since`

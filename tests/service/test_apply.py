@@ -20,7 +20,7 @@ def test_a_new_object_gets_defaults_and_server_fields(world: World) -> None:
         "shutdownGracePeriodSeconds": 10,
         "idleTimeoutSeconds": 1800,
         "keepRunning": False,
-        "onIdle": "Suspend",
+        "onSuspend": "KeepFiles",
     }
     assert stored.spec["resources"] == {"limits": {"cpu": "500m", "memory": "512Mi"}}
     assert stored.last_applied is not None

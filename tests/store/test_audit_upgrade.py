@@ -38,12 +38,6 @@ def names(log: audit_0010.SqlAudit | SqlStore) -> list[str]:
     return [each.name for each in found]
 
 
-def test_older_code_may_use_the_newest_schema(world: World) -> None:
-    world.store()
-    with world.database() as database, database.reading() as connection:
-        assert migrate.is_open_to(connection, "0010")
-
-
 def test_old_and_new_daemons_append_in_turn(world: World) -> None:
     old, other, new = older(world.store()), older(world.store()), world.store(writer="b")
     for number in range(1, 31, 3):

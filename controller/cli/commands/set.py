@@ -180,14 +180,14 @@ def _environment(held: Sequence[Mapping[str, str]], changes: Sequence[str]) -> l
 
 
 @set_.command("run-state")
-@click.argument("what", nargs=-1, metavar="KIND/NAME ... Running|Suspended|Paused")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ... Running|Suspended|Paused|Hibernated")
 @_options
 @click.pass_context
 def run_state(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
-    """Run, suspend (stop) or pause (freeze) sandboxes.
+    """Run, suspend (stop), pause (freeze) or hibernate (freeze, memory to swap) sandboxes.
 
     \b
     paddock set run-state sandbox/quickstart Suspended
     """
-    words, state = _split(what, "Running|Suspended|Paused")
+    words, state = _split(what, "Running|Suspended|Paused|Hibernated")
     _run(ctx, words, options, "run state", lambda _obj: {"runState": state})

@@ -34,7 +34,7 @@ def retirement_events(pool: ObjectRef, retired: Iterable[Instance], pressure: Pr
 def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int | None:
     """Return the seconds without use until it is stopped, given the host's critical shortage; None: never."""
     timeout = idle_timeout_seconds(spec)
-    if timeout is None or spec is None or not short_of or spec.lifecycle.on_idle != "Suspend":
+    if timeout is None or spec is None or not short_of or spec.lifecycle.on_idle == "Delete":
         return timeout
     return min(timeout, IDLE_SECONDS)
 

@@ -45,6 +45,10 @@ from controller.policy.sandbox import Rendered
 
 IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
 _REMOVING_RETRY_SECONDS = 1.0
+_FROZEN = {
+    "Paused": "runState is Paused",
+    "Hibernated": "runState is Hibernated; frozen, its memory stays: this version moves none to swap",
+}
 _BLOCKED = (
     "the engine died during its start and still holds that start; its container is created again: what it wrote to its "
     "root file system and to memory is lost, volumes and folders of the host stay"
@@ -331,10 +335,10 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     asked = context.spec.run_state if context.spec else "Suspended"
     if container.state in (State.CREATED, State.EXITED):
         return _start(context, container, rendered)
-    if asked == "Paused" and container.state is State.RUNNING:
-        return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
-    if asked == "Paused":
-        return Decision(memory, "Paused", "runState is Paused")
+    if asked in _FROZEN and container.state is State.RUNNING:
+        return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, f"runState is {asked}"),))
+    if asked in _FROZEN:
+        return Decision(memory, "Paused", _FROZEN[asked])
     if container.state is State.PAUSED:
         found = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
@@ -383,8 +387,9 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         bound = mounts.before_start(context, rendered, container.image_id, why, container.user)
         actions: list[Action] = [*bound]
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
-        if context.spec is not None and context.spec.run_state == "Paused":
-            actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
+        if context.spec is not None and context.spec.run_state in _FROZEN:
+            freeze_reason = f"runState is {context.spec.run_state}"
+            actions.append(PauseContainer(context.obj.uid, container.name, container.id, freeze_reason))
         made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
     return replace(made, events=(*made.events, *events), drift=tuple(fields))
 

@@ -21,7 +21,7 @@ from controller.ports import Meter, NullMeter, Transaction
 from controller.service import errors
 from controller.service.access.access import require_documents
 from controller.service.objects.apply_set import NO_SET, ApplySet
-from controller.service.objects.merge import merge
+from controller.service.objects.merge import merge, without_older_defaults
 from controller.service.objects.normalize import Normal, normalise
 from controller.service.objects.owners import sent_references
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
@@ -241,8 +241,10 @@ def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str
 def _merged_spec(document: Document, current: StoredObject | None, *, whole: bool) -> dict[str, Any]:
     if whole:
         return dict(without_nulls(document.spec))
-    last = _section(current.last_applied, "spec") if current else {}
-    return merge(last, document.spec, current.spec if current else {})
+    if current is None:
+        return merge({}, document.spec, {})
+    live = without_older_defaults(current.spec, _section(current.last_applied, "olderDefaults"))
+    return merge(_section(current.last_applied, "spec"), document.spec, live)
 
 
 def _laid_over(

@@ -22,6 +22,17 @@ def merge(last: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, An
     return merged
 
 
+def without_older_defaults(live: Mapping[str, Any], older: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the live mapping without the defaults of an older version that nobody has changed since."""
+    kept = dict(live)
+    for key, value in older.items():
+        if isinstance(value, Mapping) and isinstance(live.get(key), Mapping):
+            kept[key] = without_older_defaults(live[key], value)
+        elif key in live and live[key] == value:
+            del kept[key]
+    return kept
+
+
 def _value(last: Any, new: Any, live: Any) -> Any:
     if isinstance(new, Mapping):
         return merge(_mapping(last), new, _mapping(live))
