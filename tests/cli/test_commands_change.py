@@ -115,7 +115,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
     (["set", "resources", "sb/quickstart", "--limits=memory=512m"], 1, "write `512Mi`"),
     (["set", "command", "sb/quickstart"], 2, "after `--`"),
     (["set", "env", "sb/quickstart"], 2, "NAME=VALUE"),
-    (["set", "run-state", "sb/quickstart", "Stopped"], 1, "must be Running, Suspended or Paused"),
+    (["set", "run-state", "sb/quickstart", "Stopped"], 1, "must be Running, Suspended, Paused or Hibernated"),
     (["edit", "sb", "quickstart", "other"], 2, "name one object"),
 ]
 

@@ -101,7 +101,10 @@ def test_preconditions(world: World) -> None:
         ({"spec": []}, "must keep its metadata and its spec"),
         ({"spec": {"memroy": 1}}, "spec.memroy: unknown field; "),
         ({"spec": {"template": {"image": None}}}, "spec.template.image: is required"),
-        ({"spec": {"runState": "running"}}, "spec.runState: must be Running, Suspended, Paused or Hibernated, not `running`"),
+        (
+            {"spec": {"runState": "running"}},
+            "spec.runState: must be Running, Suspended, Paused or Hibernated, not `running`",
+        ),
         (
             {"spec": {"resources": {"limits": {"memory": "512m"}}}},
             "spec.resources.limits.memory: `512m` is 0.512 bytes",
