@@ -57,6 +57,7 @@ def test_the_sdk_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
         (metadata,) = (opened.read(each).decode() for each in names if each.endswith("METADATA"))
     assert {each.partition("/")[0].partition("-")[0] for each in names} == {"paddock", "paddock_sdk"}
     assert {"paddock/py.typed", "paddock/_archive/tar.py", "paddock/_version.py"} <= set(names)
+    assert not [each for each in names if each.startswith("paddock/_archive/state")]
     assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
         "Requires-Dist: httpx>=0.27",
         "Requires-Dist: websockets>=12",
