@@ -22,9 +22,12 @@ def resolve(tree: Tree, kind: str) -> Iterator[tuple[Path, str]]:
         return
     nested = spec.fields.get(_NESTED, (None, None))[1]
     if kind == "SandboxTemplate" and nested is not None and nested.fields is not None:
-        others = [f"`{name}`" for name in spec.fields if name != _NESTED]
-        if others:
-            yield ("spec", _NESTED), f"has {', '.join(others)} beside it; write all fields of the template in one place"
+        sibling_names = [f"`{name}`" for name in spec.fields if name != _NESTED]
+        if sibling_names:
+            yield (
+                ("spec", _NESTED),
+                f"has {', '.join(sibling_names)} beside it; write all fields of the template in one place",
+            )
             return
         spec.fields, spec.nested_in = nested.fields, _NESTED
         spec.line, spec.column = nested.line, nested.column
@@ -32,9 +35,9 @@ def resolve(tree: Tree, kind: str) -> Iterator[tuple[Path, str]]:
     if template is None or template.fields is None:
         return
     around: Path = ("spec",) if template is spec else ("spec", _NESTED)
-    for theirs, ours in PROBES.items():
-        if theirs in template.fields and ours in template.fields:
-            yield (*around, theirs), f"is the same as `{ours}`, which is set, too; keep one of them"
+    for alias, ours in PROBES.items():
+        if alias in template.fields and ours in template.fields:
+            yield (*around, alias), f"is the same as `{ours}`, which is set, too; keep one of them"
     template.fields = _renamed(template.fields)
 
 
@@ -52,4 +55,4 @@ def resolved(spec: Any, kind: str) -> Any:
 
 def _renamed(fields: Mapping[str, T]) -> dict[str, T]:
     """Return the fields with their own names, in their order."""
-    return {ours if (ours := PROBES.get(name, name)) not in fields else name: each for name, each in fields.items()}
+    return {ours if (ours := PROBES.get(name, name)) not in fields else name: field for name, field in fields.items()}

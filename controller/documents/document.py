@@ -68,13 +68,13 @@ def parse(
     reading, again = Reading(file, text, budget), _ReadAgain(file, text)
     problems: list[Problem] = []
     good: list[Document] = []
-    for at, tree in enumerate(itertools.chain.from_iterable(_flattened(each) for each in reading)):
+    for at, tree in enumerate(itertools.chain.from_iterable(_flattened(file_tree) for file_tree in reading)):
         if len(reading.problems) + len(problems) >= MOST_PROBLEMS:
             problems.append(tree.problem((), REST_UNREPORTED))
             break
         if tree.root.size > MAX_VALUES:
-            words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
-            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: store large data elsewhere"))
+            message = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
+            problems.append(tree.problem((), f"{message} {MAX_VALUES:,}: store large data elsewhere"))
             continue
         document, wrong = check_tree(tree, registry, namespace)
         problems += wrong
@@ -91,30 +91,30 @@ class _ReadAgain:
 
     @cached_property
     def _trees(self) -> list[Tree]:
-        return [each for tree in Reading(self._file, self._text) for each in _flattened(tree)]
+        return [document_tree for tree in Reading(self._file, self._text) for document_tree in _flattened(tree)]
 
     def tree(self, at: int, kind: str) -> Tree:
         """Return that document's tree in Paddock's own form."""
-        found = self._trees[at]
-        deque(aliases.resolve(found, kind), maxlen=0)
-        return found
+        tree = self._trees[at]
+        deque(aliases.resolve(tree, kind), maxlen=0)
+        return tree
 
 
 def check_tree(tree: Tree, registry: Registry, namespace: str | None) -> tuple[Document | None, list[Problem]]:
     """Return the document of a tree, and its problems."""
-    found = _Check(tree, registry, namespace)
-    return found.run(), found.problems
+    check = _Check(tree, registry, namespace)
+    return check.run(), check.problems
 
 
 def repeated(documents: Sequence[Document]) -> list[Problem]:
     """Yield a problem for each document that describes an object a second time."""
-    seen: dict[tuple[str, str, str], Document] = {}
+    first_documents: dict[tuple[str, str, str], Document] = {}
     problems = []
-    for each in documents:
-        first = seen.setdefault(each.key, each)
-        if first is not each:
+    for document in documents:
+        first = first_documents.setdefault(document.key, document)
+        if first is not document:
             place = f" at {first.tree.file}:{first.tree.root.line}" if first.tree.file else ""
-            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is already defined{place}"))
+            problems.append(document.problem((), f"{document.kind.name} `{document.name}` is already defined{place}"))
     return problems
 
 
@@ -124,18 +124,18 @@ def _flattened(tree: Tree) -> Iterator[Tree]:
     if kind is None or kind.value != "List" or items is None or items.items is None:
         yield tree
         return
-    for each in items.items:
-        yield Tree(tree.file, each)
+    for node in items.items:
+        yield Tree(tree.file, node)
 
 
 def _one_each_place(problems: list[Problem]) -> list[Problem]:
     """Return the first problem of each place and field, in the order of the file. Consequences of it are left out."""
-    kept: dict[tuple[int, int, str], Problem] = {}
-    for each in problems:
-        blank = kept.get((each.line, each.column, ""))
-        if each.line == 0 or blank is None:
-            kept.setdefault((each.line, each.column, each.field), each)
-    return sorted(kept.values(), key=lambda each: (each.line, each.column))
+    problems_by_place: dict[tuple[int, int, str], Problem] = {}
+    for problem in problems:
+        blank = problems_by_place.get((problem.line, problem.column, ""))
+        if problem.line == 0 or blank is None:
+            problems_by_place.setdefault((problem.line, problem.column, problem.field), problem)
+    return sorted(problems_by_place.values(), key=lambda problem: (problem.line, problem.column))
 
 
 class _Check:
@@ -175,19 +175,19 @@ class _Check:
 
     def _document(self, kind: Kind, metadata: Metadata, namespace: str) -> Document:
         tree = self._tree
-        written: dict[str, Any] = tree.root.plain()
+        plain: dict[str, Any] = tree.root.plain()
         return Document(
             read_tree=lambda: tree,
             kind=kind,
             namespace=namespace,
             name=metadata.name,
-            spec=written.get("spec") or {},
-            labels=written["metadata"].get("labels") or {},
-            annotations=written["metadata"].get("annotations") or {},
+            spec=plain.get("spec") or {},
+            labels=plain["metadata"].get("labels") or {},
+            annotations=plain["metadata"].get("annotations") or {},
             resource_version=metadata.resource_version or "",
             uid=metadata.uid or "",
             owner_references=tuple(
-                each.model_dump(by_alias=True, exclude_none=True) for each in metadata.owner_references or ()
+                reference.model_dump(by_alias=True, exclude_none=True) for reference in metadata.owner_references or ()
             ),
         )
 
@@ -199,10 +199,10 @@ class _Check:
         if {"name", "type", "version"} <= set(fields):
             self._say((), "is a plugin's manifest; install it with `paddock plugin install FILE`")
             return True
-        known = [name for name in fields if remedy_for_block(name)]
-        for name in known[:MOST_PROBLEMS]:
+        foreign_names = [name for name in fields if remedy_for_block(name)]
+        for name in foreign_names[:MOST_PROBLEMS]:
             self._say((name,), f"not a document; {remedy_for_block(name)}", at_key=True, reason="FieldValueForbidden")
-        return bool(known)
+        return bool(foreign_names)
 
     def _top(self, root: Node) -> None:
         unknown = [name for name in root.fields or () if name not in TOP_FIELDS]
@@ -216,36 +216,40 @@ class _Check:
         if version is None:
             self._say(("apiVersion",), f"is required; add `apiVersion: {API_VERSION}`", reason="FieldValueRequired")
         elif version.value != API_VERSION:
-            shown = f"`{version.text}`" if version.text else kind_of(version.plain())
-            self._say(("apiVersion",), f"{shown} is not served here; write `{API_VERSION}`")
+            version_text = f"`{version.text}`" if version.text else kind_of(version.plain())
+            self._say(("apiVersion",), f"{version_text} is not served here; write `{API_VERSION}`")
 
     def _kind(self) -> Kind | None:
-        known = [each.name for each in self._registry if not each.read_only]
+        kind_names = [known_kind.name for known_kind in self._registry if not known_kind.read_only]
         node = self._tree.find(("kind",))
         if node is None:
-            self._say(("kind",), f"is required; add `kind:` (one of {', '.join(known)})", reason="FieldValueRequired")
+            self._say(
+                ("kind",), f"is required; add `kind:` (one of {', '.join(kind_names)})", reason="FieldValueRequired"
+            )
             return None
         kind = self._registry.by_name(node.value) if isinstance(node.value, str) else None
         if kind is None:
             word = self._registry.by_word(node.text) if node.text else None
-            meant = word.name if word else closest(node.text, known)
-            hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
+            meant = word.name if word else closest(node.text, kind_names)
+            hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(kind_names)}"
             self._say(("kind",), f"`{node.text}` is not a known kind; {hint}", reason="FieldValueNotSupported")
         return kind
 
-    def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:
+    def _read(self, model: type[BaseModel], section: str) -> BaseModel | None:
         """Validate `metadata` or `spec`; nulls mean "not set", so they are left out first."""
-        node = self._tree.find((part,))
-        needed = [each for each, info in model.model_fields.items() if info.is_required()]
+        node = self._tree.find((section,))
+        needed = [field for field, info in model.model_fields.items() if info.is_required()]
         if node is None and needed:
-            self._say((part,), f"is required; add `{part}:` with {', '.join(needed)}", reason="FieldValueRequired")
+            self._say(
+                (section,), f"is required; add `{section}:` with {', '.join(needed)}", reason="FieldValueRequired"
+            )
             return None
-        written = node.plain() if node else None
+        plain = node.plain() if node else None
         try:
-            return model.model_validate({} if written is None else without_nulls(written), by_alias=True, by_name=False)
+            return model.model_validate({} if plain is None else without_nulls(plain), by_alias=True, by_name=False)
         except ValidationError as error:
-            for each in faults(model, error, (part,), self._text):
-                self._say(each.path, each.message, at_key=each.at_key, reason=each.reason)
+            for fault in faults(model, error, (section,), self._text):
+                self._say(fault.path, fault.message, at_key=fault.at_key, reason=fault.reason)
             return None
 
     def _text(self, path: Path) -> str:
@@ -274,7 +278,7 @@ class _Check:
 def without_nulls(value: Any) -> Any:
     """Return the value without null fields: in a document null removes a field."""
     if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
-        return [without_nulls(each) for each in value]
+        return [without_nulls(element) for element in value]
     return value

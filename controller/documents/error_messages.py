@@ -30,7 +30,7 @@ class _Context:
     model: type[BaseModel]
     around: Path
     path: Path
-    written: str
+    input_text: str
 
     @property
     def ctx(self) -> Mapping[str, Any]:
@@ -53,12 +53,12 @@ def faults(model: type[BaseModel], error: ValidationError, around: Path, text: C
     `around` is the model's place in the document, for paths in messages; `text` gives a scalar of the document as
     written ("" if there is none).
     """
-    errors = [each for each in error.errors(include_url=False) if not _only_items_fail(each)]
-    found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
+    errors = [detail for detail in error.errors(include_url=False) if not _only_items_fail(detail)]
+    reported = [_fault(model, detail, around, text) for detail in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
-        more = len(errors) - MOST_PROBLEMS
-        found.append(Fault(around, f"{more} more problems are not listed; fix these first"))
-    return found
+        unlisted_count = len(errors) - MOST_PROBLEMS
+        reported.append(Fault(around, f"{unlisted_count} more problems are not listed; fix these first"))
+    return reported
 
 
 def _only_items_fail(error: ErrorDetails) -> bool:
@@ -70,8 +70,8 @@ def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Call
     path, at_key = tuple(error["loc"]), False
     if path[-1:] == ("[key]",) and error["type"] != "extra_forbidden":  # a field may be called so
         path, at_key = path[:-1], True
-    written = str(path[-1]) if at_key else text((*around, *path)) or str(error["input"])
-    context = _Context(error, model, around, path, written)
+    input_text = str(path[-1]) if at_key else text((*around, *path)) or str(error["input"])
+    context = _Context(error, model, around, path, input_text)
     word = _WORDS.get(error["type"])
     message = word(context) if word else error["msg"][:1].lower() + error["msg"][1:]
     reason = _REASONS.get(error["type"], "FieldValueInvalid")
@@ -85,13 +85,13 @@ def kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return "a boolean"
     names: tuple[tuple[type, str], ...] = ((str, "text"), (int, "a number"), (float, "a number"), (dict, "a mapping"))
-    return next((name for each, name in names if isinstance(value, each)), "a list")
+    return next((name for value_type, name in names if isinstance(value, value_type)), "a list")
 
 
 def _missing(context: _Context) -> str:
     info = model_fields.field_at(context.model, context.path)
-    known = model_fields.forms(info) if info else []
-    return f"is required; add `{context.path[-1]}:`" + (f" ({known[0]})" if known else "")
+    value_forms = model_fields.forms(info) if info else []
+    return f"is required; add `{context.path[-1]}:`" + (f" ({value_forms[0]})" if value_forms else "")
 
 
 # Fields that people know from Kubernetes, Docker, Compose and other sandbox tools, and what to write here.
@@ -207,56 +207,55 @@ def _unknown(context: _Context) -> str:
     if remedy := remedy_for(name):
         return f"unknown field; {remedy}"
     holder = model_fields.model_at(context.model, context.path[:-1])
-    known = list(model_fields.spelled(holder)) if holder else []
-    if meant := model_fields.closest(name, known):
+    field_names = list(model_fields.spelled(holder)) if holder else []
+    if meant := model_fields.closest(name, field_names):
         return f"unknown field; did you mean `{meant}`?"
     if place := model_fields.elsewhere(context.model, name):
         return f"unknown field here; did you mean `{field_text((*context.around, *place))}`?"
-    return f"unknown field; known here: {', '.join(known)}"
+    return f"unknown field; known here: {', '.join(field_names)}"
 
 
 def _text(context: _Context) -> str:
     if isinstance(context.value, bool | int | float):
-        return (
-            f'must be text, and `{context.written}` is {kind_of(context.value)}; put it in quotes: "{context.written}"'
-        )
+        text = context.input_text
+        return f'must be text, and `{text}` is {kind_of(context.value)}; put it in quotes: "{text}"'
     return f"must be text, not {kind_of(context.value)}"
 
 
 def _integer(context: _Context) -> str:
     if isinstance(context.value, str) and context.value.strip().lstrip("+-").isdigit():
         return f"must be a whole number, and `{context.value}` is text; remove the quotes"
-    return f"must be a whole number, not {_shown(context)}"
+    return f"must be a whole number, not {_describe_input(context)}"
 
 
 def _boolean(context: _Context) -> str:
     note = ""
     if isinstance(context.value, str) and context.value.lower() in ("yes", "no", "on", "off", "y", "n"):
         note = f" (`{context.value}` is text in YAML 1.2)"
-    return f"must be true or false, not {_shown(context)}{note}"
+    return f"must be true or false, not {_describe_input(context)}{note}"
 
 
-def _shown(context: _Context) -> str:
-    simple = isinstance(context.value, str | int | float) and context.written
-    return f"`{_short(context.written)}`" if simple else kind_of(context.value)
+def _describe_input(context: _Context) -> str:
+    simple = isinstance(context.value, str | int | float) and context.input_text
+    return f"`{_shorten(context.input_text)}`" if simple else kind_of(context.value)
 
 
-def _short(text: str, limit: int = 60) -> str:
+def _shorten(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _choice(context: _Context) -> str:
     choices = str(context.ctx["expected"]).replace("'", "")
-    return f"must be {choices}, not {_shown(context)}"
+    return f"must be {choices}, not {_describe_input(context)}"
 
 
 def _pattern(context: _Context) -> str:
     info = model_fields.field_at(context.model, context.path)
-    known = model_fields.forms(info) if info else []
-    if not known:
-        return f"`{_short(context.written)}` does not fit; it must match {context.ctx['pattern']}"
-    form = known[0] if context.error["loc"][-1] == "[key]" else known[-1]
-    return f"`{_short(context.written)}` does not fit; write {form}"
+    value_forms = model_fields.forms(info) if info else []
+    if not value_forms:
+        return f"`{_shorten(context.input_text)}` does not fit; it must match {context.ctx['pattern']}"
+    form = value_forms[0] if context.error["loc"][-1] == "[key]" else value_forms[-1]
+    return f"`{_shorten(context.input_text)}` does not fit; write {form}"
 
 
 def _too_short(context: _Context) -> str:
@@ -266,12 +265,14 @@ def _too_short(context: _Context) -> str:
 
 def _mapping(context: _Context) -> str:
     holder = model_fields.model_at(context.model, context.path)
-    known = ", ".join(model_fields.spelled(holder)) if holder else ""
-    return f"must be a mapping{f' with the fields {known}' if known else ''}, not {_shown(context)}"
+    field_names = ", ".join(model_fields.spelled(holder)) if holder else ""
+    return (
+        f"must be a mapping{f' with the fields {field_names}' if field_names else ''}, not {_describe_input(context)}"
+    )
 
 
 def _list(context: _Context) -> str:
-    return f"must be a list (`- ` before each item, or [a, b]), not {_shown(context)}"
+    return f"must be a list (`- ` before each item, or [a, b]), not {_describe_input(context)}"
 
 
 _WORDS: Mapping[str, Callable[[_Context], str]] = {
@@ -281,7 +282,7 @@ _WORDS: Mapping[str, Callable[[_Context], str]] = {
     "int_type": _integer,
     "int_parsing": _integer,
     "int_from_float": _integer,
-    "float_type": lambda context: f"must be a number, not {_shown(context)}",
+    "float_type": lambda context: f"must be a number, not {_describe_input(context)}",
     "bool_type": _boolean,
     "bool_parsing": _boolean,
     "literal_error": _choice,
@@ -294,10 +295,10 @@ _WORDS: Mapping[str, Callable[[_Context], str]] = {
     "too_long": lambda context: (
         f"must have at most {context.ctx['max_length']} items, has {context.ctx['actual_length']}"
     ),
-    "greater_than_equal": lambda context: f"must be at least {context.bound('ge')}, not {_shown(context)}",
-    "less_than_equal": lambda context: f"must be at most {context.bound('le')}, not {_shown(context)}",
-    "greater_than": lambda context: f"must be more than {context.bound('gt')}, not {_shown(context)}",
-    "less_than": lambda context: f"must be less than {context.bound('lt')}, not {_shown(context)}",
+    "greater_than_equal": lambda context: f"must be at least {context.bound('ge')}, not {_describe_input(context)}",
+    "less_than_equal": lambda context: f"must be at most {context.bound('le')}, not {_describe_input(context)}",
+    "greater_than": lambda context: f"must be more than {context.bound('gt')}, not {_describe_input(context)}",
+    "less_than": lambda context: f"must be less than {context.bound('lt')}, not {_describe_input(context)}",
     "value_error": lambda context: str(context.ctx["error"]),
     "model_type": _mapping,
     "model_attributes_type": _mapping,

@@ -50,7 +50,7 @@ def takes_effect(kind: str, path: Path) -> Effect:
 
 def _is_of_volume(path: Path) -> bool:
     """Return True if a path of a sandbox is a volume's size or reclaim policy: they are no part of a container."""
-    return path[-1:] in (("size",), ("reclaimPolicy",)) and any(each in path for each in _VOLUMES)
+    return path[-1:] in (("size",), ("reclaimPolicy",)) and any(volume_field in path for volume_field in _VOLUMES)
 
 
 def _is_live(path: Path) -> bool:
@@ -63,19 +63,19 @@ def document_schema(kind: Kind) -> Json:
     spec = kind.spec.model_json_schema(by_alias=True, ref_template=_REF)
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
-    made = _plain(spec, definitions)
+    schema = _plain(spec, definitions)
     if not kind.read_only:
-        _mark(made, kind.name, ())
+        _mark(schema, kind.name, ())
     needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
     read_only = f" Read-only: {kind.read_only}." if kind.read_only else ""
     return {
         "type": "object",
-        "description": made.get("description", "") + read_only,
+        "description": schema.get("description", "") + read_only,
         "properties": {
             "apiVersion": {"const": API_VERSION, "type": "string", "description": "API version of this document"},
             "kind": {"const": kind.name, "type": "string", "description": "kind of the object"},
             "metadata": _plain(metadata, definitions),
-            **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
+            **(schema["properties"] if kind.flat else {"spec": schema, "status": _status_schema(kind)}),
         },
         "required": needed,
         "additionalProperties": False,
@@ -86,27 +86,27 @@ def _status_schema(kind: Kind) -> Json:
     if kind.status is None:
         return {"type": "object", "description": "observed state; only Paddock writes it"}
     status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
-    made: Json = _plain(status, status.pop("$defs", {}))
-    return made
+    schema: Json = _plain(status, status.pop("$defs", {}))
+    return schema
 
 
 def published(registry: Registry) -> Json:
     """Return one schema for any document that can be applied, for editors."""
-    kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
+    kinds = sorted((kind for kind in registry if not kind.read_only), key=lambda kind: kind.name)
     return {
         "$schema": _DRAFT,
         "title": f"{API_VERSION}: a document of Paddock",
         "type": "object",
         "required": ["apiVersion", "kind"],
-        "properties": {"kind": {"enum": [each.name for each in kinds]}},
+        "properties": {"kind": {"enum": [kind.name for kind in kinds]}},
         "allOf": [
             {
-                "if": {"properties": {"kind": {"const": each.name}}, "required": ["kind"]},
-                "then": {"$ref": f"#/definitions/{each.name}"},
+                "if": {"properties": {"kind": {"const": kind.name}}, "required": ["kind"]},
+                "then": {"$ref": f"#/definitions/{kind.name}"},
             }
-            for each in kinds
+            for kind in kinds
         ],
-        "definitions": {each.name: document_schema(each) for each in kinds},
+        "definitions": {kind.name: document_schema(kind) for kind in kinds},
     }
 
 
@@ -117,17 +117,17 @@ def text(registry: Registry) -> str:
 
 def at(schema: Json, names: tuple[str, ...]) -> Json | None:
     """Return the schema of the field at these names, through lists; None if there is none."""
-    found: Json | None = schema
+    field_schema: Json | None = schema
     for name in names:
-        found = fields(found).get(name) if found is not None else None
-    return found
+        field_schema = fields(field_schema).get(name) if field_schema is not None else None
+    return field_schema
 
 
 def fields(schema: Json) -> Mapping[str, Json]:
     """Return the fields below a schema: its own, or those of its items."""
     inner = schema.get("items", schema)
-    found: Mapping[str, Json] = inner.get("properties", {})
-    return found
+    properties: Mapping[str, Json] = inner.get("properties", {})
+    return properties
 
 
 def required(schema: Json) -> tuple[str, ...]:
@@ -145,19 +145,23 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
         schema = _without_null(schema)
         if "$ref" in schema:
             return _plain(schema, definitions)
-    made = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
-    if made.get("default", ...) is None:
-        del made["default"]
-    made = described(made | _bounds(schema))
+    plain = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
+    if plain.get("default", ...) is None:
+        del plain["default"]
+    plain = described(plain | _bounds(schema))
     if "propertyNames" in schema:
-        made["propertyNames"] = described(schema["propertyNames"])
+        plain["propertyNames"] = described(schema["propertyNames"])
     if "patternProperties" in schema:
-        made["patternProperties"] = {key: described(each) for key, each in schema["patternProperties"].items()}
+        plain["patternProperties"] = {
+            key: described(property_schema) for key, property_schema in schema["patternProperties"].items()
+        }
     if "items" in schema:
-        made["items"] = _plain(schema["items"], definitions)
+        plain["items"] = _plain(schema["items"], definitions)
     if "properties" in schema:
-        made["properties"] = {key: _plain(each, definitions) for key, each in schema["properties"].items()}
-    return made
+        plain["properties"] = {
+            key: _plain(property_schema, definitions) for key, property_schema in schema["properties"].items()
+        }
+    return plain
 
 
 def described(schema: Json) -> Json:
@@ -170,9 +174,9 @@ def described(schema: Json) -> Json:
 
 def _without_null(schema: Json) -> Json:
     """Return `T | None` as T: in a document null removes a field, it is no value."""
-    kept = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    variants = [variant for variant in schema["anyOf"] if variant != {"type": "null"}]
     around = {key: value for key, value in schema.items() if key != "anyOf"}
-    return {**kept[0], **around} if len(kept) == 1 else {**around, "anyOf": kept}
+    return {**variants[0], **around} if len(variants) == 1 else {**around, "anyOf": variants}
 
 
 def _bounds(schema: Json) -> Json:
@@ -180,24 +184,24 @@ def _bounds(schema: Json) -> Json:
     if "ge" not in schema and "le" not in schema:
         return {}
     form = str(schema.get(FORM, ""))
-    shown = format_cpu if "CPU" in form else format_bytes
-    return {FORM: f"{form}, from {shown(schema['ge'])} to {shown(schema['le'])}"}
+    format_quantity = format_cpu if "CPU" in form else format_bytes
+    return {FORM: f"{form}, from {format_quantity(schema['ge'])} to {format_quantity(schema['le'])}"}
 
 
 def _mark(schema: Json, kind: str, path: tuple[str, ...]) -> None:
-    for name, each in fields(schema).items():
+    for name, field_schema in fields(schema).items():
         inner = (*path, name)
-        effects = sorted(set(_effects(each, kind, inner)))
-        each[EFFECT] = effects[0] if len(effects) == 1 else "depends on the field"
-        _mark(each, kind, inner)
+        effects = sorted(set(_effects(field_schema, kind, inner)))
+        field_schema[EFFECT] = effects[0] if len(effects) == 1 else "depends on the field"
+        _mark(field_schema, kind, inner)
 
 
 def _effects(schema: Json, kind: str, path: tuple[str, ...]) -> Iterator[str]:
     inner = fields(schema)
     if not inner:
         yield takes_effect(kind, path)
-    for name, each in inner.items():
-        yield from _effects(each, kind, (*path, name))
+    for name, field_schema in inner.items():
+        yield from _effects(field_schema, kind, (*path, name))
 
 
 if __name__ == "__main__":

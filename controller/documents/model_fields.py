@@ -22,19 +22,19 @@ def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for each in get_args(annotation):
-        yield from _models(each)
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
     """Return the model of the mapping at that path; None if there is none."""
-    found: type[BaseModel] | None = model
+    holder: type[BaseModel] | None = model
     for step in path:
-        if found is None or isinstance(step, int):
+        if holder is None or isinstance(step, int):
             continue
-        info = spelled(found).get(step)
-        found = next(_models(info.annotation), None) if info else None
-    return found
+        info = spelled(holder).get(step)
+        holder = next(_models(info.annotation), None) if info else None
+    return holder
 
 
 def field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
@@ -52,15 +52,15 @@ def _metadata(info: FieldInfo) -> Iterator[Any]:
 
     def inner(annotation: Any) -> Iterator[Any]:
         yield from getattr(annotation, "__metadata__", ())
-        for each in get_args(annotation):
-            yield from inner(each)
+        for argument in get_args(annotation):
+            yield from inner(argument)
 
     yield from inner(info.annotation)
 
 
 def forms(info: FieldInfo) -> list[str]:
     """Return the forms, in words, of the field's value, or of its items or keys."""
-    return [each.text for each in _metadata(info) if isinstance(each, Form)]
+    return [form.text for form in _metadata(info) if isinstance(form, Form)]
 
 
 def quantity(info: FieldInfo) -> str:
@@ -76,23 +76,23 @@ def _types(annotation: Any) -> Iterator[Any]:
     inner = get_args(annotation)
     if not inner:
         yield annotation
-    for each in inner[:1] if get_origin(annotation) is Annotated else inner:
-        yield from _types(each)
+    for argument in inner[:1] if get_origin(annotation) is Annotated else inner:
+        yield from _types(argument)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def closest(word: str, candidates: Iterable[str]) -> str:
     """Return the most similar known word; "" if none is similar."""
     if len(word) > _LONGEST_WORD:
         return ""
-    by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else ""
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(word.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.7)
+    return by_lower[matches[0]] if matches else ""
 
 
 def elsewhere(model: type[BaseModel], name: str) -> Path:
     """Return the one path at which the model has a field of that name; empty if there is none, or more."""
-    found = list(_paths(model, name, ()))
-    return found[0] if len(found) == 1 else ()
+    paths = list(_paths(model, name, ()))
+    return paths[0] if len(paths) == 1 else ()
 
 
 def _paths(model: type[BaseModel], name: str, around: Path) -> Iterator[Path]:

@@ -68,44 +68,44 @@ class Tree:
 
     def problem(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> Problem:
         """Return a problem at that path, or at its nearest written parent."""
-        shown = self._as_written(path)
+        written_path = self._as_written(path)
         while (node := self.find(path)) is None:
             path = path[:-1]
         if at_key and path and (parent := self.find(path[:-1])) is not None and parent.fields:
             node = parent.fields[str(path[-1])][0]
-        return Problem(self.file, node.line, node.column, field_text(shown), message, reason)
+        return Problem(self.file, node.line, node.column, field_text(written_path), message, reason)
 
     def _as_written(self, path: Path) -> Path:
         """Return a path with the names that the user wrote."""
-        shown: list[str | int] = []
+        written_path: list[str | int] = []
         node: Node | None = self.root
         for step in path:
             if node is not None and node.fields is not None and step in node.fields:
                 key, node = node.fields[str(step)]
-                shown += [key.text, *([node.nested_in] if node.nested_in else [])]
+                written_path += [key.text, *([node.nested_in] if node.nested_in else [])]
             else:
                 node = None if node is None else _child(node, step)
-                shown.append(step)
-        return tuple(shown)
+                written_path.append(step)
+        return tuple(written_path)
 
 
 def _child(node: Node, step: str | int) -> Node | None:
     if isinstance(step, int):
         return node.items[step] if node.items is not None and step < len(node.items) else None
-    found = (node.fields or {}).get(step)
-    return found[1] if found else None
+    entry = (node.fields or {}).get(step)
+    return entry[1] if entry else None
 
 
 @dataclass(slots=True)
 class ValueBudget:
     """Remaining number of values, with aliases expanded, of all documents in all files of a request."""
 
-    left: int = MAX_NODES
+    remaining: int = MAX_NODES
 
     def take(self, count: int, event: yaml.Event) -> None:
         """Count so many values, before they are built."""
-        self.left -= count
-        if self.left < 0:
+        self.remaining -= count
+        if self.remaining < 0:
             raise _TooMuch(event, _TOO_MANY)
 
 
@@ -134,8 +134,8 @@ class Reading:
         try:
             size = len(self._text.encode())
         except UnicodeEncodeError as error:
-            words = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
-            self.problems.append(Problem(self._file, 0, 0, "", words))
+            message = f"character {error.start + 1} is a lone surrogate (\\ud800 to \\udfff alone), not text; remove it"
+            self.problems.append(Problem(self._file, 0, 0, "", message))
             return
         if size > MAX_BYTES:
             self.problems.append(Problem(self._file, 0, 0, "", too_large(size)))
@@ -156,13 +156,13 @@ class Reading:
 def _join_pairs(text: str) -> str:
     """Join surrogate pairs: JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
 
-    def one(found: re.Match[str]) -> str:
-        if found[1]:
-            return found[1]
-        code = 0x10000 + ((int(found[2], 16) - 0xD800) << 10) + int(found[3], 16) - 0xDC00
+    def join_pair(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        code = 0x10000 + ((int(match[2], 16) - 0xD800) << 10) + int(match[3], 16) - 0xDC00
         return f"\\U{code:08x}"
 
-    return _PAIR.sub(one, text) if "\\u" in text else text
+    return _PAIR.sub(join_pair, text) if "\\u" in text else text
 
 
 class _TooMuch(Exception):
@@ -224,10 +224,10 @@ class _Builder:
         node = self.stack.pop()
         node.open = False
         if node.merged is not None:
-            own, node.fields = node.fields or {}, {}
+            own_fields, node.fields = node.fields or {}, {}
             for source in reversed(node.merged):
                 node.fields.update(source.fields or {})
-            node.fields.update(own)
+            node.fields.update(own_fields)
         self._place(node)
 
     def _anchor(self, event: Any, node: Node) -> None:
@@ -325,6 +325,6 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
 
 
 def _control_character(text: str) -> tuple[int, int]:
-    found = re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
-    before = text[: found.start()] if found else ""
+    match = re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    before = text[: match.start()] if match else ""
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -74,9 +74,9 @@ def template_of(
     )
     containers = subject.tables(pod, "containers", PATH)
     if len(containers) != 1:
-        names = ", ".join(f"`{each.get('name')}`" for each in containers[1:])
-        left = f"; left out: {names}" if names else ""
-        subject.fault(f"{PATH}.containers", f"has {len(containers)} containers; a sandbox is exactly one{left}")
+        names = ", ".join(f"`{extra.get('name')}`" for extra in containers[1:])
+        remark = f"; left out: {names}" if names else ""
+        subject.fault(f"{PATH}.containers", f"has {len(containers)} containers; a sandbox is exactly one{remark}")
     if not containers:
         return {}
     container, at = containers[0], f"{PATH}.containers[0]"
@@ -86,13 +86,13 @@ def template_of(
     values = {**variables_of(subject, container, at, of_pod or {}), **(more_variables or {})}
     template: dict[str, Any] = {key: container[key] for key in ("image", "workingDir") if container.get(key)}
     for key in ("command", "args"):
-        if words := subject.texts(container, key, at):
-            template[key] = [expanded(each, values) for each in words]
+        if texts := subject.texts(container, key, at):
+            template[key] = [expanded(text, values) for text in texts]
     template |= _security(subject, pod, container, at)
     if runtime := pod.get("runtimeClassName"):
         template["runtime"] = _RUNTIMES.get(str(runtime), runtime)
-        words = f"the engine's runtime `{template['runtime']}` here, which the host must have"
-        subject.note(f"{PATH}.runtimeClassName", words)
+        message = f"the engine's runtime `{template['runtime']}` here, which the host must have"
+        subject.note(f"{PATH}.runtimeClassName", message)
     if values:
         template["env"] = [{"name": name, "value": value} for name, value in values.items()]
     if limits := _limits(subject, subject.table(container, "resources", at), f"{at}.resources"):
@@ -107,9 +107,9 @@ def _check_ports(subject: Subject, container: Json, at: str) -> None:
     for number, port in enumerate(subject.tables(container, "ports", at)):
         place = f"{at}.ports[{number}]"
         listens = "nothing listens on the host by itself; use `paddock port-forward`"
-        refused = {"hostPort": listens, "hostIP": listens}
+        remedies = {"hostPort": listens, "hostIP": listens}
         noted = {"protocol": "only tcp is forwarded"}
-        subject.check(port, place, ("name", "containerPort"), noted, {"protocol": "TCP"}, refused)
+        subject.check(port, place, ("name", "containerPort"), noted, {"protocol": "TCP"}, remedies)
     if container.get("ports"):
         subject.note(f"{at}.ports", "left out: every port is reached by `paddock port-forward`")
 
@@ -126,8 +126,10 @@ def _security(subject: Subject, pod: Json, container: Json, at: str) -> dict[str
         group = f":{context['runAsGroup']}" if "runAsGroup" in context else ""
         template["user"] = f"{context['runAsUser']}{group}"
         if isinstance(context["runAsUser"], int) and context["runAsUser"] < LOWEST_FREE_ID:
-            words = f"a user below {LOWEST_FREE_ID} needs another securityLevel than full-isolation; write a higher one"
-            subject.note(f"{at}.securityContext.runAsUser", words)
+            message = (
+                f"a user below {LOWEST_FREE_ID} needs another securityLevel than full-isolation; write a higher one"
+            )
+            subject.note(f"{at}.securityContext.runAsUser", message)
     elif "runAsGroup" in context:
         subject.fault(f"{at}.securityContext.runAsGroup", "needs `runAsUser`: the image's user is not known here")
     narrowing = {key: True for key in ("runAsNonRoot", "readOnlyRootFilesystem") if context.get(key)}
@@ -140,8 +142,8 @@ def _security(subject: Subject, pod: Json, container: Json, at: str) -> dict[str
 
 def _check_context(subject: Subject, context: Json, at: str) -> None:
     harmless = {"privileged": False, "procMount": "Default", "appArmorProfile": {"type": "RuntimeDefault"}}
-    known = (*_USER, "capabilities", "seccompProfile")
-    subject.check(context, at, known, _OF_CONTEXT, harmless, _REFUSED_OF_CONTEXT)
+    translated = (*_USER, "capabilities", "seccompProfile")
+    subject.check(context, at, translated, _OF_CONTEXT, harmless, _REFUSED_OF_CONTEXT)
     if context.get("allowPrivilegeEscalation"):
         subject.fault(f"{at}.allowPrivilegeEscalation", "is never possible; remove it")
     profile = subject.table(context, "seccompProfile", at).get("type", "RuntimeDefault")
@@ -154,9 +156,9 @@ def _check_context(subject: Subject, context: Json, at: str) -> None:
 def _dropped(subject: Subject, capabilities: Json, at: str) -> dict[str, Any]:
     subject.check(capabilities, at, ("add", "drop"))
     if capabilities.get("add"):
-        words = "write `security: {capabilities: [...]}`, and a securityLevel that allows them"
-        subject.fault(f"{at}.add", words)
-    dropped = [each.upper() for each in subject.texts(capabilities, "drop", at)]
+        remedy = "write `security: {capabilities: [...]}`, and a securityLevel that allows them"
+        subject.fault(f"{at}.add", remedy)
+    dropped = [capability.upper() for capability in subject.texts(capabilities, "drop", at)]
     if "ALL" in dropped:
         return {"capabilities": []}
     if dropped:
@@ -191,5 +193,7 @@ def _note_the_level(subject: Subject, template: Json) -> None:
         "its limit of processors": "cpu" not in limits,
         "its limit of processes": True,
     }
-    words = ", ".join(name for name, differs in differences.items() if differs)
-    subject.note("spec", f"at the securityLevel full-isolation it has {words}; write another `securityLevel` if needed")
+    summary = ", ".join(name for name, differs in differences.items() if differs)
+    subject.note(
+        "spec", f"at the securityLevel full-isolation it has {summary}; write another `securityLevel` if needed"
+    )

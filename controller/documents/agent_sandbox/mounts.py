@@ -22,8 +22,8 @@ def mounts_of(
     subject: Subject, container: Json, path: str, volumes: Sequence[Json], claims: Sequence[Json]
 ) -> dict[str, Any]:
     """Return the fields of a template for what the container mounts."""
-    sources = {str(each.get("name")): each for each in volumes}
-    templates = {claim_name(subject, each): each for each in claims}
+    sources = {str(volume.get("name")): volume for volume in volumes}
+    templates = {claim_name(subject, claim): claim for claim in claims}
     fields: dict[str, Any] = {"tmpfs": [], "volumeClaimTemplates": []}
     mounts = subject.tables(container, "volumeMounts", path)
     for number, mount in enumerate(mounts):
@@ -44,9 +44,9 @@ def mounts_of(
             subject.fault(f"volume {name} ({', '.join(kinds) or 'no source'})", remedy)
             continue
         if mount.get("readOnly"):
-            words = "this volume would be writable; write `volumes: [{name, mountPath, readOnly: true}]` of Paddock"
-            subject.fault(f"{at}.readOnly", words)
-    for name in sorted({*sources, *templates} - {str(each.get("name")) for each in mounts}):
+            message = "this volume would be writable; write `volumes: [{name, mountPath, readOnly: true}]` of Paddock"
+            subject.fault(f"{at}.readOnly", message)
+    for name in sorted({*sources, *templates} - {str(volume_mount.get("name")) for volume_mount in mounts}):
         subject.note(f"volume {name}", "left out: nothing mounts it")
     return {key: value for key, value in fields.items() if value}
 
@@ -82,12 +82,12 @@ def _claim(subject: Subject, mount: Json, template: Json) -> dict[str, Any]:
         "volumeAttributesClassName": "volumes are on the sandbox's host",
     }
     subject.check(spec, f"{at}.spec", ("resources", "accessModes"), noted, {"volumeMode": "Filesystem"})
-    if shared := [each for each in subject.texts(spec, "accessModes", f"{at}.spec") if each not in _SINGLE]:
+    if shared := [mode for mode in subject.texts(spec, "accessModes", f"{at}.spec") if mode not in _SINGLE]:
         subject.note(f"{at}.spec.accessModes", f"{', '.join(shared)}: the volume is of one sandbox here")
     resources = subject.table(spec, "resources", f"{at}.spec")
     subject.check(resources, f"{at}.spec.resources", ("requests",))
     size = subject.table(resources, "requests", f"{at}.spec.resources").get("storage")
     unsized = "" if size else f"has {_DEFAULT_CLAIM} as it asks for no storage, and "
-    words = f"{unsized}stays when its sandbox is deleted; write `reclaimPolicy: Delete` to delete it, too"
-    subject.note(at, words)
+    message = f"{unsized}stays when its sandbox is deleted; write `reclaimPolicy: Delete` to delete it, too"
+    subject.note(at, message)
     return {"name": name, "mountPath": mount.get("mountPath"), "size": str(size or _DEFAULT_CLAIM)}

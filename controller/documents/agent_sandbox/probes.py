@@ -16,19 +16,19 @@ _ITSELF = "a probe connects to the sandbox itself; remove it"
 
 def probes_of(subject: Subject, container: Json, path: str) -> dict[str, Any]:
     """Return the probes of a container by Paddock's names."""
-    ports = {str(each.get("name")): each.get("containerPort") for each in subject.tables(container, "ports", path)}
+    ports = {str(port.get("name")): port.get("containerPort") for port in subject.tables(container, "ports", path)}
     probes: dict[str, Any] = {}
-    for theirs, ours in PROBES.items():
-        probe, at = subject.table(container, theirs, path), f"{path}.{theirs}"
+    for kubernetes_name, ours in PROBES.items():
+        probe, at = subject.table(container, kubernetes_name, path), f"{path}.{kubernetes_name}"
         if not probe:
             continue
-        subject.check(probe, at, _SCHEDULE, refused=_REFUSED)
+        subject.check(probe, at, _SCHEDULE, remedies=_REFUSED)
         probes[ours] = {key: value for key, value in probe.items() if key in _SCHEDULE}
         if "httpGet" in probe:
             probes[ours]["httpGet"] = _http(subject, subject.table(probe, "httpGet", at), f"{at}.httpGet", ports)
         if "tcpSocket" in probe:
             action = subject.table(probe, "tcpSocket", at)
-            subject.check(action, f"{at}.tcpSocket", ("port",), refused={"host": _ITSELF})
+            subject.check(action, f"{at}.tcpSocket", ("port",), remedies={"host": _ITSELF})
             probes[ours]["tcpSocket"] = {"port": _port(subject, action, f"{at}.tcpSocket", ports)}
         if ours == "readiness":
             subject.note(at, "ends with its first success here: a later failure makes the sandbox not unready")
@@ -36,7 +36,7 @@ def probes_of(subject: Subject, container: Json, path: str) -> dict[str, Any]:
 
 
 def _http(subject: Subject, action: Json, path: str, ports: Mapping[str, Any]) -> dict[str, Any]:
-    subject.check(action, path, ("path", "port", "scheme", "httpHeaders"), refused={"host": _ITSELF})
+    subject.check(action, path, ("path", "port", "scheme", "httpHeaders"), remedies={"host": _ITSELF})
     translated: dict[str, Any] = {key: action[key] for key in ("path", "scheme") if action.get(key)}
     for number, header in enumerate(subject.tables(action, "httpHeaders", path)):
         if str(header.get("name", "")).lower() == "host":

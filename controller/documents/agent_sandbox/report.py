@@ -48,37 +48,41 @@ class Subject:
         """Return the list of mappings below a key; empty if there is none, with a fault for anything else."""
         value = parent.get(key)
         items = value if isinstance(value, list) else []
-        if (value is not None and not isinstance(value, list)) or any(not isinstance(each, Mapping) for each in items):
+        if (value is not None and not isinstance(value, list)) or any(
+            not isinstance(entry, Mapping) for entry in items
+        ):
             self.fault(f"{path}.{key}", "must be a list of mappings; correct it")
-        return [each for each in items if isinstance(each, Mapping)]
+        return [entry for entry in items if isinstance(entry, Mapping)]
 
     def texts(self, parent: Json, key: str, path: str) -> Sequence[str]:
         """Return the list of texts below a key; empty if there is none, with a fault for anything else."""
         value = parent.get(key)
         items = value if isinstance(value, list) else []
-        if (value is not None and not isinstance(value, list)) or any(isinstance(each, dict | list) for each in items):
+        if (value is not None and not isinstance(value, list)) or any(
+            isinstance(entry, dict | list) for entry in items
+        ):
             self.fault(f"{path}.{key}", "must be a list of texts; correct it")
-        return [str(each) for each in items if not isinstance(each, dict | list)]
+        return [str(entry) for entry in items if not isinstance(entry, dict | list)]
 
     def check(
         self,
         fields: Json,
         path: str,
-        known: Sequence[str],
+        translated: Sequence[str],
         noted: Mapping[str, str] | None = None,
         harmless: Mapping[str, Any] | None = None,
-        refused: Mapping[str, str] | None = None,
+        remedies: Mapping[str, str] | None = None,
     ) -> None:
         """Report each field that is not translated.
 
         `noted` have a reason why they change nothing here, `harmless` a value that says what is so here anyway,
-        `refused` what to write instead.
+        `remedies` what to write instead.
         """
         for key, value in fields.items():
             is_harmless = value in _EMPTY or (harmless is not None and key in harmless and value == harmless[key])
-            if key in known or is_harmless:
+            if key in translated or is_harmless:
                 continue
             if noted is not None and key in noted:
                 self.note(f"{path}.{key}", f"left out: {noted[key]}")
             else:
-                self.fault(f"{path}.{key}", (refused or {}).get(key, _NO_COUNTERPART))
+                self.fault(f"{path}.{key}", (remedies or {}).get(key, _NO_COUNTERPART))

@@ -52,7 +52,7 @@ _OF_POOL = (
 def translate(manifests: Sequence[Json]) -> Translation:
     """Translate manifests in order."""
     translation = Translation()
-    every = [each for manifest in manifests for each in _items(manifest)]
+    every = [listed_manifest for manifest in manifests for listed_manifest in _items(manifest)]
     for manifest in every:
         _Manifest(manifest, every, translation).translate()
     return translation
@@ -62,7 +62,7 @@ def _items(manifest: Json) -> Iterator[Json]:
     """Yield the objects of a list, or the one object."""
     items = manifest.get("items")
     if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
-        yield from (each for each in items if isinstance(each, Mapping))
+        yield from (listed_manifest for listed_manifest in items if isinstance(listed_manifest, Mapping))
     else:
         yield manifest
 
@@ -95,8 +95,8 @@ class _Manifest:
             return
         subject.check(self._manifest, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         metadata = subject.table(self._manifest, "metadata", "")
-        subject.check(metadata, "metadata", (*_METADATA, *_SERVER_FIELDS), refused={"generateName": "write a `name`"})
-        kept = {key: metadata[key] for key in _METADATA if metadata.get(key)}
+        subject.check(metadata, "metadata", (*_METADATA, *_SERVER_FIELDS), remedies={"generateName": "write a `name`"})
+        metadata_fields = {key: metadata[key] for key in _METADATA if metadata.get(key)}
         spec = subject.table(self._manifest, "spec", "")
         translators = {
             "Sandbox": self._sandbox,
@@ -105,17 +105,17 @@ class _Manifest:
             "SandboxWarmPool": self._pool,
         }
         body = translators[kind](spec)
-        more = subject.table(spec, "additionalPodMetadata", "spec")
-        for key in ("labels", "annotations") if more else ():
-            if given := subject.table(more, key, "spec.additionalPodMetadata"):
-                kept[key] = {**given, **subject.table(metadata, key, "metadata")}
-        document = {"apiVersion": API_VERSION, "kind": _KINDS[kind], "metadata": kept, "spec": body}
+        pod_metadata = subject.table(spec, "additionalPodMetadata", "spec")
+        for key in ("labels", "annotations") if pod_metadata else ():
+            if pod_fields := subject.table(pod_metadata, key, "spec.additionalPodMetadata"):
+                metadata_fields[key] = {**pod_fields, **subject.table(metadata, key, "metadata")}
+        document = {"apiVersion": API_VERSION, "kind": _KINDS[kind], "metadata": metadata_fields, "spec": body}
         self._translation.documents.append(document)
 
     def _sandbox(self, spec: Json) -> dict[str, Any]:
         subject = self._subject
-        known = (*_BLUEPRINT, "replicas", "operatingMode", "shutdownTime", "shutdownPolicy")
-        subject.check(spec, "spec", known)
+        translated = (*_BLUEPRINT, "replicas", "operatingMode", "shutdownTime", "shutdownPolicy")
+        subject.check(spec, "spec", translated)
         self._note_service(spec)
         pod = self._pod(spec)
         claims = subject.tables(spec, "volumeClaimTemplates", "spec")
@@ -141,30 +141,30 @@ class _Manifest:
         pod = self._pod(spec)
         for key in OF_SANDBOX:
             if key in pod:
-                words = "belongs to each Sandbox here; those of this template among these documents have it"
-                self._subject.note(f"{PATH}.{key}", words)
+                message = "belongs to each Sandbox here; those of this template among these documents have it"
+                self._subject.note(f"{PATH}.{key}", message)
         return template_of(self._subject, pod, self._subject.tables(spec, "volumeClaimTemplates", "spec"))
 
     def _claim(self, spec: Json) -> dict[str, Any]:
         subject = self._subject
-        known = ("sandboxTemplateRef", "warmPoolRef", "lifecycle", "warmpool", "env", "volumeClaimTemplates")
-        subject.check(spec, "spec", (*known, "additionalPodMetadata"))
+        translated = ("sandboxTemplateRef", "warmPoolRef", "lifecycle", "warmpool", "env", "volumeClaimTemplates")
+        subject.check(spec, "spec", (*translated, "additionalPodMetadata"))
         if spec.get("additionalPodMetadata"):
             subject.note("spec.additionalPodMetadata", "written as labels and annotations of the Sandbox")
-            given = subject.table(spec, "additionalPodMetadata", "spec")
-            subject.check(given, "spec.additionalPodMetadata", ("labels", "annotations"))
+            pod_metadata = subject.table(spec, "additionalPodMetadata", "spec")
+            subject.check(pod_metadata, "spec.additionalPodMetadata", ("labels", "annotations"))
         name = self._template_name(spec)
         template, pod = self._template_and_pod(name)
         if template is None and name:
-            words = f"`{name}` is not among these documents: restartPolicy and grace period are those of Kubernetes"
-            subject.note("its template", words)
+            message = f"`{name}` is not among these documents: restartPolicy and grace period are those of Kubernetes"
+            subject.note("its template", message)
         body: dict[str, Any] = {"templateRef": {"name": name}}
         if spec.get("env") or spec.get("volumeClaimTemplates"):
             body = self._with_own(spec, template, pod) if template is not None else body
-            words = f"needs its template `{name}` among these documents; translate them together"
+            message = f"needs its template `{name}` among these documents; translate them together"
             for key in ("env", "volumeClaimTemplates") if template is None else ():
                 if spec.get(key):
-                    subject.fault(f"spec.{key}", words)
+                    subject.fault(f"spec.{key}", message)
         elif spec.get("warmpool") == "none":
             body["poolPolicy"] = "Never"
         lifecycle = subject.table(spec, "lifecycle", "spec")
@@ -178,54 +178,60 @@ class _Manifest:
     def _template_name(self, spec: Json) -> str:
         """Return the name of a claim's template: it names that, or a pool of it."""
         subject = self._subject
-        named = str(subject.table(spec, "sandboxTemplateRef", "spec").get("name", ""))
+        template_name = str(subject.table(spec, "sandboxTemplateRef", "spec").get("name", ""))
         pool_name = str(subject.table(spec, "warmPoolRef", "spec").get("name", ""))
         at = "spec.warmPoolRef"
         if not pool_name and spec.get("warmpool") not in (None, "none", "default", ""):
             pool_name, at = str(spec["warmpool"]), "spec.warmpool"
         if not pool_name:
-            return named
-        pool = self._other("SandboxWarmPool", pool_name)
+            return template_name
+        pool = self._manifest_of("SandboxWarmPool", pool_name)
         reference = subject.table(pool or {}, "spec", "its pool")
         of_pool = str(subject.table(reference, "sandboxTemplateRef", "its pool").get("name", ""))
-        if not of_pool and not named:
-            words = f"pool `{pool_name}` is not among these documents, nor its template known; translate them together"
-            subject.fault(at, f"{words}, or write `templateRef`")
-        elif named and of_pool and named != of_pool:
+        if not of_pool and not template_name:
+            message = (
+                f"pool `{pool_name}` is not among these documents, nor its template known; translate them together"
+            )
+            subject.fault(at, f"{message}, or write `templateRef`")
+        elif template_name and of_pool and template_name != of_pool:
             subject.fault(
-                at, f"pool `{pool_name}` is of the template `{of_pool}`, and the claim of `{named}`; keep one"
+                at, f"pool `{pool_name}` is of the template `{of_pool}`, and the claim of `{template_name}`; keep one"
             )
         else:
-            words = "a warm sandbox of any pool of its template is claimed here, and a new one started if there is none"
-            subject.note(at, words)
-        return named or of_pool
+            message = (
+                "a warm sandbox of any pool of its template is claimed here, and a new one started if there is none"
+            )
+            subject.note(at, message)
+        return template_name or of_pool
 
     def _with_own(self, spec: Json, template_spec: Json, pod: Json) -> dict[str, Any]:
         """Return the inline template of a claim with variables or volumes of its own: it starts cold, as there."""
         subject = self._subject
         containers = subject.tables(pod, "containers", PATH)
-        names = [each.get("name") for each in subject.tables(containers[0], "env", PATH)] if containers else []
+        names = [variable.get("name") for variable in subject.tables(containers[0], "env", PATH)] if containers else []
         variables: dict[str, str] = {}
         policy = template_spec.get("envVarsInjectionPolicy", "Disallowed")
-        for number, each in enumerate(subject.tables(spec, "env", "spec")):
-            at, name = f"spec.env[{number}]", each.get("name")
-            subject.check(each, at, ("name", "value", "containerName"))
-            target = each.get("containerName")
+        for number, variable in enumerate(subject.tables(spec, "env", "spec")):
+            at, name = f"spec.env[{number}]", variable.get("name")
+            subject.check(variable, at, ("name", "value", "containerName"))
+            target = variable.get("containerName")
             if policy == "Disallowed" or (policy == "Allowed" and name in names):
                 subject.fault(at, f"its template does not allow it (envVarsInjectionPolicy {policy}); remove it")
             elif target and containers and target != containers[0].get("name"):
                 subject.fault(at, f"is of container `{target}`; a sandbox is exactly one container")
             else:
-                variables[str(name)] = str(each.get("value", ""))
-        claims = {claim_name(subject, each): each for each in subject.tables(template_spec, "volumeClaimTemplates", "")}
+                variables[str(name)] = str(variable.get("value", ""))
+        claims = {
+            claim_name(subject, claim): claim for claim in subject.tables(template_spec, "volumeClaimTemplates", "")
+        }
         policy = template_spec.get("volumeClaimTemplatesPolicy", "Disallowed")
-        for each in subject.tables(spec, "volumeClaimTemplates", "spec"):
-            name = claim_name(subject, each)
+        for claim in subject.tables(spec, "volumeClaimTemplates", "spec"):
+            name = claim_name(subject, claim)
             if policy == "Disallowed" or (policy == "Allowed" and name in claims):
-                words = f"its template does not allow it (volumeClaimTemplatesPolicy {policy}); remove it"
-                subject.fault(f"spec.volumeClaimTemplates[{name}]", words)
+                message = f"its template does not allow it (volumeClaimTemplatesPolicy {policy}); remove it"
+                subject.fault(f"spec.volumeClaimTemplates[{name}]", message)
             else:
-                claims[name] = each
+                claims[name] = claim
         subject.note("spec", "has variables or volumes of its own: its template is written out, and it starts cold")
         return {"template": template_of(subject, pod, list(claims.values()), variables)}
 
@@ -243,20 +249,20 @@ class _Manifest:
 
     def _template_and_pod(self, name: str) -> tuple[Json | None, Json]:
         """Return the spec of a SandboxTemplate (None: it is not among the documents), and its pod's."""
-        template = self._other("SandboxTemplate", name)
+        template = self._manifest_of("SandboxTemplate", name)
         if template is None:
             return None, {}
         spec = self._subject.table(template, "spec", "its template")
         pod_template = self._subject.table(spec, "podTemplate", "its template.spec")
         return spec, self._subject.table(pod_template, "spec", "its template.spec.podTemplate")
 
-    def _other(self, kind: str, name: str) -> Json | None:
+    def _manifest_of(self, kind: str, name: str) -> Json | None:
         """Return the manifest of that kind and name in this one's namespace."""
-        for each in self._every:
-            metadata = _metadata(each)
-            is_it = each.get("kind") == kind and metadata.get("name") == name
+        for manifest in self._every:
+            metadata = _metadata(manifest)
+            is_it = manifest.get("kind") == kind and metadata.get("name") == name
             if is_it and str(metadata.get("namespace") or "default") == self._namespace:
-                return each
+                return manifest
         return None
 
     def _note_service(self, spec: Json) -> None:

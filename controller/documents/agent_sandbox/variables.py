@@ -24,20 +24,20 @@ def variables_of(subject: Subject, container: Json, path: str, of_pod: Mapping[s
     `of_pod` are the values of fields of the pod that are known, by their paths.
     """
     values: dict[str, str] = {}
-    for number, each in enumerate(subject.tables(container, "env", path)):
+    for number, variable in enumerate(subject.tables(container, "env", path)):
         at = f"{path}.env[{number}]"
-        subject.check(each, at, ("name", "value", "valueFrom"))
-        source = subject.table(each, "valueFrom", at)
+        subject.check(variable, at, ("name", "value", "valueFrom"))
+        source = subject.table(variable, "valueFrom", at)
         field_path = str(subject.table(source, "fieldRef", f"{at}.valueFrom").get("fieldPath"))
         if source and field_path in of_pod:
-            values[str(each.get("name"))] = of_pod[field_path]
+            values[str(variable.get("name"))] = of_pod[field_path]
             subject.note(f"{at}.valueFrom", f"written as its value here: `{of_pod[field_path]}`")
         elif source:
             kind = next(iter(source))
             remedy = _HIDDEN_VALUES if kind == "secretKeyRef" else "values are plain; write its value"
             subject.fault(f"{at}.valueFrom", f"{kind}: {remedy}")
         else:
-            values[str(each.get("name", ""))] = expanded(_text(each.get("value")), values)
+            values[str(variable.get("name", ""))] = expanded(_text(variable.get("value")), values)
     return values
 
 

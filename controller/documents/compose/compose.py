@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
+from controller.documents.compose.element import OURS, Element, Report, mapping, scalar
 from controller.documents.compose.mounts import declared, is_name, like_name
-from controller.documents.compose.part import OURS, Part, Report, mapping, scalar
 from controller.documents.compose.service import Shared, check_defaults, read_service
 from controller.documents.compose.variables import Replacer
 from controller.documents.document import MAX_VALUES, Document, check_tree
@@ -71,30 +71,32 @@ def read_compose(
     report = Report(file, problems)
     if problems or len(trees) != 1:
         if not problems:
-            words = f"has {len(trees)} documents; a Compose file has one" if trees else "is empty; write `services:`"
-            problems.append(Problem(file, 0, 0, "", words))
+            message = f"has {len(trees)} documents; a Compose file has one" if trees else "is empty; write `services:`"
+            problems.append(Problem(file, 0, 0, "", message))
         return Composed(project.name, [], problems, [])
     root = trees[0].root
     if root.size > MAX_VALUES:
-        words = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
-        return Composed(project.name, [], [Problem(file, root.line, root.column, "", words)], [])
-    root = Replacer(project.variables).replaced(Part(root, report))
+        message = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
+        return Composed(project.name, [], [Problem(file, root.line, root.column, "", message)], [])
+    root = Replacer(project.variables).replaced(Element(root, report))
     if _letters(root, {}) > MAX_LETTERS:
-        Part(root, report).refuse(f"has {_TOO_LONG}: split the file")
+        Element(root, report).refuse(f"has {_TOO_LONG}: split the file")
         return Composed(project.name, [], _in_order(report.problems), [])
-    name, sandboxes = _sandboxes(Part(root, report), project)
+    name, sandboxes = _sandboxes(Element(root, report), project)
     if report.problems:
         return Composed(name, [], _in_order(report.problems), [])
-    known: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     if (
-        sum(each.size for each in sandboxes) > MAX_MADE
-        or sum(_letters(each, known) for each in sandboxes) > MAX_LETTERS
+        sum(sandbox.size for sandbox in sandboxes) > MAX_MADE
+        or sum(_letters(sandbox, lengths) for sandbox in sandboxes) > MAX_LETTERS
     ):
-        Part(root, report).refuse(f"its sandboxes have more than {MAX_MADE:,} values, or {_TOO_LONG}: split the file")
+        Element(root, report).refuse(
+            f"its sandboxes have more than {MAX_MADE:,} values, or {_TOO_LONG}: split the file"
+        )
         return Composed(name, [], _in_order(report.problems), [])
     documents: list[Document] = []
-    for each in sandboxes:
-        document, wrong = check_tree(Tree(file, each), registry, namespace)
+    for sandbox in sandboxes:
+        document, wrong = check_tree(Tree(file, sandbox), registry, namespace)
         report.problems += wrong
         documents += [document] if document is not None and not wrong else []
     return Composed(name, documents, _in_order(report.problems), _in_order(report.notes))
@@ -103,25 +105,25 @@ def read_compose(
 def project_name(file: str, text: str, project: Project) -> str | Problem:
     """Return the name of the project alone, whatever else the file says; or the problem with it."""
     if project.name:
-        found = Part(scalar(project.name, Node(0, 0)), Report(file))
-        return _name(found, project) or found.report.problems[0]
+        element = Element(scalar(project.name, Node(0, 0)), Report(file))
+        return _name(element, project) or element.report.problems[0]
     trees, problems = read(file, text, merges=True)
     if problems or not trees:
         return problems[0] if problems else Problem(file, 0, 0, "", "is empty; write `services:`")
     root, report = trees[0].root, Report(file)
-    own = (root.fields or {}).get("name")
-    if own is not None:  # variables elsewhere may lack values, but a wrong name would be that of another project
-        name = Replacer(project.variables).replaced(Part(own[1], report, ("name",), own[0]))
-        root = Node(root.line, root.column, fields={"name": (own[0], name)})
+    entry = (root.fields or {}).get("name")
+    if entry is not None:  # variables elsewhere may lack values, but a wrong name would be that of another project
+        name = Replacer(project.variables).replaced(Element(entry[1], report, ("name",), entry[0]))
+        root = Node(root.line, root.column, fields={"name": (entry[0], name)})
         if report.problems:
             return report.problems[0]
-    return _name(Part(root, report), project) or report.problems[0]
+    return _name(Element(root, report), project) or report.problems[0]
 
 
 def is_named(file: str, text: str) -> bool:
     """Return True if the file names its project, rightly or not, or can't be read."""
     trees, problems = read(file, text, merges=True)
-    return bool(problems) or any("name" in (each.root.fields or {}) for each in trees)
+    return bool(problems) or any("name" in (tree.root.fields or {}) for tree in trees)
 
 
 def name_of_services(file: str, text: str) -> str:
@@ -133,41 +135,41 @@ def name_of_services(file: str, text: str) -> str:
     return like_name("-".join(names)[:_MADE_LETTERS]) if names else ""
 
 
-def _letters(node: Node, known: dict[int, int]) -> int:
-    """Return the length of all texts, aliases counted as often as used. `known` has those of shared nodes, by id."""
-    if id(node) not in known:
+def _letters(node: Node, lengths: dict[int, int]) -> int:
+    """Return the length of all texts, aliases counted as often as used. `lengths` has those of shared nodes, by id."""
+    if id(node) not in lengths:
         fields = (node.fields or {}).values()
-        within = sum(len(key.text) + _letters(value, known) for key, value in fields)
-        known[id(node)] = len(node.text) + within + sum(_letters(each, known) for each in node.items or ())
-    return known[id(node)]
+        within = sum(len(key.text) + _letters(value, lengths) for key, value in fields)
+        lengths[id(node)] = len(node.text) + within + sum(_letters(element, lengths) for element in node.items or ())
+    return lengths[id(node)]
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    found = sorted(dict.fromkeys(problems), key=lambda each: (each.line, each.column))
-    if len(found) > MOST_PROBLEMS:
-        found[MOST_PROBLEMS:] = [Problem(found[0].file, 0, 0, "", REST_UNREPORTED)]
-    return found
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    if len(ordered) > MOST_PROBLEMS:
+        ordered[MOST_PROBLEMS:] = [Problem(ordered[0].file, 0, 0, "", REST_UNREPORTED)]
+    return ordered
 
 
-def _sandboxes(part: Part, project: Project) -> tuple[str, list[Node]]:
+def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node]]:
     """Return the project's name, and a document for each service."""
-    if part.node.fields is None:
-        part.refuse("a Compose file is a mapping with `services:`")
+    if element.node.fields is None:
+        element.refuse("a Compose file is a mapping with `services:`")
         return project.name, []
-    refused.check(part, _TOP, refused.TOP)
-    name = _name(part, project)
-    services = part.child("services")
+    refused.check(element, _TOP, refused.TOP)
+    name = _name(element, project)
+    services = element.child("services")
     if services is None or not services.fields():
-        (services or part).refuse("has no services; write `services: {NAME: {image: ...}}`")
+        (services or element).refuse("has no services; write `services: {NAME: {image: ...}}`")
         return name, []
-    defaults = part.child(OURS)
+    defaults = element.child(OURS)
     check_defaults(defaults)
     shared = Shared(
         project=name,
         services=tuple(services.fields()),
-        volumes=declared(part.child("volumes"), name),
-        networks=_networks(part.child("networks")),
-        secrets=_secrets(part.child("secrets")),
+        volumes=declared(element.child("volumes"), name),
+        networks=_networks(element.child("networks")),
+        secrets=_secrets(element.child("secrets")),
         folder=project.folder,
         defaults=defaults,
     )
@@ -175,79 +177,79 @@ def _sandboxes(part: Part, project: Project) -> tuple[str, list[Node]]:
         services.refuse(f"has {len(shared.services)} services; at most {MAX_SERVICES}: split the file")
         return name, []
     names = _sandbox_names(services, name)
-    return name, [_sandbox(each, names[each], one, shared) for each, one in services.fields().items()]
+    return name, [_sandbox(service, names[service], element, shared) for service, element in services.fields().items()]
 
 
-def _sandbox_names(services: Part, project: str) -> dict[str, str]:
+def _sandbox_names(services: Element, project: str) -> dict[str, str]:
     """Return the name of each service's sandbox; problems for wrong ones and for two of one name."""
     names: dict[str, str] = {}
-    for service, part in services.fields().items():
-        own = part.child("container_name") if part.node.fields is not None else None
-        name = own.text() if own is not None else f"{project}-{service}"
-        if own is not None and name is not None and not is_name(name):
-            own.refuse(f"`{name}` can't be a sandbox's name; write `{like_name(name)}`")
+    for service, element in services.fields().items():
+        container_name = element.child("container_name") if element.node.fields is not None else None
+        name = container_name.text() if container_name is not None else f"{project}-{service}"
+        if container_name is not None and name is not None and not is_name(name):
+            container_name.refuse(f"`{name}` can't be a sandbox's name; write `{like_name(name)}`")
         elif name in names.values():
-            (own or part).refuse(f"another service's sandbox is named `{name}`, too; rename one of them")
+            (container_name or element).refuse(f"another service's sandbox is named `{name}`, too; rename one of them")
         names[service] = name or f"{project}-{service}"
     return names
 
 
-def _name(part: Part, project: Project) -> str:
+def _name(element: Element, project: Project) -> str:
     """Return the project's name; "" and a problem if there is none."""
-    own = part.child("name") if not project.name else None
-    name = project.name or (own.text() if own is not None else "") or ""
+    name_element = element.child("name") if not project.name else None
+    name = project.name or (name_element.text() if name_element is not None else "") or ""
     if not name:
-        part.refuse("the project has no name; add `name: shop`, or give one (--project NAME)")
+        element.refuse("the project has no name; add `name: shop`, or give one (--project NAME)")
     elif not is_name(name):
-        (own or part).refuse(f"`{name}` is not a valid project name; write `{like_name(name)}`")
+        (name_element or element).refuse(f"`{name}` is not a valid project name; write `{like_name(name)}`")
         return ""
     return name
 
 
-def _networks(part: Part | None) -> tuple[str, ...]:
+def _networks(element: Element | None) -> tuple[str, ...]:
     """Return the file's networks. There is one of a namespace, so that two would be the same."""
-    found: list[str] = []
-    for name, each in part.fields().items() if part is not None else ():
-        driver = each.child("driver")
-        words = "the network of a namespace's sandboxes is Paddock's own; remove it"
-        each.known("driver", "internal", **dict.fromkeys(each.fields(), words))
+    names: list[str] = []
+    for name, network in element.fields().items() if element is not None else ():
+        driver = network.child("driver")
+        remedy = "the network of a namespace's sandboxes is Paddock's own; remove it"
+        network.check_keys("driver", "internal", **dict.fromkeys(network.fields(), remedy))
         if driver is not None and driver.text() not in (None, "bridge"):
-            driver.refuse(words)
-        found.append(name)
-    if part is not None and len(found) > 1:
-        part.refuse(
-            f"has {len(found)} networks, and the sandboxes of a namespace share one, where all could reach each other;"
+            driver.refuse(remedy)
+        names.append(name)
+    if element is not None and len(names) > 1:
+        element.refuse(
+            f"has {len(names)} networks, and the sandboxes of a namespace share one, where all could reach each other;"
             " keep one, or put each group into a namespace of its own"
         )
-    return tuple(found)
+    return tuple(names)
 
 
-def _secrets(part: Part | None) -> dict[str, Node]:
+def _secrets(element: Element | None) -> dict[str, Node]:
     """Return the operator's secrets that the file names, by their name in it."""
-    found: dict[str, Node] = {}
-    for name, each in part.fields().items() if part is not None else ():
-        words = "secrets are the operator's, for a namespace; write `external: true`"
-        each.known("external", "name", file=words, environment=words)
-        external, own = each.child("external"), each.child("name")
+    secrets: dict[str, Node] = {}
+    for name, secret in element.fields().items() if element is not None else ():
+        remedy = "secrets are the operator's, for a namespace; write `external: true`"
+        secret.check_keys("external", "name", file=remedy, environment=remedy)
+        external, name_element = secret.child("external"), secret.child("name")
         if external is None or not external.flag():
-            each.refuse(words, at_key=True)
-        at = own.node if own is not None else (each.key or each.node)
-        found[name] = scalar((own.text() if own is not None else None) or name, at)
-    return found
+            secret.refuse(remedy, at_key=True)
+        at = name_element.node if name_element is not None else (secret.key or secret.node)
+        secrets[name] = scalar((name_element.text() if name_element is not None else None) or name, at)
+    return secrets
 
 
-def _sandbox(name: str, sandbox: str, part: Part, shared: Shared) -> Node:
+def _sandbox(name: str, sandbox: str, element: Element, shared: Shared) -> Node:
     """Return the document of one service, whose sandbox has this name."""
-    at = part.key or part.node
+    at = element.key or element.node
     if not is_name(name):
-        part.refuse(f"`{name}` can't be part of a sandbox's name; write `{like_name(name)}`", at_key=True)
-    labels, spec = read_service(sandbox, part, shared)
-    own = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
-    own |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(name, at)}
+        element.refuse(f"`{name}` can't be part of a sandbox's name; write `{like_name(name)}`", at_key=True)
+    labels, spec = read_service(sandbox, element, shared)
+    label_nodes = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
+    label_nodes |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(name, at)}
     fields = {
         "apiVersion": scalar(API_VERSION, at),
         "kind": scalar("Sandbox", at),
-        "metadata": mapping({"name": scalar(sandbox, at), "labels": mapping(own, labels or at)}, at),
+        "metadata": mapping({"name": scalar(sandbox, at), "labels": mapping(label_nodes, labels or at)}, at),
         "spec": spec,
     }
     return mapping(fields, at)

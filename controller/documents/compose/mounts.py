@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.documents.compose.part import Part, listed, mapping, scalar
+from controller.documents.compose.element import Element, listed, mapping, scalar
 from controller.documents.compose.values import quantity
 from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
@@ -53,29 +53,31 @@ def like_name(text: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:52].strip("-") or "app"
 
 
-def declared(part: Part | None, project: str) -> dict[str, Volume]:
+def declared(element: Element | None, project: str) -> dict[str, Volume]:
     """Return the file's volumes; problems for those that are more than a name and a size."""
-    found: dict[str, Volume] = {}
-    for name, each in part.fields().items() if part is not None else ():
+    volumes: dict[str, Volume] = {}
+    for name, volume in element.fields().items() if element is not None else ():
         if not is_name(name):
-            each.refuse(f"`{name}` can't be part of a volume's name; write `{like_name(name)}`", at_key=True)
-        each.known(*_VOLUME_KEYS, external="volumes of others have no size here; write `name:` with the volume's name")
-        driver, own = each.child("driver"), each.child("name")
+            volume.refuse(f"`{name}` can't be part of a volume's name; write `{like_name(name)}`", at_key=True)
+        volume.check_keys(
+            *_VOLUME_KEYS, external="volumes of others have no size here; write `name:` with the volume's name"
+        )
+        driver, name_element = volume.child("driver"), volume.child("name")
         if driver is not None and driver.text() not in (None, "local"):
             driver.refuse("a volume is a file system on this host; remove it")
-        options = each.child("driver_opts")
+        options = volume.child("driver_opts")
         size = options.child("size") if options is not None else None
         if options is not None:
-            words = "a volume with options of its own could be any folder of the host; write `size` alone"
-            options.known("size", **{key: words for key in options.fields() if key != "size"})
+            remedy = "a volume with options of its own could be any folder of the host; write `size` alone"
+            options.check_keys("size", **{key: remedy for key in options.fields() if key != "size"})
         amount = quantity(size) if size is not None else DEFAULT_VOLUME
         if size is None:
-            each.note(f"the volume gets {DEFAULT_VOLUME}; write `driver_opts: {{size: 2g}}` for another size")
-        place = size.node if size is not None else (each.key or each.node)
-        shown = own.text() if own is not None else f"{project}-{name}"
-        at = own.node if own is not None else (each.key or each.node)
-        found[name] = Volume(scalar(shown, at), scalar(amount, place))
-    return found
+            volume.note(f"the volume gets {DEFAULT_VOLUME}; write `driver_opts: {{size: 2g}}` for another size")
+        place = size.node if size is not None else (volume.key or volume.node)
+        volume_name = name_element.text() if name_element is not None else f"{project}-{name}"
+        at = name_element.node if name_element is not None else (volume.key or volume.node)
+        volumes[name] = Volume(scalar(volume_name, at), scalar(amount, place))
+    return volumes
 
 
 class MountReader:
@@ -83,118 +85,120 @@ class MountReader:
 
     def __init__(self, volumes: Mapping[str, Volume], folder: str) -> None:
         self._volumes, self._folder = volumes, folder
-        self.found = Mounts()
+        self.mounts = Mounts()
 
-    def volumes(self, part: Part) -> None:
+    def volumes(self, element: Element) -> None:
         """Read the list of volumes and binds."""
-        for each in part.items():
-            if each.node.fields is not None:
-                self._long(each)
-            elif each.text() is not None:
-                self._short(each)
+        for mount in element.items():
+            if mount.node.fields is not None:
+                self._long(mount)
+            elif mount.text() is not None:
+                self._short(mount)
 
-    def tmpfs(self, part: Part) -> None:
+    def tmpfs(self, element: Element) -> None:
         """Read `tmpfs:`: one folder or several, each with options after a colon."""
-        for each in part.texts():
-            path, _, options = each.node.text.partition(":")
+        for mount in element.texts():
+            path, _, options = mount.node.text.partition(":")
             size: str | None = DEFAULT_TMPFS
             noexec: bool | None = None
             for option in filter(None, options.split(",")):
                 name, _, value = option.partition("=")
                 if name == "size":
-                    size = quantity(Part(scalar(value, each.node), each.report, each.path))
+                    size = quantity(Element(scalar(value, mount.node), mount.report, mount.path))
                 elif option in ("exec", "noexec"):
                     noexec = option == "noexec"
                 elif option not in ("rw", "nosuid", "nodev"):
-                    each.refuse(f"option `{option}` has no effect here; write `{path}:size=64m`")
-            self._tmpfs(each, path, size, noexec)
+                    mount.refuse(f"option `{option}` has no effect here; write `{path}:size=64m`")
+            self._tmpfs(mount, path, size, noexec)
 
-    def _tmpfs(self, part: Part, path: str, size: str | None, noexec: bool | None = None) -> None:
+    def _tmpfs(self, element: Element, path: str, size: str | None, noexec: bool | None = None) -> None:
         fields: dict[str, Node | None] = {
-            "mountPath": scalar(path, part.node),
-            "size": scalar(size or DEFAULT_TMPFS, part.node),
+            "mountPath": scalar(path, element.node),
+            "size": scalar(size or DEFAULT_TMPFS, element.node),
         }
         if noexec is not None:
-            fields["noexec"] = scalar(noexec, part.node)
-        self.found.tmpfs.append(mapping(fields, part.node))
+            fields["noexec"] = scalar(noexec, element.node)
+        self.mounts.tmpfs.append(mapping(fields, element.node))
 
-    def _short(self, part: Part) -> None:
-        pieces = part.node.text.split(":")
+    def _short(self, element: Element) -> None:
+        pieces = element.node.text.split(":")
         if len(pieces) == 1:
-            part.refuse(f"a volume without a name would be lost; write `NAME:{pieces[0]}`, or `tmpfs: [{pieces[0]}]`")
+            element.refuse(
+                f"a volume without a name would be lost; write `NAME:{pieces[0]}`, or `tmpfs: [{pieces[0]}]`"
+            )
             return
         if len(pieces) > 3:
-            part.refuse("must be SOURCE:TARGET or SOURCE:TARGET:ro")
+            element.refuse("must be SOURCE:TARGET or SOURCE:TARGET:ro")
             return
         options = pieces[2].split(",") if len(pieces) == 3 else []
-        unknown = [each for each in options if each not in ("ro", "rw", *_NO_EFFECT)]
+        unknown = [option for option in options if option not in ("ro", "rw", *_NO_EFFECT)]
         if unknown:
-            part.refuse(f"option `{unknown[0]}` is not supported; only `ro` and `rw` are")
-        self._mount(part, pieces[0], pieces[1], read_only="ro" in options)
+            element.refuse(f"option `{unknown[0]}` is not supported; only `ro` and `rw` are")
+        self._mount(element, pieces[0], pieces[1], read_only="ro" in options)
 
-    def _long(self, part: Part) -> None:
-        part.known("type", "source", "target", "read_only", "tmpfs", "volume", "bind", "consistency")
-        kind, source, target = part.child("type"), part.child("source"), part.child("target")
-        for name, allowed in (("volume", ()), ("bind", ("create_host_path",)), ("tmpfs", ("size",))):
-            if (options := part.child(name)) is not None:
-                options.known(*allowed)
-        read_only = part.child("read_only")
+    def _long(self, element: Element) -> None:
+        element.check_keys("type", "source", "target", "read_only", "tmpfs", "volume", "bind", "consistency")
+        kind, source, target = element.child("type"), element.child("source"), element.child("target")
+        for name, keys in (("volume", ()), ("bind", ("create_host_path",)), ("tmpfs", ("size",))):
+            if (options := element.child(name)) is not None:
+                options.check_keys(*keys)
+        read_only = element.child("read_only")
         only = read_only.flag() if read_only is not None else False
         if kind is None or kind.text() not in ("volume", "bind", "tmpfs"):
-            (kind or part).refuse("`type` must be volume, bind or tmpfs")
+            (kind or element).refuse("`type` must be volume, bind or tmpfs")
         elif target is None or target.text() is None:
-            part.refuse("needs a `target:`")
+            element.refuse("needs a `target:`")
         elif kind.node.text == "tmpfs":
-            options = part.child("tmpfs")
+            options = element.child("tmpfs")
             size = options.child("size") if options is not None else None
             self._tmpfs(target, target.node.text, quantity(size) if size is not None else DEFAULT_TMPFS)
         elif source is None or source.text() is None:
-            part.refuse("needs a `source:`; a volume without a name would be lost")
+            element.refuse("needs a `source:`; a volume without a name would be lost")
         else:
             self._mount(source, source.node.text, target.node.text, read_only=bool(only), as_=kind.node.text)
 
-    def _mount(self, part: Part, source: str, target: str, *, read_only: bool, as_: str = "") -> None:
+    def _mount(self, element: Element, source: str, target: str, *, read_only: bool, as_: str = "") -> None:
         if posixpath.basename(source) in _SOCKETS or posixpath.basename(target) in _SOCKETS:
-            part.refuse(_NO_SOCKET)
+            element.refuse(_NO_SOCKET)
         elif source.startswith("~"):
-            part.refuse("`~` is another folder for each user; write the absolute path")
+            element.refuse("`~` is another folder for each user; write the absolute path")
         elif source.startswith(("/", ".")):
             if as_ == "volume":
-                part.refuse("the source of a volume is a name; write `type: bind`")
+                element.refuse("the source of a volume is a name; write `type: bind`")
             else:
-                self._bind(part, source, target, read_only=read_only)
+                self._bind(element, source, target, read_only=read_only)
         elif as_ == "bind":
-            part.refuse("the source of a bind is a path; write it absolute")
+            element.refuse("the source of a bind is a path; write it absolute")
         else:
-            self._volume(part, source, target, read_only=read_only)
+            self._volume(element, source, target, read_only=read_only)
 
-    def _bind(self, part: Part, source: str, target: str, *, read_only: bool) -> None:
-        if self.found.source is not None:
-            part.refuse(_ONE_BIND)
+    def _bind(self, element: Element, source: str, target: str, *, read_only: bool) -> None:
+        if self.mounts.source is not None:
+            element.refuse(_ONE_BIND)
             return
         if not source.startswith("/"):
             if not self._folder:
-                part.refuse(_RELATIVE)
+                element.refuse(_RELATIVE)
                 return
             source = posixpath.normpath(posixpath.join(self._folder, source))
         elif source != "/":
             source = source.rstrip("/")
-        fields = {"hostPath": scalar(source, part.node), "readOnly": scalar(read_only, part.node)}
-        self.found.source = mapping(fields, part.node)
-        self.found.workspace = mapping({"mountPath": scalar(target, part.node)}, part.node)
+        fields = {"hostPath": scalar(source, element.node), "readOnly": scalar(read_only, element.node)}
+        self.mounts.source = mapping(fields, element.node)
+        self.mounts.workspace = mapping({"mountPath": scalar(target, element.node)}, element.node)
 
-    def _volume(self, part: Part, name: str, target: str, *, read_only: bool) -> None:
+    def _volume(self, element: Element, name: str, target: str, *, read_only: bool) -> None:
         volume = self._volumes.get(name)
         if volume is None:
-            part.refuse(f"there is no volume `{name}` in this file; add it at the end: `volumes: {{{name}: {{}}}}`")
+            element.refuse(f"there is no volume `{name}` in this file; add it at the end: `volumes: {{{name}: {{}}}}`")
             return
         fields = {
             "name": volume.name,
-            "mountPath": scalar(target, part.node),
+            "mountPath": scalar(target, element.node),
             "size": volume.size,
-            "readOnly": scalar(True, part.node) if read_only else None,
+            "readOnly": scalar(True, element.node) if read_only else None,
         }
-        self.found.volumes.append(mapping(fields, part.node))
+        self.mounts.volumes.append(mapping(fields, element.node))
 
 
 def as_list(nodes: list[Node], at: Node) -> Node | None:

@@ -2,7 +2,7 @@
 
 import re
 
-from controller.documents.compose.part import Part
+from controller.documents.compose.element import Element
 
 _SHORT = re.compile(
     r"(?:(?P<ip>\[[0-9a-fA-F:.]*\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9-]*):)?(?P<port>[0-9-]+)(?:/(?P<protocol>[a-z]+))?\Z"
@@ -10,46 +10,46 @@ _SHORT = re.compile(
 _LOOPBACK = "127.0.0.1"
 
 
-def read_ports(part: Part, sandbox: str) -> None:
+def read_ports(ports: Element, sandbox: str) -> None:
     """Add a note for each port that can be forwarded, and a problem for each other one."""
-    for each in part.items():
-        if each.node.fields is not None:
-            _long(each, sandbox)
-        elif (text := each.text()) is not None:
-            found = _SHORT.match(text)
-            if found is None:
-                each.refuse(f'`{text}` is not a port; write "127.0.0.1:8080:80"')
+    for port in ports.items():
+        if port.node.fields is not None:
+            _long(port, sandbox)
+        elif (text := port.text()) is not None:
+            match = _SHORT.match(text)
+            if match is None:
+                port.refuse(f'`{text}` is not a port; write "127.0.0.1:8080:80"')
             else:
-                _port(each, sandbox, found["ip"] or "", found["host"] or "", found["port"], found["protocol"] or "tcp")
+                _port(port, sandbox, match["ip"] or "", match["host"] or "", match["port"], match["protocol"] or "tcp")
 
 
-def _long(part: Part, sandbox: str) -> None:
-    part.known("target", "published", "host_ip", "protocol", "name", "app_protocol", "mode")
-    given = {name: part.child(name) for name in ("target", "published", "host_ip", "protocol", "mode")}
-    texts = {name: (each.text() or "") if each is not None else "" for name, each in given.items()}
+def _long(element: Element, sandbox: str) -> None:
+    element.check_keys("target", "published", "host_ip", "protocol", "name", "app_protocol", "mode")
+    children = {name: element.child(name) for name in ("target", "published", "host_ip", "protocol", "mode")}
+    texts = {name: (child.text() or "") if child is not None else "" for name, child in children.items()}
     if texts["mode"] not in ("", "host", "ingress"):
-        part.refuse("`mode` must be host; remove it")
+        element.refuse("`mode` must be host; remove it")
     if not texts["target"]:
-        part.refuse("needs a `target:`")
+        element.refuse("needs a `target:`")
         return
-    _port(part, sandbox, texts["host_ip"], texts["published"], texts["target"], texts["protocol"] or "tcp")
+    _port(element, sandbox, texts["host_ip"], texts["published"], texts["target"], texts["protocol"] or "tcp")
 
 
-def _port(part: Part, sandbox: str, address: str, host: str, port: str, protocol: str) -> None:
+def _port(element: Element, sandbox: str, address: str, host: str, port: str, protocol: str) -> None:
     if protocol != "tcp":
-        part.refuse(f"{protocol} is not forwarded; only tcp is")
+        element.refuse(f"{protocol} is not forwarded; only tcp is")
     elif "-" in host or "-" in port:
-        part.refuse("is a range; write each port")
+        element.refuse("is a range; write each port")
     elif not _valid(port) or (host and not _valid(host)):
-        part.refuse("must be from 1 to 65535")
+        element.refuse("must be from 1 to 65535")
     elif host and address != _LOOPBACK:
         where = f"at {address}" if address else "at every address of the host"
-        part.refuse(f'would listen {where}; write "{_LOOPBACK}:{host}:{port}"')
+        element.refuse(f'would listen {where}; write "{_LOOPBACK}:{host}:{port}"')
     elif address not in ("", _LOOPBACK):
-        part.refuse(f'would listen at {address}; write "{_LOOPBACK}::{port}"')
+        element.refuse(f'would listen at {address}; write "{_LOOPBACK}::{port}"')
     else:
         local = f"{host}:{port}" if host and host != port else port
-        part.note(f"nothing listens on the host by itself: `paddock port-forward {sandbox} {local}` opens it")
+        element.note(f"nothing listens on the host by itself: `paddock port-forward {sandbox} {local}` opens it")
 
 
 def _valid(text: str) -> bool:

@@ -3,7 +3,7 @@
 A value among the harmless ones says what holds here anyway, and is accepted.
 """
 
-from controller.documents.compose.part import Part
+from controller.documents.compose.element import Element
 
 _LEVEL = "a sandbox has what its security level gives; remove it, or choose a level (`x-paddock: {securityLevel: ...}`)"
 _ENGINE = "remove it: a sandbox is confined by Paddock alone"
@@ -93,16 +93,20 @@ TOP: Refused = {
 }
 
 
-def check(part: Part, known: tuple[str, ...], refused: Refused) -> None:
+def check(element: Element, known_keys: tuple[str, ...], refused_keys: Refused) -> None:
     """Add a problem for each key that is refused or unknown."""
-    words = {name: message for name, (_, message) in refused.items()}
-    harmless = [name for name, (values, _) in refused.items() if _is_harmless(part, name, values)]
-    part.known(*known, *harmless, **{name: message for name, message in words.items() if name not in harmless})
+    messages = {name: message for name, (_, message) in refused_keys.items()}
+    harmless = [name for name, (values, _) in refused_keys.items() if _is_harmless(element, name, values)]
+    element.check_keys(
+        *known_keys, *harmless, **{name: message for name, message in messages.items() if name not in harmless}
+    )
 
 
-def _is_harmless(part: Part, name: str, values: tuple[object, ...]) -> bool:
-    if name not in (part.node.fields or {}):
+def _is_harmless(element: Element, name: str, values: tuple[object, ...]) -> bool:
+    if name not in (element.node.fields or {}):
         return False
-    found = part.child(name)
-    written = found.node.plain() if found is not None else None
-    return found is None or any(written == each and isinstance(written, type(each)) for each in values)
+    child = element.child(name)
+    plain_value = child.node.plain() if child is not None else None
+    return child is None or any(
+        plain_value == harmless_value and isinstance(plain_value, type(harmless_value)) for harmless_value in values
+    )

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 
-from controller.documents.compose.part import Part
+from controller.documents.compose.element import Element
 from controller.kinds.common.quantity import format_bytes
 
 MAX_COMMAND = 32 << 10  # splitting takes time that grows with the square of a word's length
@@ -15,55 +15,55 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|m|h)")
 
 
-def quantity(part: Part) -> str | None:
+def quantity(element: Element) -> str | None:
     """Return an amount of bytes as a spec writes it; a problem for anything else."""
-    text = part.text()
+    text = element.text()
     if text is None:
         return None
     if _BINARY.match(text):
         return text
-    found = _BYTES.match(text)
-    if found is None:
-        part.refuse(f"`{text}` is not an amount of bytes; write 512m, 2g or 512Mi")
+    match = _BYTES.match(text)
+    if match is None:
+        element.refuse(f"`{text}` is not an amount of bytes; write 512m, 2g or 512Mi")
         return None
-    return format_bytes(int(float(found["number"]) * _UNITS[found["unit"].lower()]))
+    return format_bytes(int(float(match["number"]) * _UNITS[match["unit"].lower()]))
 
 
-def seconds(part: Part) -> int | None:
+def seconds(element: Element) -> int | None:
     """Return a duration in whole seconds, rounded up; a problem for anything else."""
-    text = part.text()
+    text = element.text()
     if text is None:
         return None
-    found = _DURATION.findall(text)
-    if not found or "".join(number + unit for number, unit in found) != text:
-        part.refuse(f"`{text}` is not a duration; write 30s, 500ms or 1m30s")
+    amounts = _DURATION.findall(text)
+    if not amounts or "".join(number + unit for number, unit in amounts) != text:
+        element.refuse(f"`{text}` is not a duration; write 30s, 500ms or 1m30s")
         return None
-    return math.ceil(sum(float(number) * _SECONDS[unit] for number, unit in found))
+    return math.ceil(sum(float(number) * _SECONDS[unit] for number, unit in amounts))
 
 
-def number(part: Part) -> int | None:
+def number(element: Element) -> int | None:
     """Return a whole number; a problem for anything else."""
-    text = part.text()
+    text = element.text()
     if text is None:
         return None
     if not re.fullmatch(r"-?\d{1,12}", text):
-        part.refuse(f"`{text}` is not a whole number")
+        element.refuse(f"`{text}` is not a whole number")
         return None
     return int(text)
 
 
-def arguments(part: Part) -> list[str] | None:
+def arguments(element: Element) -> list[str] | None:
     """Return a command: a list as it is, a text split like a shell's, without running one. None: a problem."""
-    if not part.is_text:
-        found = part.items()
-        texts = [each.text() for each in found]
-        return [each for each in texts if each is not None] if None not in texts else None
-    if len(part.node.value) > MAX_COMMAND:
-        words = 'write it as a list: ["program", "argument"], or put it into a script'
-        part.refuse(f"is longer than {MAX_COMMAND >> 10} KiB, too long to be split into arguments; {words}")
+    if not element.is_text:
+        elements = element.items()
+        texts = [word.text() for word in elements]
+        return [text for text in texts if text is not None] if None not in texts else None
+    if len(element.node.value) > MAX_COMMAND:
+        remedy = 'write it as a list: ["program", "argument"], or put it into a script'
+        element.refuse(f"is longer than {MAX_COMMAND >> 10} KiB, too long to be split into arguments; {remedy}")
         return None
     try:
-        return shlex.split(part.node.value)
+        return shlex.split(element.node.value)
     except ValueError as error:
-        part.refuse(f'can\'t be split into arguments ({error}); write it as a list: ["program", "argument"]')
+        element.refuse(f'can\'t be split into arguments ({error}); write it as a list: ["program", "argument"]')
         return None

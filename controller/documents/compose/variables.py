@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller.documents.compose.part import EXTENSION, OURS, Part
+from controller.documents.compose.element import EXTENSION, OURS, Element
 from controller.documents.yaml_tree import Node
 from controller.kinds.common.problem import MOST_PROBLEMS
 
@@ -21,75 +21,75 @@ _BAD = "`$` starts a variable: write `${NAME}` or `${NAME:-default}` (not nested
 
 
 class Replacer:
-    """Replaces the variables of one file. `left` bounds what they may grow to. Aliases share a node afterwards, too."""
+    """Replaces the variables of one file. Their text is bounded. Aliases share a node afterwards, too."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values, self._left = values, MAX_LETTERS
+        self._values, self._remaining = values, MAX_LETTERS
         self._done: dict[int, tuple[Node, Node]] = {}  # by id: a node, which so keeps its id, and what became of it
         self._said: set[str] = set()  # of the present text
 
-    def replaced(self, part: Part) -> Node:
-        """Return the value with its variables replaced; problems are in the part's report. Keys have none."""
-        node = part.node
+    def replaced(self, element: Element) -> Node:
+        """Return the value with its variables replaced; problems are in the element's report. Keys have none."""
+        node = element.node
         if id(node) not in self._done:
-            self._done[id(node)] = node, self._made(part)
+            self._done[id(node)] = node, self._replace_variables(element)
         return self._done[id(node)][1]
 
-    def _made(self, part: Part) -> Node:
-        node = part.node
-        if len(part.report.problems) > MOST_PROBLEMS:
+    def _replace_variables(self, element: Element) -> Node:
+        node = element.node
+        if len(element.report.problems) > MOST_PROBLEMS:
             return node
         if len(node.text) > MAX_SCALAR:
-            part.refuse(f"is longer than {MAX_SCALAR >> 10} KiB; put it into a file of the workspace")
+            element.refuse(f"is longer than {MAX_SCALAR >> 10} KiB; put it into a file of the workspace")
             return node
         if node.fields is not None:
             fields = {
-                name: (key, node.fields[name][1] if _is_foreign(name) else self.replaced(each))
-                for (name, each), (key, _) in zip(part.fields().items(), node.fields.values(), strict=True)
+                name: (key, node.fields[name][1] if _is_foreign(name) else self.replaced(child))
+                for (name, child), (key, _) in zip(element.fields().items(), node.fields.values(), strict=True)
             }
             return replace(node, fields=fields)
         if node.items is not None:
-            return replace(node, items=[self.replaced(each) for each in part.items()])
+            return replace(node, items=[self.replaced(child) for child in element.items()])
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         self._said.clear()
-        self._left -= len(node.value)
-        text = _USE.sub(lambda found: self._bounded(found, part), node.value)
-        if self._left < 0:
-            part.refuse(f"the file's variables make more than {MAX_LETTERS >> 20} MiB of text; pass shorter values")
+        self._remaining -= len(node.value)
+        text = _USE.sub(lambda match: self._bounded(match, element), node.value)
+        if self._remaining < 0:
+            element.refuse(f"the file's variables make more than {MAX_LETTERS >> 20} MiB of text; pass shorter values")
             return node
         return replace(node, value=text, text=text)
 
-    def _bounded(self, found: re.Match[str], part: Part) -> str:
+    def _bounded(self, match: re.Match[str], element: Element) -> str:
         """Return the value; nothing more once there is too much."""
-        text = self._value(found, part) if self._left >= 0 else ""
-        self._left -= len(text)
-        return text if self._left >= 0 else ""
+        text = self._value(match, element) if self._remaining >= 0 else ""
+        self._remaining -= len(text)
+        return text if self._remaining >= 0 else ""
 
-    def _value(self, found: re.Match[str], part: Part) -> str:
-        if found["dollar"]:
+    def _value(self, match: re.Match[str], element: Element) -> str:
+        if match["dollar"]:
             return "$"
-        name, how, rest = found["bare"] or found["name"], found["how"] or "", found["rest"] or ""
+        name, how, default = match["bare"] or match["name"], match["how"] or "", match["rest"] or ""
         if not name:
-            self._refuse(part, _BAD)
+            self._refuse(element, _BAD)
             return ""
         value = self._values.get(name)
-        given = value is not None and not (how.startswith(":") and value == "")
+        is_set = value is not None and not (how.startswith(":") and value == "")
         if how.endswith("+"):
-            return rest if given else ""
-        if given:
+            return default if is_set else ""
+        if is_set:
             return value or ""
         if how.endswith("-"):
-            return rest
+            return default
         hint = f"pass it (`--var {name}=VALUE`), or write a default: `${{{name}:-VALUE}}`"
-        self._refuse(part, f"`{name}` is not set{f' ({rest})' if rest else ''}; {hint}")
+        self._refuse(element, f"`{name}` is not set{f' ({default})' if default else ''}; {hint}")
         return ""
 
-    def _refuse(self, part: Part, message: str) -> None:
+    def _refuse(self, element: Element, message: str) -> None:
         """Add a problem, once for each text."""
-        if message not in self._said and len(part.report.problems) <= MOST_PROBLEMS:
+        if message not in self._said and len(element.report.problems) <= MOST_PROBLEMS:
             self._said.add(message)
-            part.refuse(message)
+            element.refuse(message)
 
 
 def _is_foreign(name: str) -> bool:

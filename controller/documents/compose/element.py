@@ -28,7 +28,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Element:
     """A value of the file, and the key before it."""
 
     node: Node
@@ -58,28 +58,28 @@ class Part:
     def is_text(self) -> bool:
         return isinstance(self.node.value, str)
 
-    def child(self, name: str) -> "Part | None":
+    def child(self, name: str) -> "Element | None":
         """Return the value of that key; None if it is missing or empty."""
-        found = (self.node.fields or {}).get(name)
-        part = None if found is None else Part(found[1], self.report, (*self.path, name), found[0])
-        return None if part is None or part.unset else part
+        entry = (self.node.fields or {}).get(name)
+        element = None if entry is None else Element(entry[1], self.report, (*self.path, name), entry[0])
+        return None if element is None or element.unset else element
 
-    def fields(self) -> Mapping[str, "Part"]:
+    def fields(self) -> Mapping[str, "Element"]:
         """Return all values by key, empty ones too; a problem for anything but a mapping."""
         if self.node.fields is None:
             if not self.unset:
                 self.refuse(f"must be a mapping, not {kind_of(self.node.plain())}")
             return {}
         return {
-            name: Part(node, self.report, (*self.path, name), key) for name, (key, node) in self.node.fields.items()
+            name: Element(node, self.report, (*self.path, name), key) for name, (key, node) in self.node.fields.items()
         }
 
-    def items(self) -> Sequence["Part"]:
+    def items(self) -> Sequence["Element"]:
         """Return the items of a list; a problem for anything else."""
         if self.node.items is None:
             self.refuse(f"must be a list, not {kind_of(self.node.plain())}")
             return ()
-        return [Part(node, self.report, (*self.path, at)) for at, node in enumerate(self.node.items)]
+        return [Element(node, self.report, (*self.path, at)) for at, node in enumerate(self.node.items)]
 
     def text(self) -> str | None:
         """Return text, or a number as written; a problem for anything else."""
@@ -101,38 +101,38 @@ class Part:
         self.refuse("must be true or false")
         return None
 
-    def texts(self) -> list["Part"]:
+    def texts(self) -> list["Element"]:
         """Return the items of a list of texts, or the one text in its place."""
         if self.is_text:
             return [self]
-        return [each for each in self.items() if each.text() is not None]
+        return [element for element in self.items() if element.text() is not None]
 
-    def known(self, *names: str, **refused: str) -> None:
-        """Add a problem for each key that is not one of these; `refused` gives messages of particular ones."""
-        for name, part in self.fields().items():
+    def check_keys(self, *names: str, **messages: str) -> None:
+        """Add a problem for each key that is not one of these; `messages` has those of particular keys."""
+        for name, element in self.fields().items():
             if name in names or (name.startswith(EXTENSION) and name != OURS):
                 continue
             if len(self.report.problems) > MOST_PROBLEMS:
                 return
-            if name in refused:
-                part.refuse(refused[name], at_key=True)
+            if name in messages:
+                element.refuse(messages[name], at_key=True)
                 continue
-            meant = closest(name, (*names, *refused))
+            meant = closest(name, (*names, *messages))
             hint = "remove it" if len(names) > _FEW or not names else f"supported here: {', '.join(names)}"
-            part.refuse(f"not supported; {f'did you mean `{meant}`?' if meant else hint}", at_key=True)
+            element.refuse(f"not supported; {f'did you mean `{meant}`?' if meant else hint}", at_key=True)
 
 
-def read_pairs(part: Part) -> Iterator[tuple[str, Part, bool]]:
-    """Yield (name, value, given) of a mapping, or of a list of `NAME=VALUE`. Not `given`: a name without a value."""
-    if part.node.items is None:
-        for name, each in part.fields().items():
-            yield name, each, not each.unset
+def read_pairs(pairs: Element) -> Iterator[tuple[str, Element, bool]]:
+    """Yield (name, value, has_value) of a mapping, or of a list of `NAME=VALUE`."""
+    if pairs.node.items is None:
+        for name, element in pairs.fields().items():
+            yield name, element, not element.unset
         return
-    for each in part.items():
-        text = each.text()
+    for element in pairs.items():
+        text = element.text()
         if text is not None:
             name, equals, value = text.partition("=")
-            yield name, Part(scalar(value, each.node), each.report, each.path), bool(equals)
+            yield name, Element(scalar(value, element.node), element.report, element.path), bool(equals)
 
 
 def scalar(value: Any, at: Node) -> Node:
@@ -142,11 +142,11 @@ def scalar(value: Any, at: Node) -> Node:
 
 def listed(items: Sequence[Node], at: Node) -> Node:
     """Return a list that stands where that node does."""
-    return Node(at.line, at.column, items=list(items), size=1 + sum(each.size for each in items))
+    return Node(at.line, at.column, items=list(items), size=1 + sum(node.size for node in items))
 
 
 def mapping(fields: Mapping[str, Node | None], at: Node) -> Node:
     """Return a mapping that stands where that node does, without the fields that are None."""
-    given = {name: (scalar(name, node), node) for name, node in fields.items() if node is not None}
-    size = 1 + sum(1 + node.size for _, node in given.values())
-    return Node(at.line, at.column, fields=given, size=size)
+    entries = {name: (scalar(name, node), node) for name, node in fields.items() if node is not None}
+    size = 1 + sum(1 + node.size for _, node in entries.values())
+    return Node(at.line, at.column, fields=entries, size=size)
